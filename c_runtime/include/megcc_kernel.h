@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernel ABI: all that generated kernels and the virtual machine know of each other.
+ *
+ * A kernel computes tasks [begin, end) of its own [0, tasks). The machine chooses the split, the compiler fixed
+ * the number of tasks and their borders, no task spans a reduction: results do not depend on the split.
+ */
+#ifndef MEGCC_KERNEL_H
+#define MEGCC_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MEGCC_KERNEL_ABI 1u
+
+/* What a kernel gets for one instruction. Valid during the call only. */
+typedef struct megcc_call {
+    const void *const *in;      /* input operands, in the order of the kernel's signature */
+    void *const *out;           /* output operands */
+    const int32_t *extent;      /* extents that are not constants in the kernel's code */
+    void *shared;               /* workspace common to all workers; NULL if the signature asks for none */
+} megcc_call;
+
+/* Computes tasks [begin, end). `scratch` is this worker's own workspace. Returns 0, or a megcc_status. */
+typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_t end, void *scratch);
+
+/* Sizes of a kernel whose extents are given at run time. Writes, for the extents of one instruction, the least
+ * byte size of every operand (inputs, then outputs), then the bytes of shared workspace, the bytes of scratch a
+ * worker, and the number of tasks. Returns 0, or MEGCC_E_KERNEL if the kernel does not accept these extents. */
+typedef int32_t (*megcc_need_fn)(const int32_t *extent, int64_t *need);
+
+/* One operand of a kernel. */
+typedef struct megcc_operand {
+    uint32_t bytes;             /* least size; 0 where `need` computes it */
+    uint32_t alias;             /* output: bit i set where it may be the very same memory as input i */
+    uint8_t dtype;              /* megcc_dtype */
+    uint8_t reserved[3];
+} megcc_operand;
+
+/* One row of the generated kernel table: a kernel and its signature, against which containers are checked. */
+typedef struct megcc_kernel {
+    megcc_kernel_fn run;
+    megcc_need_fn need;         /* NULL: all sizes are constants, below and in `operand` */
+    const megcc_operand *operand; /* inputs, then outputs */
+    uint32_t shared;            /* bytes */
+    uint32_t scratch;           /* bytes a worker */
+    int32_t tasks;
+    uint8_t inputs, outputs, extents, reserved;
+#ifndef MEGCC_NO_STRINGS
+    const char *symbol;
+#endif
+} megcc_kernel;
+
+/* Computes every extent that depends on the shape symbols. Returns 0, or MEGCC_E_SHAPE on overflow. */
+typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value);
+
+/* The code of one program (one CPU) of a model. */
+typedef struct megcc_code {
+    uint64_t id;                /* hash of the kernel table, compared with Program.code_id */
+    uint32_t isa;               /* MEGCC_ISA_* */
+    uint32_t kernels;
+    const megcc_kernel *kernel;
+    megcc_shapes_fn shapes;     /* NULL: every shape is static */
+    uint32_t symbols, values;   /* of the shape function */
+} megcc_code;
+
+/* All the code of a model that this binary contains: a row for each CPU it was compiled for. */
+typedef struct megcc_module {
+    uint32_t kernel_abi;        /* MEGCC_KERNEL_ABI of the generator */
+    uint32_t codes;
+    const megcc_code *code;
+} megcc_module;
+
+/* What a CPU can do. The high half names the family, the low half the level within it; a higher level of the
+ * same family runs everything below it. */
+#define MEGCC_ISA_C           0x00000000u
+#define MEGCC_ISA_X86_64      0x00010001u
+#define MEGCC_ISA_X86_64_V3   0x00010003u
+#define MEGCC_ISA_X86_64_V4   0x00010004u
+#define MEGCC_ISA_ARM64       0x00020001u
+#define MEGCC_ISA_ARM64_V82   0x00020002u   /* + fp16 arithmetic, dot product */
+#define MEGCC_ISA_ARM64_V86   0x00020003u   /* + int8 matrix multiply */
+#define MEGCC_ISA_ARMV7       0x00030001u
+#define MEGCC_ISA_RISCV64     0x00040001u
+#define MEGCC_ISA_CORTEX_M4   0x00050001u
+
+/* Status codes that kernels return; megcc.h has them all. */
+#define MEGCC_KERNEL_OK       0
+#define MEGCC_KERNEL_FAILED   0x41          /* MEGCC_E_KERNEL */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

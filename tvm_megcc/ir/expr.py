@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise maths as expressions, written once and printed for scalars and for vectors.
+
+An expression is built with Python's operators and the functions below over `X` (the first operand) and `arg(i)`:
+
+    hard_swish = X * clip(X + 3, 0, 6) / 6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+
+class _Operators:
+    def __add__(self, other): return call("add", self, other)
+    def __radd__(self, other): return call("add", other, self)
+    def __sub__(self, other): return call("sub", self, other)
+    def __rsub__(self, other): return call("sub", other, self)
+    def __mul__(self, other): return call("mul", self, other)
+    def __rmul__(self, other): return call("mul", other, self)
+    def __truediv__(self, other): return call("div", self, other)
+    def __rtruediv__(self, other): return call("div", other, self)
+    def __neg__(self): return call("neg", self)
+
+
+@dataclass(frozen=True)
+class Arg(_Operators):
+    """Operand `index` of the operator."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return "x" if self.index == 0 else f"e{self.index}"
+
+
+@dataclass(frozen=True)
+class Const(_Operators):
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+@dataclass(frozen=True)
+class Call(_Operators):
+    fn: str
+    args: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        infix = FUNCTIONS[self.fn].infix
+        texts = [f"({a})" if infix and isinstance(a, Call) and FUNCTIONS[a.fn].infix else str(a) for a in self.args]
+        if infix and len(texts) == 2:
+            return f"{texts[0]} {infix} {texts[1]}"
+        return f"{self.fn}({', '.join(texts)})"
+
+
+Expr = Union[Arg, Const, Call]
+X = Arg(0)
+
+
+def arg(index: int) -> Arg:
+    return Arg(index)
+
+
+def call(fn: str, *args) -> Call:
+    if fn not in FUNCTIONS:
+        raise KeyError(f"no elementwise function '{fn}'")
+    return Call(fn, tuple(a if isinstance(a, (Arg, Const, Call)) else Const(float(a)) for a in args))
+
+
+@dataclass(frozen=True)
+class Function:
+    """One elementwise function: its numpy meaning and how C spells it (mgc_<name> where no infix fits)."""
+
+    numpy: Callable
+    infix: str = ""
+    cost: float = 1.0
+    """vector instructions, for the cost model"""
+
+
+def _sigmoid(x):
+    with np.errstate(over="ignore"):
+        return (1 / (1 + np.exp(-x))).astype(x.dtype)
+
+
+def _round_half_even(x):
+    return np.rint(x)
+
+
+def _erf(x):
+    from math import erf
+    return np.vectorize(erf, otypes=[x.dtype])(x)
+
+
+FUNCTIONS = {
+    "add": Function(np.add, "+"), "sub": Function(np.subtract, "-"),
+    "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
+    "neg": Function(np.negative), "abs": Function(np.abs),
+    "min": Function(np.minimum), "max": Function(np.maximum),
+    "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
+    "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
+    "floor": Function(np.floor), "ceil": Function(np.ceil), "round": Function(_round_half_even),
+    "pow": Function(np.power, cost=40),
+}
+
+
+def minimum(a, b) -> Call:
+    return call("min", a, b)
+
+
+def maximum(a, b) -> Call:
+    return call("max", a, b)
+
+
+def clip(x, lo, hi) -> Call:
+    return minimum(maximum(x, lo), hi)
+
+
+def evaluate(expr: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
+    """The expression over numpy arrays, broadcasting as ONNX does."""
+    if isinstance(expr, Arg):
+        return args[expr.index]
+    if isinstance(expr, Const):
+        return np.asarray(expr.value, args[0].dtype)
+    return FUNCTIONS[expr.fn].numpy(*(evaluate(a, args) for a in expr.args))
+
+
+def substitute(expr: Expr, args: Sequence[Expr]) -> Expr:
+    """The expression with operand i replaced by args[i]."""
+    if isinstance(expr, Arg):
+        return args[expr.index]
+    if isinstance(expr, Const):
+        return expr
+    return Call(expr.fn, tuple(substitute(a, args) for a in expr.args))
+
+
+def cost(expr: Expr) -> float:
+    """Vector instructions one evaluation takes, roughly."""
+    if isinstance(expr, Call):
+        return FUNCTIONS[expr.fn].cost + sum(map(cost, expr.args))
+    return 0.0
+
+
+def functions_of(expr: Expr) -> set[str]:
+    if isinstance(expr, Call):
+        return {expr.fn}.union(*map(functions_of, expr.args))
+    return set()
+
+
+def to_c(expr: Expr, names: Sequence[str]) -> str:
+    """The expression in C over the vector type `mgc_v`; scalars broadcast through mgc_set1()."""
+    if isinstance(expr, Arg):
+        return names[expr.index]
+    if isinstance(expr, Const):
+        return f"mgc_set1({c_float(expr.value)})"
+    texts = [to_c(a, names) for a in expr.args]
+    infix = FUNCTIONS[expr.fn].infix
+    if infix:
+        return f"({texts[0]} {infix} {texts[1]})"
+    return f"mgc_{expr.fn}({', '.join(texts)})"
+
+
+def c_float(value: float) -> str:
+    """A float32 as a C literal that reads back exactly."""
+    value = float(np.float32(value))
+    if value != value:
+        return "MGC_NAN"
+    if value in (float("inf"), float("-inf")):
+        return "MGC_INF" if value > 0 else "-MGC_INF"
+    text = repr(np.float32(value).item()) if value == int(value) and abs(value) < 1e7 else f"{value:.9g}"
+    return (text if any(c in text for c in ".e") else text + ".0") + "f"

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator graph: frozen values that every stage receives and returns anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from .expr import Expr
+from .types import TensorType
+
+
+class Attrs(Mapping):
+    """An operator's attributes: immutable, hashable, printed in sorted order."""
+
+    __slots__ = ("_items", "_hash")
+
+    def __init__(self, values: Mapping | None = None, **more):
+        items = {**(values or {}), **more}
+        self._items = {k: tuple(items[k]) if isinstance(items[k], list) else items[k] for k in sorted(items)}
+        self._hash = hash(tuple(self._items.items()))
+
+    def __getitem__(self, key):
+        return self._items[key]
+
+    def __getattr__(self, key):
+        if key.startswith("_"):
+            raise AttributeError(key)
+        try:
+            return self._items[key]
+        except KeyError:
+            raise AttributeError(key) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{k}={_attr_text(v)}" for k, v in self._items.items())
+
+
+def _attr_text(value) -> str:
+    return "(" + ",".join(map(str, value)) + ")" if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator.
+
+    kind: name of its declaration in `ops`.
+    inputs: value names; "" stands for an absent optional operand. The operands of the epilogue come last.
+    epilogue: elementwise tail fused into the operator: an expression whose operand 0 is the operator's own
+        result and whose operand i is inputs[epilogue_start + i - 1].
+    epilogue_start: number of inputs that are the operator's own.
+    origin: name of the source operator, for messages and profiles.
+    """
+
+    kind: str
+    attrs: Attrs
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    epilogue: Expr | None = None
+    epilogue_start: int = -1
+    origin: str = ""
+
+    @property
+    def own_inputs(self) -> tuple[str, ...]:
+        return self.inputs if self.epilogue is None else self.inputs[:self.epilogue_start]
+
+    @property
+    def epilogue_inputs(self) -> tuple[str, ...]:
+        return () if self.epilogue is None else self.inputs[self.epilogue_start:]
+
+    def with_(self, **changes) -> Op:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operators in topological order over named values.
+
+    types: of every value, constants included. constants: value name -> logical (ONNX order) array.
+    bucket: bounds of the shape symbols this graph is for, as {symbol: (lo, hi)}.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ops: tuple[Op, ...]
+    types: Mapping[str, TensorType]
+    constants: Mapping[str, np.ndarray]
+    bucket: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    def with_(self, **changes) -> Graph:
+        return replace(self, **changes)
+
+    def type_of(self, name: str) -> TensorType | None:
+        return self.types[name] if name else None
+
+    def input_types(self, op: Op) -> tuple[TensorType | None, ...]:
+        return tuple(self.type_of(name) for name in op.inputs)
+
+    def output_types(self, op: Op) -> tuple[TensorType, ...]:
+        return tuple(self.types[name] for name in op.outputs)
+
+    def producers(self) -> dict[str, Op]:
+        return {name: op for op in self.ops for name in op.outputs}
+
+    def consumers(self) -> dict[str, list[Op]]:
+        """Value name -> operators that read it, in order; graph outputs are not consumers."""
+        users: dict[str, list[Op]] = {}
+        for op in self.ops:
+            for name in dict.fromkeys(op.inputs):
+                if name:
+                    users.setdefault(name, []).append(op)
+        return users
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as imported: one graph a bucket of input shapes."""
+
+    name: str
+    graphs: tuple[Graph, ...]
+
+
+def prune(graph: Graph) -> Graph:
+    """Drops operators, types and constants that no output needs."""
+    needed = set(graph.outputs)
+    kept: list[Op] = []
+    for op in reversed(graph.ops):
+        if needed.intersection(op.outputs):
+            kept.append(op)
+            needed.update(filter(None, op.inputs))
+    kept.reverse()
+    names = needed.union(graph.inputs).union(*(op.outputs for op in kept)) if kept else needed.union(graph.inputs)
+    return graph.with_(
+        ops=tuple(kept),
+        types={n: t for n, t in graph.types.items() if n in names},
+        constants={n: c for n, c in graph.constants.items() if n in names})
+
+
+def toposort(ops: Iterable[Op], known: Iterable[str]) -> tuple[Op, ...]:
+    """The operators ordered so that each comes after its producers; stable.
+
+    Raises:
+        ValueError: with the names of operators on a cycle or behind a missing value.
+    """
+    done = set(known)
+    waiting = list(ops)
+    ordered: list[Op] = []
+    while waiting:
+        ready, rest = [], []
+        for op in waiting:
+            if all(not name or name in done for name in op.inputs):
+                ready.append(op)
+                done.update(op.outputs)
+            else:
+                rest.append(op)
+        if not ready:
+            raise ValueError(", ".join(op.origin or op.kind for op in rest))
+        ordered += ready
+        waiting = rest
+    return tuple(ordered)

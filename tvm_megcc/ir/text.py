@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph as text: what `--dump` writes, what golden tests compare, what errors quote."""
+
+from __future__ import annotations
+
+from .graph import Graph, Op
+
+
+def op_text(graph: Graph, op: Op) -> str:
+    """`%y: float32[1,8] = relu(%x)  # node`"""
+    outputs = ", ".join(f"%{name}: {graph.types[name]}" for name in op.outputs)
+    inputs = ", ".join(_operand(graph, name) for name in op.own_inputs)
+    text = f"{outputs} = {op.kind}({inputs})"
+    if op.attrs:
+        text += f" {{{op.attrs!r}}}"
+    if op.epilogue is not None:
+        extra = ", ".join(f"e{i + 1}={_operand(graph, name)}" for i, name in enumerate(op.epilogue_inputs))
+        text += f" then {op.epilogue}" + (f" with {extra}" if extra else "")
+    return text + (f"  # {op.origin}" if op.origin else "")
+
+
+def _operand(graph: Graph, name: str) -> str:
+    if not name:
+        return "-"
+    return f"const {graph.types[name]}" if name in graph.constants else f"%{name}"
+
+
+def graph_text(graph: Graph) -> str:
+    lines = [f"graph {graph.name}"]
+    if graph.bucket:
+        lines[0] += " for " + ", ".join(f"{s} in [{lo}, {hi}]" for s, (lo, hi) in graph.bucket.items())
+    lines += [f"  input %{name}: {graph.types[name]}" for name in graph.inputs]
+    lines += ["  " + op_text(graph, op) for op in graph.ops]
+    lines += [f"  output %{name}" for name in graph.outputs]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tensor is: element type, logical shape, layout in memory, quantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .dims import Dim, ceildiv, product
+
+#: Element types in the order of `DType` in schema/megcc.fbs: name, C type, bytes.
+DTYPES = {
+    "float32": ("float", 4), "float16": ("uint16_t", 2), "float64": ("double", 8),
+    "int8": ("int8_t", 1), "uint8": ("uint8_t", 1), "int16": ("int16_t", 2), "uint16": ("uint16_t", 2),
+    "int32": ("int32_t", 4), "uint32": ("uint32_t", 4), "int64": ("int64_t", 8), "uint64": ("uint64_t", 8),
+    "bool": ("uint8_t", 1),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the logical shape (always ONNX's order) lies in memory.
+
+    kind: "plain" row-major; "nhwc" rank 4, channels last; "nchwc" channels (axis 1) in blocks of `block`,
+        that is [N][ceil(slots/block)][H][W][block] (any number of spatial axes), pad lanes zero.
+    channels: nchwc only; the slot of each logical channel where that is not the identity, as after a concat of
+        tensors with padded blocks. Consumers permute their weights by it; no data moves.
+    slots: nchwc with a channel map only; number of slots the map ranges over.
+    """
+
+    kind: str = "plain"
+    block: int = 0
+    channels: tuple[int, ...] | None = None
+    slots: int = 0
+
+    def __str__(self) -> str:
+        if self.kind != "nchwc":
+            return self.kind
+        return f"nchw{self.block}c" + ("*" if self.channels is not None else "")
+
+
+PLAIN = Layout()
+NHWC = Layout("nhwc")
+
+
+def nchwc(block: int) -> Layout:
+    return Layout("nchwc", block)
+
+
+@dataclass(frozen=True)
+class Quant:
+    """real = scale * (q - zero_point); one entry, or one an index of `axis`."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class TensorType:
+    dtype: str
+    shape: tuple[Dim, ...]
+    layout: Layout = PLAIN
+    quant: Quant | None = None
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        suffix = "" if self.layout == PLAIN else f":{self.layout}"
+        return f"{self.dtype}[{dims}]{suffix}"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Dim:
+        """Number of logical elements."""
+        return product(self.shape)
+
+    @property
+    def slots(self) -> Dim:
+        """Channels including pad lanes (nchwc), in whole blocks."""
+        layout = self.layout
+        logical = layout.slots if layout.channels is not None else self.shape[1]
+        return ceildiv(logical, layout.block) * layout.block
+
+    @property
+    def stored(self) -> Dim:
+        """Number of elements in memory, padding included."""
+        if self.layout.kind != "nchwc":
+            return self.size
+        return product((self.shape[0], self.slots, *self.shape[2:]))
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype][1]
+
+    @property
+    def bytes(self) -> Dim:
+        return self.stored * self.itemsize
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    def with_layout(self, layout: Layout) -> TensorType:
+        return replace(self, layout=layout)
+
+    def with_shape(self, shape) -> TensorType:
+        return replace(self, shape=tuple(shape))
+
+
+def numpy_dtype(dtype: str) -> np.dtype:
+    return np.dtype(np.bool_ if dtype == "bool" else dtype)
+
+
+def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """The bytes of a logical array as they lie in memory, flat."""
+    if layout.kind == "plain":
+        return np.ascontiguousarray(array).reshape(-1)
+    if layout.kind == "nhwc":
+        return np.ascontiguousarray(np.moveaxis(array, 1, -1)).reshape(-1)
+    channels = array.shape[1]
+    slot = layout.channels if layout.channels is not None else range(channels)
+    slots = -(-(layout.slots if layout.channels is not None else channels) // layout.block) * layout.block
+    padded = np.zeros((array.shape[0], slots, *array.shape[2:]), array.dtype)
+    padded[:, list(slot)] = array
+    blocked = padded.reshape(array.shape[0], slots // layout.block, layout.block, *array.shape[2:])
+    return np.ascontiguousarray(np.moveaxis(blocked, 2, -1)).reshape(-1)
+
+
+def from_layout(flat: np.ndarray, type_: TensorType) -> np.ndarray:
+    """The logical array from its bytes in memory; the inverse of `to_layout`."""
+    shape, layout = type_.shape, type_.layout
+    if layout.kind == "plain":
+        return flat.reshape(shape)
+    if layout.kind == "nhwc":
+        return np.moveaxis(flat.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+    blocked = flat.reshape(shape[0], type_.slots // layout.block, *shape[2:], layout.block)
+    padded = np.moveaxis(blocked, -1, 2).reshape(shape[0], type_.slots, *shape[2:])
+    return padded[:, list(layout.channels)] if layout.channels is not None else padded[:, :shape[1]]

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator declares, and what a kernel candidate answers.
+
+One class in `ops/<family>.py` is the whole declaration of an operator. Everything else is derived from it: the
+importers, shape inference, constant folding, the reference interpreter, kernel tests, the operator table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..ir.dims import Dim, Symbol, product
+from ..ir.expr import Expr
+from ..ir.graph import Attrs, Op
+from ..ir.types import Layout, TensorType
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+Types = Sequence["TensorType | None"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test of an operator: shapes and dtypes of its operands, and its attributes.
+
+    inputs: a (shape, dtype) pair an operand, None for an absent one; floats are drawn from a seeded normal
+        distribution, integers from [0, 10).
+    constant: indices of the operands that the compiler knows (weights).
+    values: operands whose values matter, by index.
+    """
+
+    inputs: tuple[tuple[tuple[int, ...], str] | None, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    constant: tuple[int, ...] = ()
+    values: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+
+def f32(*shape: int) -> tuple[tuple[int, ...], str]:
+    """Operand of a `Case`: float32 of this shape."""
+    return shape, "float32"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a kernel, as its C code sees it.
+
+    name: the identifier of the pointer in the C code.
+    index: of the operator's inputs or outputs.
+    size: elements the kernel may touch, over the symbols of the kernel's extents.
+    pack: for a constant: name and arguments of the function in codegen/pack.py that brings the logical array into
+        the form the kernel reads; empty: the bytes of the array in its type's layout.
+    dtype: element type in memory; "" means that of the value.
+    """
+
+    name: str
+    index: int
+    size: Dim
+    pack: tuple = ()
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """An operator as a call of one kernel.
+
+    template: "<family>/<algorithm>" below codegen/templates.
+    params: what is fixed in the kernel's code (tile, strides, flags); part of its identity and symbol.
+    extents: name -> value of each extent. At `-O speed` known extents are constants in the code, at `-O size`
+        they are arguments of the call. Sizes, tasks and workspace are written over `Symbol(name)` of these.
+    tasks: the kernel's work is [0, tasks), split anywhere.
+    shared, scratch: bytes of workspace, common and per worker.
+    in_place: (output, input) operand positions that may be the same memory.
+    what: left part of the symbol, such as "conv2d_3x3s2"; how: right part, such as "direct_14x2".
+    """
+
+    template: str
+    params: Attrs
+    extents: Mapping[str, Dim]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    tasks: Dim
+    what: str
+    how: str
+    shared: Dim = 0
+    scratch: Dim = 0
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
+def extent_symbols(*names: str) -> tuple[Symbol, ...]:
+    """Symbols for a kernel's own extents: `N, C = extent_symbols("N", "C")`."""
+    return tuple(Symbol(name) for name in names)
+
+
+class Kernel:
+    """A candidate: one algorithm that can realise an operator. Stateless; subclasses are instantiated once.
+
+    fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
+    epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
+    """
+
+    name: ClassVar[str]
+    fuses_epilogue: ClassVar[bool] = False
+
+    def layouts(self, op: Op, inputs: Types, outputs: Types, target: Target) \
+            -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
+        """The (input layouts, output layouts) this kernel works on, for the operator's own operands."""
+        plain = Layout()
+        yield (plain,) * len(op.own_inputs), (plain,) * len(outputs)
+
+    def refuse(self, op: Op, inputs: Types, outputs: Types, target: Target) -> str | None:
+        """Why this kernel cannot realise the operator on operands laid out like this; None if it can."""
+        return None
+
+    def lower(self, op: Op, inputs: Types, outputs: Types, target: Target) -> Lowered:
+        """The call; only asked where `refuse` gave None."""
+        raise NotImplementedError
+
+    def cost(self, op: Op, inputs: Types, outputs: Types, target: Target) -> float:
+        """Estimated cycles on one core of the target."""
+        moved = sum(t.bytes for t in (*inputs, *outputs) if t is not None and t.is_static)
+        return moved / 8
+
+
+class Operator:
+    """Declaration of one operator; subclass, then decorate with `@register`.
+
+    kind: the name in our graphs. operands: names of the inputs, "?" after optional ones, "*" after a variadic one.
+    onnx, relax, relay: the names it is imported from.
+    channel_axis: axis of the output that per-channel epilogue operands follow, None where there is none.
+    commutative: operands may be swapped.
+    """
+
+    kind: ClassVar[str]
+    operands: ClassVar[tuple[str, ...]] = ("x",)
+    onnx: ClassVar[tuple[str, ...]] = ()
+    relax: ClassVar[tuple[str, ...]] = ()
+    relay: ClassVar[tuple[str, ...]] = ()
+    channel_axis: ClassVar[int | None] = None
+    kernels: ClassVar[tuple[Kernel, ...]] = ()
+    cases: ClassVar[tuple[Case, ...]] = ()
+
+    @staticmethod
+    def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:
+        """Output types from input types (logical shapes; layouts are not its business).
+
+        Raises:
+            ShapeError: if the shapes contradict each other; the message names the operands.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def compute(attrs: Attrs, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """The operator's meaning in numpy, on logical arrays: constant folding and test oracle."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        """Emits our operators for an ONNX node and returns the values of its outputs.
+
+        The default emits one operator of this kind with the node's inputs and `onnx_attrs`.
+        """
+        return node.emit(cls.kind, node.inputs, **cls.onnx_attrs(node))
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {}
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        """Multiply-accumulates, for reports and cost models; 0 for what is not a convolution or product."""
+        return 0
+
+    @classmethod
+    def expression(cls, attrs: Attrs) -> Expr | None:
+        """The operator as an elementwise expression over its operands, if it is one."""
+        return None
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs: Types, outputs: Types) -> Dim | None:
+        """Byte offset at which the output is the very memory of input 0, in their present layouts; else None."""
+        return None
+
+
+class OnnxNode:
+    """What `from_onnx` gets: a node with its operands, and `emit`. Implemented by frontends/onnx.py."""
+
+    op_type: str
+    name: str
+    opset: int
+    inputs: tuple[str, ...]
+    num_outputs: int
+
+    def attr(self, name: str, default=None):
+        """The attribute's value as int, float, str, list or numpy array."""
+        raise NotImplementedError
+
+    def type(self, index: int) -> TensorType | None:
+        """Type of operand `index`; None where it is absent."""
+        raise NotImplementedError
+
+    def const(self, index: int, what: str = "") -> np.ndarray | None:
+        """Value of a constant operand; None where it is absent.
+
+        Raises:
+            MegccError: where the operand is present but not constant.
+        """
+        raise NotImplementedError
+
+    def constant(self, array: np.ndarray) -> str:
+        """Adds a constant and returns its value name."""
+        raise NotImplementedError
+
+    def emit(self, kind: str, inputs: Sequence[str], **attrs) -> tuple[str, ...]:
+        """Adds an operator; infers its output types; folds it if all operands are constant."""
+        raise NotImplementedError
+
+
+OPERATORS: dict[str, type[Operator]] = {}
+
+
+def register(cls: type[Operator]) -> type[Operator]:
+    """Adds an operator to the registry under its kind."""
+    if cls.kind in OPERATORS:
+        raise ValueError(f"operator '{cls.kind}' is declared twice")
+    OPERATORS[cls.kind] = cls
+    return cls
+
+
+def operator(kind: str) -> type[Operator]:
+    return OPERATORS[kind]
+
+
+def bytes_of(*types: TensorType | None) -> Dim:
+    return sum((t.bytes for t in types if t is not None), start=0)
+
+
+__all__ = ["Attrs", "Case", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator", "Types",
+           "bytes_of", "extent_symbols", "f32", "operator", "product", "register"]

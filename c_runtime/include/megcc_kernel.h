@@ -55,6 +55,35 @@ typedef struct megcc_kernel {
 #endif
 } megcc_kernel;
 
+/* Size arithmetic for `need` functions: values saturate at +-2^60, so no extent from a container can wrap a size. */
+#define MEGCC_SIZE_LIMIT ((int64_t)1 << 60)
+
+static inline int64_t megcc_size_clamp(int64_t a)
+{
+    return a > MEGCC_SIZE_LIMIT ? MEGCC_SIZE_LIMIT : a < -MEGCC_SIZE_LIMIT ? -MEGCC_SIZE_LIMIT : a;
+}
+
+static inline int64_t megcc_size_add(int64_t a, int64_t b) { return megcc_size_clamp(a + b); }
+
+static inline int64_t megcc_size_mul(int64_t a, int64_t b)
+{
+    const int64_t x = a < 0 ? -a : a, y = b < 0 ? -b : b;
+    if (x != 0 && y > MEGCC_SIZE_LIMIT / x)
+        return (a < 0) == (b < 0) ? MEGCC_SIZE_LIMIT : -MEGCC_SIZE_LIMIT;
+    return a * b;
+}
+
+/* Rounds towards minus infinity, as the compiler's own arithmetic; a division by zero saturates. */
+static inline int64_t megcc_size_div(int64_t a, int64_t b)
+{
+    if (b == 0)
+        return MEGCC_SIZE_LIMIT;
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static inline int64_t megcc_size_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t megcc_size_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* Computes every extent that depends on the shape symbols. Returns 0, or MEGCC_E_SHAPE on overflow. */
 typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value);
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of kernels: `<what>_<extents>_<types>[_<epilogue>]__<how>_<isa>`.
+
+Left of the double underscore stands what is computed, right of it how and for whom. Two kernels of one name are
+the same code; where a name cannot hold everything, a digest of the rest ends its left part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from ..ir.expr import X, Arg, Call, Const, Expr, arg, call, clip, maximum
+
+SHORT_DTYPES = {"float32": "f32", "float16": "f16", "float64": "f64", "bool": "b8"}
+
+#: Elementwise tails that have a name of their own; the rest is spelled out or digested.
+NAMED_EXPRESSIONS = {
+    maximum(X, 0): "relu",
+    clip(X, 0, 6): "relu6",
+    call("sigmoid", X): "sigmoid",
+    call("tanh", X): "tanh",
+    X * call("sigmoid", X): "silu",
+    X + arg(1): "add",
+    arg(1) + X: "add",
+    X * arg(1): "mul",
+    maximum(X + arg(1), 0): "add_relu",
+    maximum(arg(1) + X, 0): "add_relu",
+}
+
+
+def short_dtype(dtype: str) -> str:
+    return SHORT_DTYPES.get(dtype) or dtype.replace("uint", "u").replace("int", "i")
+
+
+def digest(text: str, length: int = 6) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def expression_name(expr: Expr) -> str:
+    """A word for an expression, unique among expressions."""
+    if expr in NAMED_EXPRESSIONS:
+        return NAMED_EXPRESSIONS[expr]
+    functions = list(dict.fromkeys(_functions(expr)))
+    return "_".join(functions[:3]) + "_" + digest(repr(expr), 4)
+
+
+def _functions(expr: Expr):
+    if isinstance(expr, (Arg, Const)):
+        return
+    assert isinstance(expr, Call)
+    for operand in expr.args:
+        yield from _functions(operand)
+    yield expr.fn
+
+
+def identifier(text: str) -> str:
+    """The text as a C identifier: `MobileNet-v1 (0.25)` becomes `mobilenet_v1_0_25`."""
+    name = re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_") or "model"
+    return f"m_{name}" if name[0].isdigit() else name

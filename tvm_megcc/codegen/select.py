@@ -212,7 +212,7 @@ def _epilogue_operands(op: Op, inputs, output: TensorType, lowered: Lowered, ext
 
 def _in_place(lowered: Lowered, kinds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """A full operand of an epilogue is read just before the same place of output 0 is written."""
-    if not lowered.outputs or not getattr(lowered, "epilogue_in_place", True):
+    if not lowered.epilogue_in_place:
         return lowered.in_place
     return lowered.in_place + tuple((0, i) for i, kind in enumerate(kinds) if kind == "full")
 

@@ -75,6 +75,8 @@ class Lowered:
     tasks: the kernel's work is [0, tasks), split anywhere.
     shared, scratch: bytes of workspace, common and per worker.
     in_place: (output, input) operand positions that may be the same memory.
+    epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False where partial
+        results are stored to the output before the epilogue.
     what: left part of the symbol, such as "conv2d_3x3s2"; how: right part, such as "direct_14x2".
     """
 
@@ -89,6 +91,7 @@ class Lowered:
     shared: Dim = 0
     scratch: Dim = 0
     in_place: tuple[tuple[int, int], ...] = ()
+    epilogue_in_place: bool = True
 
 
 def extent_symbols(*names: str) -> tuple[Symbol, ...]:

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kernel candidate × case × layout × ISA, compiled and compared with the operator's numpy meaning."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tvm_megcc import ops  # noqa: F401  (registers the operators)
+from tvm_megcc.codegen import pack, select
+from tvm_megcc.codegen.render import render_kernel
+from tvm_megcc.ir import dims
+from tvm_megcc.ir.expr import X, arg, evaluate
+from tvm_megcc.ir.graph import Attrs, Graph, Op
+from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
+from tvm_megcc.ops.base import Case, operator
+from tvm_megcc.target import Target
+
+HERE = Path(__file__).parent
+C_RUNTIME = HERE.parents[1] / "c_runtime"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
+
+#: Tails that kernels which fuse an epilogue are tested with, beside none: expression and class of each operand.
+EPILOGUES = ((None, ()), (X * select.expressions.call("sigmoid", X), ()),
+             (select.expressions.maximum(X * arg(1) + arg(2), 0), ("channel", "full")))
+
+
+@dataclass
+class Job:
+    """One call of one kernel, and what it should give."""
+
+    title: str
+    choice: select.Choice
+    inputs: list[np.ndarray]
+    output_types: tuple[TensorType, ...]
+    expected: list[np.ndarray]
+    tolerance: float
+
+
+def random_operand(shape, dtype: str, generator) -> np.ndarray:
+    kind = np.dtype(numpy_dtype(dtype)).kind
+    if kind == "f":
+        return generator.standard_normal(shape).astype(dtype)
+    if kind == "b":
+        return generator.integers(0, 2, shape).astype(bool)
+    return generator.integers(0, 10, shape).astype(dtype)
+
+
+def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) -> Iterator[Job]:
+    """All calls that realise one case of an operator on one target."""
+    declaration = operator(kind)
+    generator = np.random.default_rng(index)
+    arrays = []
+    for position, spec in enumerate(case.inputs):
+        if spec is None:
+            arrays.append(None)
+        elif position in case.values:
+            arrays.append(np.asarray(case.values[position]).astype(numpy_dtype(spec[1])).reshape(spec[0]))
+        else:
+            arrays.append(random_operand(*spec, generator))
+    types = [None if spec is None else TensorType(spec[1], tuple(spec[0])) for spec in case.inputs]
+    attrs = Attrs(case.attrs)
+    output_types = declaration.infer(attrs, *types)
+    results = declaration.compute(attrs, *arrays)
+    for kernel in declaration.kernels:
+        for epilogue, classes in EPILOGUES if kernel.fuses_epilogue else EPILOGUES[:1]:
+            if "channel" in classes and declaration.channel_axis is None:
+                continue
+            names = [f"i{n}" if a is not None else "" for n, a in enumerate(arrays)]
+            extra = [_epilogue_operand(c, output_types[0], declaration.channel_axis, generator) for c in classes]
+            extra_names = [f"e{n + 1}" for n in range(len(extra))]
+            op = Op(kind, attrs, tuple(names + extra_names), tuple(f"o{n}" for n in range(len(output_types))),
+                    epilogue, len(names) if epilogue is not None else -1, "case")
+            expected = list(results)
+            if epilogue is not None:
+                expected[0] = evaluate(epilogue, [results[0], *extra])
+            yield from _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expected, case, target,
+                                    optimize, f"{kind}[{index}] {kernel.name} {epilogue or ''}")
+
+
+def _epilogue_operand(kind: str, output: TensorType, axis: int | None, generator) -> np.ndarray:
+    shape = output.shape
+    if kind == "channel":
+        shape = tuple(d if n == axis % output.rank else 1 for n, d in enumerate(output.shape))
+    return generator.standard_normal(shape).astype(np.float32)
+
+
+def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expected, case, target, optimize, title):
+    for ins, outs in kernel.layouts(op, types, output_types, target):
+        placed = [t and t.with_layout(layout) for t, layout in zip(types, ins, strict=True)]
+        outputs = [t.with_layout(layout) for t, layout in zip(output_types, outs, strict=True)]
+        placed += [TensorType("float32", a.shape, outputs[0].layout if c == "full" else ins[0].__class__())
+                   for a, c in zip(extra, classes, strict=True)]
+        if select.refusal(op, kernel, placed, outputs, target) is not None:
+            continue
+        named = {n: t for n, t in zip(op.inputs, placed, strict=True) if n}
+        named.update(zip(op.outputs, outputs, strict=True))
+        values = dict(zip(op.inputs, [*arrays, *extra], strict=True))
+        constant = {op.inputs[i]: arrays[i] for i in case.constant if arrays[i] is not None}
+        constant.update({n: values[n] for n, c in zip(op.inputs[len(arrays):], classes, strict=True)
+                         if c == "channel"})
+        graph = Graph("case", tuple(n for n in named if n not in constant and n not in op.outputs), op.outputs,
+                      (op,), named, constant)
+        choice = select.bind(graph, op, kernel, target, optimize)
+        data = []
+        for operand in choice.inputs:
+            name = op.inputs[operand.index]
+            if operand.pack:
+                data.append(pack.pack(operand.pack, values[name]))
+            else:
+                data.append(to_layout(values[name], named[name].layout))
+        layouts = ",".join(str(layout) for layout in (*ins, *outs))
+        yield Job(f"{title} {layouts} {optimize} {choice.spec.symbol}", choice, data, tuple(outputs), expected,
+                  2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
+
+
+class Program:
+    """The distinct kernels of some jobs, compiled into one executable."""
+
+    def __init__(self, jobs: list[Job], folder: Path, cc: list[str], flags: list[str], runner: list[str]):
+        self.jobs, self.folder, self.runner = jobs, folder, runner
+        specs = list(dict.fromkeys(job.choice.spec for job in jobs))
+        symbols = {}
+        for spec in specs:
+            other = symbols.setdefault(spec.symbol, spec)
+            assert other == spec, f"two kernels share the symbol {spec.symbol}:\n{other}\n{spec}"
+        self.index = {spec: i for i, spec in enumerate(specs)}
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [spec.symbol for spec in specs]
+        protos = "\n".join(f"megcc_kernel_fn_decl({name});" for name in names)
+        (folder / "kernels_under_test.h").write_text(
+            '#include "megcc_kernel.h"\n#define megcc_kernel_fn_decl(name) int32_t name(const megcc_call *, '
+            "int32_t, int32_t, void *)\n"
+            f"{protos}\nstatic const megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
+        include = ["-I", str(C_RUNTIME / "include"), "-I", str(folder)]
+        commands = []
+        for number, spec in enumerate(specs):
+            source = folder / f"k{number}.c"
+            source.write_text(render_kernel(spec))
+            commands.append([*cc, *flags, "-std=c99", *WARNINGS, "-ffp-contract=off", *include, "-c", str(source),
+                             "-o", str(source.with_suffix(".o"))])
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            failures = [f for f in pool.map(_compile, commands) if f]
+        assert not failures, "\n".join(failures[:3])
+        self.binary = folder / "harness"
+        objects = [str(folder / f"k{n}.o") for n in range(len(specs))]
+        error = _compile([*cc, *flags, "-std=gnu11", *include, str(HERE / "harness.c"), *objects, "-o",
+                          str(self.binary)])
+        assert not error, error
+
+    def run(self, pieces: int = 1) -> list[str]:
+        """Runs all jobs; returns a line for each that differs."""
+        blob = b"".join(self._encode(job, pieces) for job in self.jobs)
+        process = subprocess.run([*self.runner, str(self.binary)], input=blob, capture_output=True)
+        output, position, failures = process.stdout, 0, []
+        for job in self.jobs:
+            if position + 4 > len(output):
+                failures.append(f"{job.title}: died: {process.stderr.decode()[-2000:]}")
+                break
+            status = int(np.frombuffer(output, np.int32, 1, position)[0])
+            position += 4
+            for parameter, type_, expected in zip(job.choice.outputs, job.output_types, job.expected, strict=True):
+                count = self._size(job, job.choice.spec.outputs[parameter.index].size)
+                flat = np.frombuffer(output, numpy_dtype(type_.dtype), count, position)
+                position += count * type_.itemsize
+                failures += [f"{job.title}: {text}" for text in [_difference(flat, type_, expected, job)] if text]
+            if status:
+                failures.append(f"{job.title}: status {status}")
+        return failures
+
+    def _size(self, job: Job, size) -> int:
+        spec = job.choice.spec
+        return dims.substitute(size, dict(zip(spec.runtime_extents, job.choice.extents, strict=True)))
+
+    def _encode(self, job: Job, pieces: int) -> bytes:
+        choice, spec = job.choice, job.choice.spec
+        shared, scratch, tasks = (self._size(job, s) for s in (spec.shared, spec.scratch, spec.tasks))
+        head = [self.index[spec], len(choice.extents), len(job.inputs), len(job.output_types), shared, scratch, tasks,
+                pieces, *choice.extents]
+        parts = [np.array(head, np.int32).tobytes()]
+        for parameter, array in zip(spec.inputs, job.inputs, strict=True):
+            raw = array.tobytes()
+            wanted = self._size(job, parameter.size) * DTYPES[parameter.dtype][1]
+            assert len(raw) >= wanted, f"{job.title}: {parameter.name} has {len(raw)} bytes, kernel wants {wanted}"
+            parts += [np.int32(wanted).tobytes(), raw[:wanted]]
+        for parameter in spec.outputs:
+            parts.append(np.int32(self._size(job, parameter.size) * DTYPES[parameter.dtype][1]).tobytes())
+        return b"".join(parts)
+
+
+def _compile(command: list[str]) -> str:
+    process = subprocess.run(command, capture_output=True, text=True)
+    return f"{' '.join(command)}\n{process.stderr[:4000]}" if process.returncode else ""
+
+
+def _difference(flat: np.ndarray, type_: TensorType, expected: np.ndarray, job: Job) -> str:
+    if flat.size != type_.stored:
+        return f"writes {flat.size} elements of {type_.stored}"
+    actual = from_layout(flat, type_)
+    if actual.dtype.kind != "f":
+        wrong = int((actual != expected).sum())
+        return f"{wrong} of {actual.size} elements differ" if wrong else ""
+    scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
+    with np.errstate(invalid="ignore"):
+        error = np.abs(actual.astype(np.float64) - expected)
+    error[(actual == expected) | (np.isnan(actual) & np.isnan(expected))] = 0
+    worst = float(np.nan_to_num(error, nan=np.inf).max(initial=0))
+    return f"max error {worst:g}" if worst > job.tolerance * scale else ""

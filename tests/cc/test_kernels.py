@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registered ⇒ tested: every kernel candidate on every case, on every ISA that this machine can build and run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.target import TARGETS, native
+
+from .kernel_harness import Program, jobs_of
+
+HOST = {"c", "x86-64", "x86-64-v3", "x86-64-v4"}
+SANITIZE = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+
+
+def toolchain(name: str) -> tuple[list[str], list[str], list[str]]:
+    """Compiler, flags and emulator for a target; skips where there is none."""
+    target = TARGETS[name]
+    if name == "arm64" and native().machine != "aarch64":
+        if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64")):
+            pytest.skip("no aarch64 cross compiler and emulator")
+        return ["aarch64-linux-gnu-gcc"], ["-O1", "-static"], ["qemu-aarch64"]
+    if not shutil.which("gcc"):
+        pytest.skip("no C compiler")
+    if target.machine not in ("any", native().machine) or target.isa.code > native().isa.code:
+        pytest.skip(f"this machine does not run {name}")
+    return ["gcc"], ["-O1", *SANITIZE], []
+
+
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+@pytest.mark.parametrize("name", ["c", "x86-64", "x86-64-v3", "x86-64-v4", "arm64"])
+@pytest.mark.parametrize("kind", sorted(kind for kind, op in OPERATORS.items() if op.kernels))
+def test_kernels(kind: str, name: str, optimize: str, tmp_path: Path):
+    cc, flags, runner = toolchain(name)
+    jobs = [job for index, case in enumerate(OPERATORS[kind].cases)
+            for job in jobs_of(kind, case, index, TARGETS[name], optimize)]
+    if not jobs:
+        assert name == "c" and False, f"no kernel of {kind} accepts any of its cases"
+    program = Program(jobs, tmp_path, cc, flags, runner)
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
+@pytest.mark.parametrize("kind", sorted(OPERATORS))
+def test_every_operator_has_cases(kind: str):
+    assert OPERATORS[kind].cases, f"{kind} declares no test case"

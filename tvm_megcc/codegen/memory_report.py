@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A memory plan for people: as text, and as a picture of time × address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+from .memory import Buffer, MemoryPlan, live_bytes
+
+#: Fill colour of each kind of buffer, in the order of the legend.
+COLOURS = {
+    "input": "#7fb3d5",
+    "activation": "#a9d18e",
+    "output": "#f4b183",
+    "state": "#c9a6d6",
+    "workspace": "#bfbfbf",
+}
+
+WIDTH, HEIGHT = 1100, 520  # of the plot, in pixels
+LEFT, TOP, BOTTOM = 90, 64, 56  # margins
+
+
+def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ()) -> str:
+    """The arena, its lower bound and what is alive at the fullest instruction.
+
+    Args:
+        steps: a name for each instruction.
+    """
+    lines = [f"arena        {plan.arena_bytes:>12,} bytes ({plan.algorithm}, alignment {plan.alignment})",
+             f"lower bound  {plan.lower_bound:>12,} bytes (largest live set; ratio {plan.ratio:.3f})"]
+    live = live_bytes(buffers, plan.alignment)
+    if live:
+        peak = live.index(max(live))
+        where = f" {steps[peak]}" if peak < len(steps) else ""
+        lines.append(f"fullest at instruction {peak}{where}:")
+        alive = [b for b in buffers if b.first <= peak <= b.last and b.bytes]
+        for b in sorted(alive, key=lambda b: plan.offsets[b.name]):
+            begin = plan.offsets[b.name]
+            lines.append(f"  [{begin:>10}, {begin + b.bytes:>10})  {b.bytes:>12,}  {b.kind:<10}  {b.name}")
+    return "\n".join(lines) + "\n"
+
+
+def svg(buffers: Sequence[Buffer], plan: MemoryPlan, title: str = "", steps: Sequence[str] = ()) -> str:
+    """The picture: instructions to the right, addresses upwards; hovering over a rectangle names it."""
+    last = max((b.last for b in buffers), default=0)
+    dx = WIDTH / (last + 1)
+    dy = HEIGHT / max(plan.arena_bytes, 1)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 30}" height="{TOP + HEIGHT + BOTTOM}" '
+           f'font-family="sans-serif" font-size="12">',
+           '<rect width="100%" height="100%" fill="white"/>',
+           f'<text x="{LEFT}" y="22" font-size="16">{escape(title or "arena")}: {plan.arena_bytes:,} bytes, '
+           f'lower bound {plan.lower_bound:,} ({plan.ratio:.3f}), {escape(plan.algorithm)}</text>']
+    out += _legend([kind for kind in COLOURS if any(b.kind == kind for b in buffers)])
+    out += _axes(plan.arena_bytes, last, dx, dy)
+    for b in buffers:
+        if b.bytes:
+            out += _rectangle(b, plan.offsets[b.name], dx, dy, steps)
+    out += _live_line(live_bytes(buffers, plan.alignment), dx, dy)
+    y = TOP + HEIGHT - plan.lower_bound * dy
+    out.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{LEFT + WIDTH}" y2="{y:.1f}" stroke="#c00000" '
+               f'stroke-dasharray="6 3"><title>peak: {plan.lower_bound:,} bytes</title></line>')
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _legend(kinds: Sequence[str]) -> list[str]:
+    out, x = [], LEFT
+    for kind in kinds:
+        out.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{COLOURS[kind]}" stroke="#555"/>'
+                   f'<text x="{x + 17}" y="46">{kind}</text>')
+        x += 32 + 8 * len(kind)
+    out.append(f'<line x1="{x}" y1="42" x2="{x + 22}" y2="42" stroke="#222" stroke-width="1.5"/>'
+               f'<text x="{x + 28}" y="46">bytes alive</text>')
+    x += 115
+    out.append(f'<line x1="{x}" y1="42" x2="{x + 22}" y2="42" stroke="#c00000" stroke-dasharray="6 3"/>'
+               f'<text x="{x + 28}" y="46">peak (lower bound)</text>')
+    return out
+
+
+def _axes(arena: int, last: int, dx: float, dy: float) -> list[str]:
+    bottom = TOP + HEIGHT
+    out = [f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="#fafafa" stroke="#555"/>']
+    for tick in range(0, arena + 1, _tick(arena, 8)):
+        y = bottom - tick * dy
+        out.append(f'<line x1="{LEFT - 5}" y1="{y:.1f}" x2="{LEFT}" y2="{y:.1f}" stroke="#555"/>'
+                   f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_size(tick)}</text>')
+    for tick in range(0, last + 1, _tick(last + 1, 12)):
+        x = LEFT + (tick + 0.5) * dx
+        out.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{tick}</text>')
+    out.append(f'<text x="{LEFT + WIDTH / 2}" y="{bottom + 40}" text-anchor="middle">instruction</text>')
+    return out
+
+
+def _rectangle(b: Buffer, offset: int, dx: float, dy: float, steps: Sequence[str]) -> list[str]:
+    x, width = LEFT + b.first * dx, (b.last - b.first + 1) * dx
+    y, height = TOP + HEIGHT - (offset + b.bytes) * dy, b.bytes * dy
+    span = f"instructions {b.first} to {b.last}"
+    if b.last < len(steps):
+        span += f" ({steps[b.first]} to {steps[b.last]})"
+    out = [f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" stroke="#555" '
+           f'stroke-width="0.5" fill="{COLOURS.get(b.kind, "#ffffff")}">'
+           f'<title>{escape(b.name)} ({b.kind}): {b.bytes:,} bytes at {offset:,}, {escape(span)}</title></rect>']
+    label = b.name if len(b.name) <= 24 else b.name[:23] + "…"
+    if height >= 13 and width >= 7 * len(label):
+        out.append(f'<text x="{x + width / 2:.1f}" y="{y + height / 2 + 4:.1f}" text-anchor="middle" '
+                   f'font-size="11" pointer-events="none">{escape(label)}</text>')
+    return out
+
+
+def _live_line(live: Sequence[int], dx: float, dy: float) -> list[str]:
+    points = [f"{LEFT + step * dx:.1f},{TOP + HEIGHT - total * dy:.1f}"
+              for i, total in enumerate(live) for step in (i, i + 1)]
+    return [f'<polyline points="{" ".join(points)}" fill="none" stroke="#222" stroke-width="1.5" '
+            'pointer-events="none"/>']
+
+
+def _tick(extent: int, most: int) -> int:
+    """A round step (1, 2 or 5 times a power of ten; powers of two for sizes above 1 KB) with at most `most` ticks."""
+    if extent > 1024:
+        step = 1024
+        while extent / step > most:
+            step *= 2
+        return step
+    step = 1
+    for factor in (2, 2.5, 2) * 4:
+        if extent / step <= most:
+            break
+        step = int(step * factor)
+    return step
+
+
+def _size(count: int) -> str:
+    if count >= 1 << 20 and count % (1 << 18) == 0:
+        return f"{count / (1 << 20):g} MB"
+    return f"{count / 1024:g} KB" if count >= 1024 else f"{count} B"

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of execution: the topological order whose largest live set is smallest.
+
+Few operators are ready at a time in a real network, so the sets of operators that can have run ("states") are few,
+and a shortest-path search over them, with the peak so far as the distance, finds the best order outright. Where
+there are too many states, a greedy order stands in. The model's own order is kept unless another is better.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from ..ir.graph import Graph
+from ..ops.base import OPERATORS
+
+#: The search gives up after looking at so many operators in so many states.
+MAX_LOOKS = 3_000_000
+
+
+def reorder(graph: Graph) -> Graph:
+    """The graph with its operators in the best order found; itself where sizes are not known or none is better."""
+    if not all(graph.types[name].is_static for op in graph.ops for name in op.outputs):
+        return graph
+    problem = _Problem(graph)
+    own = range(len(graph.ops))
+    least = problem.peak(own)
+    best: Sequence[int] = own
+    greedy = problem.greedy()
+    if problem.peak(greedy) < least:
+        best, least = greedy, problem.peak(greedy)
+    searched = problem.search(least)
+    if searched is not None:
+        best = searched
+    return graph if best is own else graph.with_(ops=tuple(graph.ops[i] for i in best))
+
+
+def peak_bytes(graph: Graph) -> int:
+    """Bytes of values alive at once at most, in the graph's order; views count as what they look into."""
+    return _Problem(graph).peak(range(len(graph.ops)))
+
+
+def view_roots(graph: Graph) -> dict[str, str]:
+    """Value -> the value whose memory it is: itself, except for views."""
+    root: dict[str, str] = {}
+    for op in graph.ops:
+        declaration = OPERATORS.get(op.kind)
+        is_view = (declaration is not None and op.inputs and op.inputs[0] not in graph.constants
+                   and declaration.view_offset(op.attrs, graph.input_types(op), graph.output_types(op)) is not None)
+        if is_view:
+            root[op.outputs[0]] = root.get(op.inputs[0], op.inputs[0])
+    return root
+
+
+class _Problem:
+    """The graph as bit sets: which operators each one waits for, what each allocates, what it may free."""
+
+    def __init__(self, graph: Graph):
+        root = view_roots(graph)
+        producer = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
+        kept = {root.get(name, name) for name in graph.outputs}
+        self.after = [sum(1 << i for i in {producer[n] for n in op.inputs if n in producer}) for op in graph.ops]
+        self.allocates = [sum(graph.types[n].bytes for n in op.outputs if n not in root) for op in graph.ops]
+        readers: dict[str, int] = {}
+        for i, op in enumerate(graph.ops):
+            for name in (*op.inputs, *op.outputs):
+                if name and name not in graph.constants:
+                    readers[root.get(name, name)] = readers.get(root.get(name, name), 0) | 1 << i
+        self.start = sum(graph.types[name].bytes for name in graph.inputs)
+        # Operator -> (all operators that touch a value, its bytes) for each value that may die with the operator.
+        self.frees: list[list[tuple[int, int]]] = [[] for _ in graph.ops]
+        for name, touched in readers.items():
+            if name not in kept:
+                for i in _bits(touched):
+                    self.frees[i].append((touched, graph.types[name].bytes))
+
+    def run(self, done: int, live: int, i: int) -> tuple[int, int, int]:
+        """(operators done, bytes alive after, bytes alive during) operator i."""
+        during = live + self.allocates[i]
+        done |= 1 << i
+        freed = sum(size for touched, size in self.frees[i] if touched & ~done == 0)
+        return done, during - freed, during
+
+    def ready(self, done: int) -> Iterable[int]:
+        return (i for i, after in enumerate(self.after) if not done >> i & 1 and after & ~done == 0)
+
+    def peak(self, order: Iterable[int]) -> int:
+        done, live, peak = 0, self.start, self.start
+        for i in order:
+            done, live, during = self.run(done, live, i)
+            peak = max(peak, during)
+        return peak
+
+    def greedy(self) -> list[int]:
+        """Always takes the ready operator that leaves least alive, then needs least, then comes first."""
+        order, done, live = [], 0, self.start
+        while len(order) < len(self.after):
+            _, _, i = min((*self.run(done, live, i)[1:], i) for i in self.ready(done))
+            done, live, _ = self.run(done, live, i)
+            order.append(i)
+        return order
+
+    def search(self, bound: int) -> list[int] | None:
+        """The order with the smallest peak, if it is below `bound` and few enough states had to be looked at."""
+        full = (1 << len(self.after)) - 1
+        previous: dict[int, tuple[int, int]] = {}
+        distance = {0: self.start}
+        heap = [(self.start, 0, 0, self.start)]  # peak, minus operators done, done, live
+        closed: set[int] = set()
+        while heap and len(closed) * len(self.after) < MAX_LOOKS:
+            peak, count, done, live = heapq.heappop(heap)
+            if done in closed:
+                continue
+            if done == full:
+                return self._path(previous, full)
+            closed.add(done)
+            for i in self.ready(done):
+                then, after, during = self.run(done, live, i)
+                reached = max(peak, during)
+                if reached < bound and reached < distance.get(then, bound):
+                    distance[then] = reached
+                    previous[then] = done, i
+                    heapq.heappush(heap, (reached, count - 1, then, after))
+        return None
+
+    @staticmethod
+    def _path(previous: dict[int, tuple[int, int]], state: int) -> list[int]:
+        order = []
+        while state:
+            state, i = previous[state]
+            order.append(i)
+        return order[::-1]
+
+
+def _bits(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+

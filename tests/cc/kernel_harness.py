@@ -16,10 +16,11 @@ from tvm_megcc import ops  # noqa: F401  (registers the operators)
 from tvm_megcc.codegen import pack, select
 from tvm_megcc.codegen.render import render_kernel
 from tvm_megcc.ir import dims
-from tvm_megcc.ir.expr import X, arg, evaluate
+from tvm_megcc.ir.expr import X, arg, call, evaluate, maximum
 from tvm_megcc.ir.graph import Attrs, Graph, Op
-from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
+from tvm_megcc.ir.types import DTYPES, Layout, TensorType, from_layout, numpy_dtype, to_layout
 from tvm_megcc.ops.base import Case, operator
+from tvm_megcc.ops.support import refusal
 from tvm_megcc.target import Target
 
 HERE = Path(__file__).parent
@@ -27,8 +28,8 @@ C_RUNTIME = HERE.parents[1] / "c_runtime"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
 
 #: Tails that kernels which fuse an epilogue are tested with, beside none: expression and class of each operand.
-EPILOGUES = ((None, ()), (X * select.expressions.call("sigmoid", X), ()),
-             (select.expressions.maximum(X * arg(1) + arg(2), 0), ("channel", "full")))
+EPILOGUES = ((None, ()), (X * call("sigmoid", X), ()),
+             (maximum(X * arg(1) + arg(2), 0), ("channel", "full")))
 
 
 @dataclass
@@ -95,9 +96,9 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
     for ins, outs in kernel.layouts(op, types, output_types, target):
         placed = [t and t.with_layout(layout) for t, layout in zip(types, ins, strict=True)]
         outputs = [t.with_layout(layout) for t, layout in zip(output_types, outs, strict=True)]
-        placed += [TensorType("float32", a.shape, outputs[0].layout if c == "full" else ins[0].__class__())
+        placed += [TensorType("float32", a.shape, outputs[0].layout if c == "full" else Layout())
                    for a, c in zip(extra, classes, strict=True)]
-        if select.refusal(op, kernel, placed, outputs, target) is not None:
+        if refusal(op, kernel, placed, outputs, target) is not None:
             continue
         named = {n: t for n, t in zip(op.inputs, placed, strict=True) if n}
         named.update(zip(op.outputs, outputs, strict=True))

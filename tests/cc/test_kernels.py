@@ -39,7 +39,8 @@ def test_kernels(kind: str, name: str, optimize: str, tmp_path: Path):
     jobs = [job for index, case in enumerate(OPERATORS[kind].cases)
             for job in jobs_of(kind, case, index, TARGETS[name], optimize)]
     if not jobs:
-        assert name == "c" and False, f"no kernel of {kind} accepts any of its cases"
+        assert name != "c", f"no kernel of {kind} accepts any of its cases"
+        pytest.skip(f"no kernel of {kind} for {name}")
     program = Program(jobs, tmp_path, cc, flags, runner)
     failures = program.run(pieces=1) + program.run(pieces=3)
     assert not failures, "\n".join(failures[:10])

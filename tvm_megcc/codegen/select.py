@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..errors import InternalError
-from ..ir import expr as expressions
 from ..ir.dims import Dim, Symbol, round_up, substitute
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import TensorType
 from ..ops.base import Kernel, Lowered, Operand, operator
+from ..ops.support import candidates, operand_class, refusal
 from ..target import Isa, Target
 from .symbols import expression_name, short_dtype
 
@@ -91,47 +91,6 @@ class Choice:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
-    """How an elementwise operand relates to the output: "full", "channel", "scalar", or None (other broadcast)."""
-    if operand.shape == output.shape:
-        return "full"
-    if operand.size == 1:
-        return "scalar"
-    if channel_axis is None or operand.rank > output.rank:
-        return None
-    axis = channel_axis % output.rank
-    aligned = (1,) * (output.rank - operand.rank) + operand.shape
-    rest = aligned[:axis] + aligned[axis + 1:]
-    return "channel" if aligned[axis] == output.shape[axis] and all(dim == 1 for dim in rest) else None
-
-
-def epilogue_refusal(op: Op, kernel: Kernel, inputs, outputs) -> str | None:
-    """Why the kernel cannot apply the operator's epilogue on operands laid out like this; None if it can."""
-    if op.epilogue is None:
-        return None
-    if not kernel.fuses_epilogue:
-        return "does not fuse an epilogue"
-    axis = operator(op.kind).channel_axis
-    for type_ in inputs[op.epilogue_start:]:
-        kind = operand_class(type_, outputs[0], axis)
-        if kind is None:
-            return f"epilogue operand {type_} is neither full, per channel nor scalar"
-        if kind == "full" and type_.layout != outputs[0].layout:
-            return f"epilogue operand has layout {type_.layout}, the output {outputs[0].layout}"
-    return None
-
-
-def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target) -> str | None:
-    """Why the candidate does not realise the operator with these types; None if it does."""
-    own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
-    wanted = [t.layout for t in own if t is not None]
-    offered = [[layout for layout, t in zip(ins, own, strict=True) if t is not None] + list(outs)
-               for ins, outs in kernel.layouts(op, own, outputs, target)]
-    if wanted + [t.layout for t in outputs] not in offered:
-        return "does not work on these layouts"
-    return kernel.refuse(op, own, outputs, target) or epilogue_refusal(op, kernel, inputs, outputs)
-
-
 def select(graph: Graph, op: Op, target: Target, optimize: str = "speed") -> Choice:
     """The cheapest candidate for an operator whose operands have their final layouts.
 
@@ -141,7 +100,7 @@ def select(graph: Graph, op: Op, target: Target, optimize: str = "speed") -> Cho
     inputs, outputs = graph.input_types(op), graph.output_types(op)
     refused: dict[str, str] = {}
     best: tuple[float, Kernel] | None = None
-    for kernel in operator(op.kind).kernels:
+    for kernel in candidates(op.kind):
         reason = refusal(op, kernel, inputs, outputs, target)
         if reason is not None:
             refused[kernel.name] = reason
@@ -215,12 +174,3 @@ def _in_place(lowered: Lowered, kinds: tuple[str, ...]) -> tuple[tuple[int, int]
     if not lowered.epilogue_in_place:
         return lowered.in_place
     return lowered.in_place + tuple((0, i) for i, kind in enumerate(kinds) if kind == "full")
-
-
-def renamed(expr: Expr, order: tuple[int, ...]) -> Expr:
-    """The expression with operand i renamed to order[i]."""
-    return expressions.substitute(expr, [expressions.arg(i) for i in order])
-
-
-__all__ = ["Choice", "KernelSpec", "Parameter", "bind", "epilogue_refusal", "operand_class", "refusal", "renamed",
-           "replace", "select"]

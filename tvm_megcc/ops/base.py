@@ -129,6 +129,34 @@ class Kernel:
         return moved / 8
 
 
+class View(Kernel):
+    """The candidate of operators whose output can be the very memory of their input: nothing runs."""
+
+    name = "view"
+
+    def layouts(self, op: Op, inputs: Types, outputs: Types, target: Target):
+        possible = possible_layouts(outputs[0], target)
+        rest = (Layout(),) * (len(op.own_inputs) - 1)
+        declaration = OPERATORS[op.kind]
+        for source in possible_layouts(inputs[0], target):
+            for result in possible:
+                types = (inputs[0].with_layout(source), *inputs[1:])
+                if declaration.view_offset(op.attrs, types, (outputs[0].with_layout(result),)) is not None:
+                    yield (source, *rest), (result,)
+
+    def cost(self, op: Op, inputs: Types, outputs: Types, target: Target) -> float:
+        return 0.0
+
+
+def possible_layouts(type_: TensorType, target: Target) -> tuple[Layout, ...]:
+    """The layouts a tensor may have on a target."""
+    if type_.rank != 4:
+        return (Layout(),)
+    if target.isa.lanes == 1:
+        return Layout(), Layout("nhwc")
+    return Layout(), Layout("nhwc"), Layout("nchwc", target.isa.lanes)
+
+
 class Operator:
     """Declaration of one operator; subclass, then decorate with `@register`.
 
@@ -242,5 +270,5 @@ def bytes_of(*types: TensorType | None) -> Dim:
     return sum((t.bytes for t in types if t is not None), start=0)
 
 
-__all__ = ["Attrs", "Case", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator", "Types",
-           "bytes_of", "extent_symbols", "f32", "operator", "product", "register"]
+__all__ = ["Attrs", "Case", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator", "Types", "View",
+           "bytes_of", "extent_symbols", "f32", "operator", "possible_layouts", "product", "register"]

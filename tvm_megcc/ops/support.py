@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one definition of *supported*: does some kernel accept this operator with these types?
+
+Passes ask before they fuse or choose a layout, the code generator when it picks a kernel, the pattern checks when
+they decide what to take from TVM.
+"""
+
+from __future__ import annotations
+
+from ..ir.graph import Op
+from ..ir.types import TensorType
+from ..target import Target
+from .base import Kernel, Operator, View, operator
+
+_VIEW = View()
+
+
+def candidates(kind: str) -> tuple[Kernel, ...]:
+    """The kernels of an operator, with the view in front where it can be one."""
+    declaration = operator(kind)
+    is_view = declaration.view_offset is not Operator.view_offset
+    return ((_VIEW,) if is_view else ()) + declaration.kernels
+
+
+def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
+    """How an elementwise operand relates to the output: "full", "channel", "scalar", or None (other broadcast)."""
+    if operand.shape == output.shape:
+        return "full"
+    if operand.size == 1:
+        return "scalar"
+    if channel_axis is None or operand.rank > output.rank:
+        return None
+    axis = channel_axis % output.rank
+    aligned = (1,) * (output.rank - operand.rank) + operand.shape
+    rest = aligned[:axis] + aligned[axis + 1:]
+    return "channel" if aligned[axis] == output.shape[axis] and all(dim == 1 for dim in rest) else None
+
+
+def epilogue_refusal(op: Op, kernel: Kernel, inputs, outputs) -> str | None:
+    """Why the kernel cannot apply the operator's epilogue on operands laid out like this; None if it can."""
+    if op.epilogue is None:
+        return None
+    if not kernel.fuses_epilogue:
+        return "does not fuse an epilogue"
+    axis = operator(op.kind).channel_axis
+    for type_ in inputs[op.epilogue_start:]:
+        kind = operand_class(type_, outputs[0], axis)
+        if kind is None:
+            return f"epilogue operand {type_} is neither full, per channel nor scalar"
+        if kind == "full" and type_.layout != outputs[0].layout:
+            return f"epilogue operand has layout {type_.layout}, the output {outputs[0].layout}"
+    return None
+
+
+def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target) -> str | None:
+    """Why the candidate does not realise the operator with these types; None if it does."""
+    own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
+    wanted = [t.layout for t in own if t is not None]
+    offered = [[layout for layout, t in zip(ins, own, strict=True) if t is not None] + list(outs)
+               for ins, outs in kernel.layouts(op, own, outputs, target)]
+    if wanted + [t.layout for t in outputs] not in offered:
+        return "does not work on these layouts"
+    return kernel.refuse(op, own, outputs, target) or epilogue_refusal(op, kernel, inputs, outputs)
+
+
+def fuses_epilogue(kind: str) -> bool:
+    """Whether some kernel of the operator applies an elementwise tail."""
+    return any(kernel.fuses_epilogue for kernel in candidates(kind))

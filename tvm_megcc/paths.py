@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the files are that are no Python: beside the package in a checkout, inside it when installed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def c_runtime() -> Path:
+    """Folder of the C runtime: include/, src/, tools/, ports/."""
+    return _data("c_runtime")
+
+
+def schema() -> Path:
+    """The container's schema."""
+    return _data("schema") / "megcc.fbs"
+
+
+def examples() -> Path:
+    """Folder of the network that ships with the package: digits.onnx, digits.npz."""
+    return PACKAGE / "examples"
+
+
+def templates() -> Path:
+    """Folder of the code generator's templates."""
+    return PACKAGE / "codegen" / "templates"
+
+
+def cache() -> Path:
+    """Folder for what can be made again at any time ($MEGCC_CACHE, else the user's cache folder)."""
+    if own := os.environ.get("MEGCC_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "megcc"
+
+
+def _data(name: str) -> Path:
+    installed = PACKAGE / "_data" / name
+    return installed if installed.is_dir() else PACKAGE.parent / name

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding what is needed to build and run for a target: a C compiler, and an emulator where the CPU is not ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from ..errors import ToolError
+from ..target import Target, native
+
+#: Debian's packages of a compiler and an emulator, by machine; other systems name them much the same.
+PACKAGES = {
+    "any": ("gcc libc6-dev", ""),
+    "x86_64": ("gcc-x86-64-linux-gnu libc6-dev-amd64-cross", "qemu-user"),
+    "aarch64": ("gcc-aarch64-linux-gnu libc6-dev-arm64-cross", "qemu-user"),
+    "arm": ("gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm"),
+}
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler with what selects the target.
+
+    command: program and arguments. version: first line of what it says about itself.
+    static: link programs statically, so that an emulator needs no libraries of the target.
+    """
+
+    command: tuple[str, ...]
+    version: str
+    static: bool
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.command)} ({self.version})"
+
+
+def is_local(target: Target) -> bool:
+    """Whether this machine's own compiler makes code for the target."""
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    return not target.bare_metal and target.machine in (machine, "any")
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this CPU executes the target's code."""
+    own = native().isa.code
+    same_family = own >> 16 == target.isa.code >> 16 and target.isa.code <= own
+    return is_local(target) and (same_family or target.isa.code == 0)
+
+
+def find_compiler(target: Target, cc: str | None = None) -> Compiler:
+    """The compiler for a target: `cc`, $MEGCC_CC, $CC (only for this machine), the usual names, then `zig cc`.
+
+    Raises:
+        ToolError: if the one asked for does not work, or none is found; says what to install.
+    """
+    local = is_local(target)
+    asked = cc or os.environ.get("MEGCC_CC") or (os.environ.get("CC") if local else None)
+    if asked:
+        command = tuple(shlex.split(asked))
+        version = _version(command)
+        if version is None:
+            raise ToolError(f"the C compiler '{asked}' cannot be run; give another with --cc or $MEGCC_CC")
+        return Compiler(command, version, not local)
+    tried = ["cc", "gcc", "clang"] if local else []
+    tried += [triple + "gcc" for triple in target.triples]
+    for name in tried:
+        version = _version((name,))
+        if version is not None:
+            return Compiler((name,), version, not local)
+    zig = zig_command()
+    if zig and target.zig:
+        command = (*zig, "cc", "-target", target.zig)
+        return Compiler(command, _version((*zig, "cc")) or "zig cc", True)
+    package = PACKAGES["any" if local else target.machine][0]
+    raise ToolError(f"no C compiler for {target} (tried {', '.join(tried)}, zig cc). Install one with "
+                    f"'apt-get install {package}' or 'pip install ziglang', or give one with --cc")
+
+
+def find_emulator(target: Target) -> tuple[str, ...]:
+    """The command that runs a program of the target; empty where this CPU does.
+
+    Raises:
+        ToolError: if it is not installed; says what to install.
+    """
+    if runs_here(target):
+        return ()
+    path = shutil.which(target.qemu) if target.qemu else None
+    if path is None:
+        package = PACKAGES.get(target.machine, ("", "qemu-user"))[1]
+        raise ToolError(f"programs for {target} do not run on this machine ({native()}) and "
+                        f"{target.qemu or 'an emulator'} is not installed: 'apt-get install {package}'")
+    return (path,)
+
+
+def zig_command() -> tuple[str, ...]:
+    """How to call zig: from the path, else from the PyPI package `ziglang`; empty if there is none."""
+    if shutil.which("zig"):
+        return ("zig",)
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang")
+    return ()
+
+
+@cache
+def _version(command: tuple[str, ...]) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        result = subprocess.run((*command, "--version"), capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = result.stdout.splitlines()
+    return lines[0] if result.returncode == 0 and lines else None

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sets up everything that `make demo` and `make test` need; needs nothing but Python itself.
+
+    python3 scripts/bootstrap.py VENV
+
+Makes a virtual environment with this package and its test requirements. Looks for compilers and emulators; what is
+missing comes from PyPI (zig) or, as root or in CI, from the system's packages. What cannot be had is named in one
+line, and the parts that need it are skipped by name later.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = (3, 10)
+
+# What for, commands of which one suffices, whether zig can stand in, Debian packages.
+TOOLS = (
+    ("C for this machine", ("cc", "gcc", "clang"), True, ("gcc", "libc6-dev")),
+    ("C for arm64", ("aarch64-linux-gnu-gcc", "aarch64-linux-musl-gcc"), True,
+     ("gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross")),
+    ("running arm64 programs", ("qemu-aarch64",), False, ("qemu-user",)),
+    ("C for Cortex-M", ("arm-none-eabi-gcc",), False, ("gcc-arm-none-eabi", "libnewlib-arm-none-eabi")),
+    ("running Cortex-M programs", ("qemu-system-arm",), False, ("qemu-system-arm",)),
+    ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
+    ("the generated CMake build", ("cmake",), False, ("cmake",)),
+)
+
+
+def say(text: str) -> None:
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+def run(*command: str, check: bool = True) -> bool:
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    if check and result.returncode:
+        sys.exit(f"setup: '{' '.join(command)}' failed")
+    return result.returncode == 0
+
+
+def apt_install(packages: list[str]) -> bool:
+    """Installs Debian packages where that is allowed; whether it worked."""
+    if not shutil.which("apt-get"):
+        return False
+    prefix: list[str] = []
+    if os.geteuid() != 0:
+        if not os.environ.get("CI") or not shutil.which("sudo"):
+            return False
+        prefix = ["sudo", "-n"]
+    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+    say(f"installing {' '.join(packages)}")
+    install = [*prefix, "apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
+    return run(*prefix, "apt-get", "update", "-q", check=False) and run(*install, check=False)
+
+
+def python_new_enough() -> str:
+    """A Python that is new enough: this one, or another on the path."""
+    if sys.version_info >= OLDEST:
+        return sys.executable
+    for minor in range(14, OLDEST[1] - 1, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found:
+            return found
+    sys.exit(f"setup: Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}")
+
+
+def make_environment(folder: Path) -> str:
+    """The virtual environment's Python; made if it is missing or broken."""
+    python = folder / "bin" / "python"
+    if python.exists() and run(str(python), "-m", "pip", "--version", check=False):
+        return str(python)
+    base = python_new_enough()
+    say(f"virtual environment in {folder}")
+    make = (base, "-m", "venv", "--clear", str(folder))
+    if not run(*make, check=False):
+        version = f"python3.{sys.version_info.minor}-venv"
+        if not (apt_install([version]) and run(*make, check=False)):
+            sys.exit(f"setup: this Python cannot make virtual environments; 'apt-get install {version}'")
+    return str(python)
+
+
+def find_tools(python: str) -> None:
+    missing = [tool for tool in TOOLS if not any(map(shutil.which, tool[1]))]
+    if any(zig for _, _, zig, _ in missing):
+        say("zig from PyPI stands in for the C compilers that are missing")
+        if run(python, "-m", "pip", "install", "-q", "ziglang", check=False):
+            missing = [tool for tool in missing if not tool[2]]
+    if missing and apt_install([package for *_, packages in missing for package in packages]):
+        missing = [tool for tool in missing if not any(map(shutil.which, tool[1]))]
+    for purpose, commands, _, packages in missing:
+        say(f"no {commands[0]}: {purpose} is skipped; 'apt-get install {' '.join(packages)}'")
+
+
+def main() -> None:
+    python = make_environment(Path(sys.argv[1]).absolute())
+    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-e", f"{ROOT}[test]")
+    find_tools(python)
+
+
+if __name__ == "__main__":
+    main()

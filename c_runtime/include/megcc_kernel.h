@@ -55,6 +55,13 @@ typedef struct megcc_kernel {
 #endif
 } megcc_kernel;
 
+/* The last member of a row of the kernel table. */
+#ifndef MEGCC_NO_STRINGS
+#define MEGCC_SYMBOL(name) , name
+#else
+#define MEGCC_SYMBOL(name)
+#endif
+
 /* Size arithmetic for `need` functions: values saturate at +-2^60, so no extent from a container can wrap a size. */
 #define MEGCC_SIZE_LIMIT ((int64_t)1 << 60)
 

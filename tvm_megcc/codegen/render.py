@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import jinja2
 
-from .. import __version__
+from ..version import VERSION
 from ..ir import expr as expressions
 from ..ir.dims import Dim, Extreme, FloorDiv, Sum, Symbol
 from ..ir.types import DTYPES
@@ -92,7 +92,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     helpers, separator, function = body.partition(marker)
     assert separator and marker not in function, f"template {spec.template} must use {{{{ entry }}}} once"
     return _FILE.format(
-        version=__version__,
+        version=VERSION,
         description=_description(spec, origins),
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,

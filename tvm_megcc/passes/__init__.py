@@ -1,1 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The passes, in order. Each takes a graph and the target and returns a new graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ir.graph import Graph
+from ..target import Target
+from . import absorb, elementwise, epilogue, layout, schedule
+
+Pass = Callable[[Graph, Target], Graph]
+
+#: (name in dumps, pass, why it stands here)
+PIPELINE: tuple[tuple[str, Pass, str], ...] = (
+    ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
+    ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
+    ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
+    ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
+    ("choose_layouts", layout.choose_layouts, "needs the final operators: an epilogue ties layouts together"),
+    ("schedule", lambda graph, target: schedule.reorder(graph), "last: the order of execution decides the peak of memory"),
+)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel plan and a memory plan as the rows of the container."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import MegccError
+from ..ir.types import TensorType
+from . import container
+from .plan import KernelPlan, PlannedMemory
+from .table import Code, model_id
+
+
+@dataclass
+class WeightStore:
+    """The weights of all programs in one blob; equal bytes are stored once."""
+
+    alignment: int = 64
+    blob: bytearray = field(default_factory=bytearray)
+    _offsets: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, data: bytes) -> int:
+        """Byte offset of `data` in the blob."""
+        key = hashlib.sha256(data).digest()
+        if key not in self._offsets:
+            self.blob.extend(bytes(-len(self.blob) % self.alignment))
+            self._offsets[key] = len(self.blob)
+            self.blob.extend(data)
+            if len(self.blob) > 0x7fff0000:
+                raise MegccError("the packed weights exceed 2 GB, which is what one container can hold")
+        return self._offsets[key]
+
+
+class _Rows:
+    """Tensors, extents and operands of a program under construction."""
+
+    def __init__(self, plan: KernelPlan, planned: PlannedMemory, store: WeightStore):
+        self.plan, self.planned, self.store = plan, planned, store
+        self.tensors: list[container.Tensor] = []
+        self.slots: list[container.TensorSlot] = []
+        self.extents: list[int] = []
+        self.names: list[str] = []
+        self.index: dict[str, int] = {}
+
+    def name(self, text: str) -> int:
+        if text not in self.names:
+            self.names.append(text)
+        return self.names.index(text) + 1
+
+    def first_extent(self, values: Sequence[int]) -> int:
+        """Index of a run of extents; a run that is already there is used again."""
+        values = list(values)
+        for start in range(len(self.extents) - len(values) + 1):
+            if self.extents[start:start + len(values)] == values:
+                return start
+        self.extents += values
+        return len(self.extents) - len(values)
+
+    def tensor(self, name: str) -> int:
+        """Row of a value or weight."""
+        if name not in self.index:
+            if name in self.plan.places:
+                row, slot = self._value(name)
+            else:
+                row, slot = self._weight(name)
+            self.index[name] = len(self.tensors)
+            self.tensors.append(row)
+            self.slots.append(slot)
+        return self.index[name]
+
+    def _value(self, name: str):
+        type_, place = self.plan.graph.types[name], self.plan.places[name]
+        public = name in self.plan.graph.inputs or name in self.plan.graph.outputs
+        label = self.name(name) if public else 0
+        if place.root != name:
+            root = self.tensor(place.root)
+            row = _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
+                              data=place.offset, size=type_.bytes)
+            return row, container.TensorSlot(0, 0)
+        row = _tensor_row(type_, container.Storage.arena, self.first_extent(type_.shape), label)
+        return row, container.TensorSlot(self.planned.offsets[name], type_.bytes)
+
+    def _weight(self, name: str):
+        data = self.plan.weights[name].data
+        dtype = "bool" if data.dtype == bool else str(data.dtype)
+        type_ = TensorType(dtype, (data.size,))
+        row = _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
+                          data=self.store.add(data.tobytes()), size=data.nbytes)
+        return row, container.TensorSlot(0, 0)
+
+
+def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0):
+    layout = type_.layout
+    return container.Tensor(
+        dtype=container.DType[type_.dtype], layout=container.LayoutKind[layout.kind], storage=storage,
+        rank=type_.rank, block=layout.block, region=0, name=name, dims=dims, root=root, data=data, bytes=size, quant=0)
+
+
+def program(plan: KernelPlan, planned: PlannedMemory, code: Code, store: WeightStore) -> container.Program:
+    """The program of one target with its one device model."""
+    rows = _Rows(plan, planned, store)
+    inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
+    kernel_id = {spec: index for index, spec in enumerate(code.specs)}
+    operands: list[int] = []
+    instructions, calls = [], []
+    for index, step in enumerate(plan.steps):
+        run = [rows.tensor(name) for name in (*step.inputs, *step.outputs)]
+        extents = step.choice.extents
+        instructions.append(container.Instruction(
+            opcode=container.Opcode.call, inputs=len(step.inputs), outputs=len(step.outputs), extents=len(extents),
+            operands=len(operands), first_extent=rows.first_extent(extents) if extents else 0))
+        operands += run
+        calls.append(container.CallSlot(kernel_id[step.spec], planned.workspaces[index]))
+    outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
+    device_model = container.DeviceModel(bounds=(), tensors=tuple(rows.slots), calls=tuple(calls),
+                                         arena_bytes=planned.plan.arena_bytes)
+    return container.Program(
+        isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
+        symbols=0, values=0, tensors=tuple(rows.tensors), extents=tuple(rows.extents), operands=tuple(operands),
+        instructions=tuple(instructions), inputs=inputs, outputs=outputs, states=(), quants=(), quant_data=(),
+        names=tuple(rows.names), device_models=(device_model,))
+
+
+def assemble(name: str, plans: Sequence[tuple[KernelPlan, PlannedMemory]], codes: Sequence[Code]) -> bytes:
+    """The container of a model: a program a target, weights shared."""
+    store = WeightStore()
+    programs = tuple(program(plan, planned, code, store)
+                     for (plan, planned), code in zip(plans, codes, strict=True))
+    model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
+                                     weights=bytes(store.blob))
+    return container.write(model)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph as calls of kernels on buffers: which kernel, which packed weights, which memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir.dims import Dim, substitute
+from ..ir.graph import Graph
+from ..ir.types import to_layout
+from ..target import Target
+from . import memory, pack
+from .select import Choice, KernelSpec, select
+from .views import Forwarding, Place, forward, with_copies
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant in the form its kernel reads: `data` is flat."""
+
+    name: str
+    data: np.ndarray
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call. inputs, outputs: names of values or weights, in the order of the kernel's operands."""
+
+    choice: Choice
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def spec(self) -> KernelSpec:
+        return self.choice.spec
+
+    def size(self, dim: Dim) -> int:
+        """A size of the kernel, with this call's extents."""
+        return substitute(dim, dict(zip(self.spec.runtime_extents, self.choice.extents, strict=True)))
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """graph: with its final operators and layouts. places: memory of each value. weights: by name."""
+
+    graph: Graph
+    target: Target
+    steps: tuple[Step, ...]
+    places: Mapping[str, Place]
+    weights: Mapping[str, Weight]
+    workers: int = 1
+
+    def workspace(self, index: int) -> int:
+        """Bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
+        step = self.steps[index]
+        return (_aligned(step.size(step.spec.shared), self.target)
+                + self.workers * _aligned(step.size(step.spec.scratch), self.target))
+
+
+def _aligned(size: int, target: Target) -> int:
+    alignment = target.isa.alignment
+    return -(-size // alignment) * alignment
+
+
+def plan_kernels(graph: Graph, target: Target, optimize: str = "speed", workers: int = 1) -> KernelPlan:
+    """Chooses a kernel for every operator that is no view, and packs its weights."""
+    graph = with_copies(graph)
+
+    def peak(forwarding: Forwarding) -> int:
+        return memory.lower_bound(_buffers_of(graph, forwarding))
+
+    forwarding = forward(graph, peak)
+    weights: dict[str, Weight] = {}
+    steps = []
+    for position, op in enumerate(graph.ops):
+        if position in forwarding.elided:
+            continue
+        choice = select(graph, op, target, optimize)
+        inputs = tuple(_operand(graph, op.inputs[o.index], o.pack, weights) for o in choice.inputs)
+        steps.append(Step(choice, inputs, tuple(op.outputs[o.index] for o in choice.outputs)))
+    return KernelPlan(graph, target, tuple(steps), forwarding.places, weights, workers)
+
+
+def _operand(graph: Graph, name: str, how: tuple, weights: dict[str, Weight]) -> str:
+    if name not in graph.constants:
+        return name
+    key = f"{name}|{'.'.join(map(str, how))}" if how else name
+    if key not in weights:
+        array = graph.constants[name]
+        data = pack.pack(how, array) if how else to_layout(array, graph.types[name].layout)
+        weights[key] = Weight(key, np.ascontiguousarray(data).reshape(-1))
+    return key
+
+
+def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
+    """Buffers of the graph's values by operator position, before kernels are chosen."""
+    ranges: dict[str, list[int]] = {}
+    for name in graph.inputs:
+        _touch(ranges, forwarding.places, name, 0)
+    for position, op in enumerate(graph.ops):
+        if position not in forwarding.elided:
+            for name in (*op.inputs, *op.outputs):
+                _touch(ranges, forwarding.places, name, position)
+    for name in graph.outputs:
+        _touch(ranges, forwarding.places, name, len(graph.ops))
+    return [memory.Buffer(root, graph.types[root].bytes, first, last) for root, (first, last) in ranges.items()]
+
+
+def _touch(ranges: dict[str, list[int]], places: Mapping[str, Place], name: str, when: int) -> None:
+    if name in places:
+        span = ranges.setdefault(places[name].root, [when, when])
+        span[0], span[1] = min(span[0], when), max(span[1], when)
+
+
+@dataclass(frozen=True)
+class PlannedMemory:
+    """roots: value -> the buffer it lies in (after in-place merging). workspaces: offset by step."""
+
+    plan: memory.MemoryPlan
+    buffers: tuple[memory.Buffer, ...]
+    offsets: Mapping[str, int]
+    workspaces: tuple[int, ...]
+
+
+def plan_memory(plan: KernelPlan, keep_inputs: bool = False) -> PlannedMemory:
+    """Lifetimes of the plan's buffers, in-place operands merged, then offsets."""
+    ranges: dict[str, list[int]] = {}
+    end = len(plan.steps)
+    for name in plan.graph.inputs:
+        _touch(ranges, plan.places, name, 0)
+        if keep_inputs:
+            _touch(ranges, plan.places, name, end)
+    for index, step in enumerate(plan.steps):
+        for name in (*step.inputs, *step.outputs):
+            _touch(ranges, plan.places, name, index)
+    for name in plan.graph.outputs:
+        _touch(ranges, plan.places, name, end)
+    merged = _merge_in_place(plan, ranges)
+
+    buffers, by_root = [], {}
+    for root, (first, last) in ranges.items():
+        kind = _kind(plan.graph, plan.places, root, merged)
+        buffers.append(memory.Buffer(root, plan.graph.types[root].bytes, first, last, kind=kind))
+        by_root[root] = root
+    for index in range(end):
+        size = plan.workspace(index)
+        if size:
+            buffers.append(memory.Buffer(f"workspace {index}", size, index, index, kind="workspace"))
+    result = memory.plan(buffers, plan.target.isa.alignment)
+    memory.verify(buffers, result)
+    offsets = {}
+    for name, place in plan.places.items():
+        root = place.root
+        while root in merged:
+            root = merged[root]
+        if root in result.offsets:
+            offsets[name] = result.offsets[root] + place.offset
+    workspaces = tuple(result.offsets.get(f"workspace {index}", 0) for index in range(end))
+    return PlannedMemory(result, tuple(buffers), offsets, workspaces)
+
+
+def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str, str]:
+    """Merges the buffer of an output with that of an operand that dies there; returns merged -> kept."""
+    graph, merged = plan.graph, {}
+    inputs = {plan.places[name].root for name in graph.inputs}
+    outputs = {plan.places[name].root for name in graph.outputs if name in plan.places}
+
+    def buffer(root: str) -> str:
+        while root in merged:
+            root = merged[root]
+        return root
+
+    for index, step in enumerate(plan.steps):
+        for output, operand in step.spec.in_place:
+            target, source = step.outputs[output], step.inputs[operand]
+            if source not in plan.places or plan.places[source].offset or plan.places[target].offset:
+                continue
+            root_t, root_s = plan.places[target].root, plan.places[source].root
+            if graph.types[root_t].bytes != graph.types[source].bytes \
+                    or graph.types[root_s].bytes != graph.types[source].bytes:
+                continue
+            new, old = buffer(root_t), buffer(root_s)
+            if new == old or ranges[old][1] != index or ranges[new][0] != index:
+                continue
+            if (old in inputs or root_s in inputs) and root_t in outputs:
+                continue  # the caller may write the next input while it reads this output
+            if sum(plan.places[name].root == root_s for name in step.inputs if name in plan.places) > 1:
+                continue
+            merged[new] = old
+            ranges[old][1] = ranges.pop(new)[1]
+            if root_t in outputs:
+                outputs.add(old)
+            break
+    return merged
+
+
+def _kind(graph: Graph, places: Mapping[str, Place], root: str, merged: Mapping[str, str]) -> str:
+    roots = {root, *(new for new, old in merged.items() if old == root)}
+    if any(places[name].root in roots for name in graph.inputs):
+        return "input"
+    if any(name in places and places[name].root in roots for name in graph.outputs):
+        return "output"
+    return "activation"
+
+
+def plan_text(plan: KernelPlan, planned: PlannedMemory) -> str:
+    """The plan as text: a line a call."""
+    lines = [f"plan {plan.graph.name} for {plan.target}: {len(plan.steps)} calls"]
+    for index, step in enumerate(plan.steps):
+        results = ", ".join(_value_text(name, planned.offsets) for name in step.outputs)
+        operands = ", ".join(_value_text(name, planned.offsets) for name in step.inputs)
+        extents = f" extents {list(step.choice.extents)}" if step.choice.extents else ""
+        lines.append(f"  {index:3d} {results} = {step.spec.symbol}({operands}){extents}  # {step.choice.op.origin}")
+    return "\n".join(lines) + "\n"
+
+
+def _value_text(name: str, offsets: Mapping[str, int]) -> str:
+    return f"%{name}@{offsets[name]}" if name in offsets else name
+
+
+def distinct_specs(plans: Sequence[KernelPlan]) -> tuple[KernelSpec, ...]:
+    """The kernels of some plans, in order of first use."""
+    return tuple(dict.fromkeys(step.spec for plan in plans for step in plan.steps))

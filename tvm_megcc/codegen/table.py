@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kernels.c`: the kernel table of every target, with the signatures that containers are checked against."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.types import DTYPES
+from ..target import Target
+from .render import has_need_function
+from .select import KernelSpec
+
+_DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
+
+
+@dataclass(frozen=True)
+class Code:
+    """The kernels of one target, in the order of their ids."""
+
+    target: Target
+    specs: tuple[KernelSpec, ...]
+
+    @property
+    def id(self) -> int:
+        """Hash of the kernel table: a container built for other kernels is refused."""
+        text = "\n".join(f"{spec.symbol} {_signature(spec)}" for spec in self.specs)
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def model_id(codes: Sequence[Code]) -> int:
+    text = " ".join(f"{code.id:016x}" for code in codes)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def _signature(spec: KernelSpec) -> str:
+    operands = [(p.dtype, str(p.size)) for p in (*spec.inputs, *spec.outputs)]
+    return f"{operands} {spec.tasks} {spec.shared} {spec.scratch} {spec.in_place} {spec.runtime_extents}"
+
+
+def render_table(name: str, codes: Sequence[Code]) -> str:
+    """The text of kernels.c for one model."""
+    lines = ["/* SPDX-License-Identifier: 0BSD",
+             f" * The kernels of {name}, a table for each CPU it was compiled for. */",
+             '#include "megcc_kernel.h"', ""]
+    for code in codes:
+        lines += _target_section(name, code)
+    lines += [f"static const megcc_code {name}_codes[] = {{"]
+    for code in codes:
+        table = _table_name(name, code)
+        lines += [f"#if {code.target.isa.guard}",
+                  f"    {{ UINT64_C(0x{code.id:016x}), 0x{code.target.isa.code:08x}u, "
+                  f"{len(code.specs)}, {table}, NULL, 0, 0 }},",
+                  "#endif"]
+    lines += ["    { 0, 0xffffffffu, 0, NULL, NULL, 0, 0 } /* end */", "};", "",
+              f"extern const megcc_module {name}_module;",
+              f"const megcc_module {name}_module = {{",
+              "    MEGCC_KERNEL_ABI,",
+              f"    (uint32_t)(sizeof {name}_codes / sizeof {name}_codes[0]) - 1,",
+              f"    {name}_codes",
+              "};", ""]
+    return "\n".join(lines)
+
+
+def _table_name(name: str, code: Code) -> str:
+    return f"{name}_kernels_{code.target.isa.name}"
+
+
+def _target_section(name: str, code: Code) -> list[str]:
+    lines = [f"#if {code.target.isa.guard} /* {code.target.name} */", ""]
+    for spec in code.specs:
+        lines.append(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);")
+        if has_need_function(spec):
+            lines.append(f"int32_t {spec.symbol}_need(const int32_t *, int64_t *);")
+    lines += ["", f"static const megcc_operand {_table_name(name, code)}_operands[] = {{"]
+    starts, rows = [], []
+    for spec in code.specs:
+        block = _operand_rows(spec)
+        start = _find(rows, block)
+        if start is None:
+            start = len(rows)
+            rows += block
+        starts.append(start)
+    lines += [f"    {row}," for row in rows] + ["};", ""]
+    lines += [f"static const megcc_kernel {_table_name(name, code)}[] = {{"]
+    for spec, start in zip(code.specs, starts, strict=True):
+        lines += _kernel_row(name, code, spec, start)
+    return [*lines, "};", "", "#endif", ""]
+
+
+def _operand_rows(spec: KernelSpec) -> list[str]:
+    rows = []
+    for parameter in spec.inputs:
+        rows.append(_operand_row(parameter.size, parameter.dtype, 0))
+    for index, parameter in enumerate(spec.outputs):
+        alias = sum(1 << i for o, i in spec.in_place if o == index)
+        rows.append(_operand_row(parameter.size, parameter.dtype, alias))
+    return rows
+
+
+def _operand_row(size, dtype: str, alias: int) -> str:
+    bytes_ = size * DTYPES[dtype][1] if isinstance(size, int) else 0
+    return f"{{ {bytes_}u, 0x{alias:x}u, {_DTYPE_INDEX[dtype]}, {{ 0, 0, 0 }} }}"
+
+
+def _find(rows: list[str], block: list[str]) -> int | None:
+    """Where the block already stands in the rows: signatures that are alike share them."""
+    for start in range(len(rows) - len(block) + 1):
+        if rows[start:start + len(block)] == block:
+            return start
+    return None
+
+
+def _kernel_row(name: str, code: Code, spec: KernelSpec, start: int) -> list[str]:
+    need = f"{spec.symbol}_need" if has_need_function(spec) else "NULL"
+    shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
+    return [f"    {{ {spec.symbol}, {need}, {_table_name(name, code)}_operands + {start},",
+            f"      {shared}u, {scratch}u, {tasks}, "
+            f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]

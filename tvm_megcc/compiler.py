@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiler on one page: a graph in, an artifact out, a line a stage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .codegen import memory_report
+from .codegen.artifact import Artifact
+from .codegen.device_model import assemble
+from .codegen.plan import KernelPlan, PlannedMemory, distinct_specs, plan_kernels, plan_memory, plan_text
+from .codegen.render import render_kernel
+from .codegen.symbols import identifier
+from .codegen.table import Code, render_table
+from .errors import MegccError, ShapeError
+from .ir.dims import symbols
+from .ir.graph import Graph
+from .ir.text import graph_text
+from .ir.verify import verify
+from .ops.base import operator
+from .passes import PIPELINE
+from .target import Target
+from .version import VERSION
+
+Dump = Callable[[str, str], None]
+"""Receives the name of a stage and its text."""
+
+OPTIMIZE = ("speed", "size")
+
+
+def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
+                  keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
+                  dump: Dump = lambda stage, text: None) -> Artifact:
+    """Compiles an imported graph for some CPUs.
+
+    Args:
+        graph: from a front end; every shape known.
+        targets: distinct, the best ISA level of a machine first, as `target.parse_targets` gives them.
+        optimize: "speed" prints known extents as constants, "size" shares kernels between layers.
+        threads: workspace is planned for so many workers.
+        keep_inputs: inputs in the arena keep their values during a run.
+        model: what was compiled (file name, digest), for the manifest.
+
+    Raises:
+        ShapeError: for shapes that are not known; ModelError: for operators that no kernel realises.
+    """
+    if optimize not in OPTIMIZE:
+        raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
+    require_static(graph)
+    name = identifier(name or graph.name)
+    dump("00_import", graph_text(graph))
+    plans: list[tuple[KernelPlan, PlannedMemory]] = []
+    for target in targets:
+        lowered = run_passes(graph, target, lambda stage, text, t=target: dump(f"{stage}.{t}", text))
+        plan = plan_kernels(lowered, target, optimize, threads)
+        planned = plan_memory(plan, keep_inputs)
+        dump(f"{len(PIPELINE) + 1:02}_plan.{target}", plan_text(plan, planned))
+        plans.append((plan, planned))
+    codes = [Code(plan.target, distinct_specs([plan])) for plan, _ in plans]
+    container = assemble(name, plans, codes)
+    return Artifact(
+        name=name, targets=tuple(targets), container=container,
+        sources={**kernel_sources([plan for plan, _ in plans]), "kernels.c": render_table(name, codes)},
+        manifest=manifest(graph, plans, model or {}, optimize, threads),
+        report="\n".join(memory_text(plan, planned) for plan, planned in plans),
+        memory=memory_picture(name, *plans[0]))
+
+
+def run_passes(graph: Graph, target: Target, dump: Dump = lambda stage, text: None) -> Graph:
+    """The graph after every pass of the pipeline, verified after each."""
+    verify(graph)
+    for number, (name, run, _reason) in enumerate(PIPELINE, start=1):
+        graph = run(graph, target)
+        verify(graph)
+        dump(f"{number:02}_{name}", graph_text(graph))
+    return graph
+
+
+def require_static(graph: Graph) -> None:
+    """Raises ShapeError, with a command line to copy, if an input has a dimension that is not known."""
+    open_inputs = {name: graph.types[name].shape for name in graph.inputs if not graph.types[name].is_static}
+    if not open_inputs:
+        return
+    names = sorted(set().union(*(symbols(dim) for shape in open_inputs.values() for dim in shape)))
+    shapes = "; ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in open_inputs.items())
+    example = ":".join(f"{name}=({','.join(str(d) if isinstance(d, int) else '1' for d in shape)})"
+                       for name, shape in open_inputs.items())
+    raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: {shapes}\n"
+                     f"  Give the shapes, for example: --input-shapes \"{example.replace(':', ';')}\"")
+
+
+def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:
+    """`kernels/<symbol>.c` for every distinct kernel."""
+    origins: dict = {}
+    for plan in plans:
+        for step in plan.steps:
+            origins.setdefault(step.spec, []).append(step.choice.op.origin)
+    return {f"kernels/{spec.symbol}.c": render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
+            for spec, names in origins.items()}
+
+
+def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -> dict:
+    """Facts about the compiled model that are no code."""
+    def describe(names):
+        return [{"name": n, "dtype": graph.types[n].dtype, "shape": list(graph.types[n].shape)} for n in names]
+
+    return {
+        "megcc": VERSION,
+        "model": dict(model),
+        "options": {"optimize": optimize, "threads": threads},
+        "inputs": describe(graph.inputs),
+        "outputs": describe(graph.outputs),
+        "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
+        "programs": [program_facts(plan, planned) for plan, planned in plans],
+    }
+
+
+def program_facts(plan: KernelPlan, planned: PlannedMemory) -> dict:
+    calls = []
+    for step in plan.steps:
+        op = step.choice.op
+        own = plan.graph.input_types(op)[:op.epilogue_start] if op.epilogue is not None \
+            else plan.graph.input_types(op)
+        calls.append({
+            "kernel": step.spec.symbol, "kind": op.kind, "origin": op.origin, "output": op.outputs[0],
+            "type": str(plan.graph.types[op.outputs[0]]),
+            "macs": operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))})
+    return {
+        "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
+        "instructions": len(plan.steps), "workers": plan.workers,
+        "arena_bytes": planned.plan.arena_bytes, "lower_bound": planned.plan.lower_bound,
+        "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()), "calls": calls}
+
+
+def memory_text(plan: KernelPlan, planned: PlannedMemory) -> str:
+    return f"{plan.target}\n" + memory_report.text(planned.buffers, planned.plan, [s.spec.symbol for s in plan.steps])
+
+
+def memory_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
+    return memory_report.svg(planned.buffers, planned.plan, f"{name}, {plan.target}",
+                             [s.choice.op.origin for s in plan.steps])
+
+
+def model_facts(path: Path) -> dict:
+    """File name and digest of a model file, for the manifest."""
+    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def to_json(facts: Mapping) -> str:
+    return json.dumps(facts, indent=1, sort_keys=False) + "\n"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Per-channel scales, offsets and zero pads become part of the convolution or product beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir.graph import Graph, Op, prune
+from ..ir.types import TensorType
+from ..ops.base import operator
+from ..ops.support import operand_class
+from ..target import Target
+
+#: Axis of the weights that is the output channel, for operators with operands (x, w, b?).
+_OUTPUT_CHANNEL = {"conv2d": 0}
+
+
+class _Editor:
+    """A graph under change: operators by position, types and constants by name."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.ops: list[Op | None] = list(graph.ops)
+        self.types = dict(graph.types)
+        self.constants = dict(graph.constants)
+
+    def add_constant(self, base: str, array: np.ndarray) -> str:
+        name = base
+        while name in self.types:
+            name += "'"
+        self.constants[name] = array
+        self.types[name] = TensorType(str(array.dtype), array.shape)
+        return name
+
+    def finish(self) -> Graph:
+        return prune(self.graph.with_(ops=tuple(op for op in self.ops if op is not None), types=self.types,
+                                      constants=self.constants))
+
+
+def absorb_scales(graph: Graph, target: Target) -> Graph:
+    """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm)."""
+    edit = _Editor(graph)
+    uses = {name: len(ops) for name, ops in graph.consumers().items()}
+    producer: dict[str, int] = {}
+    for position, op in enumerate(graph.ops):
+        folded = _absorb_into_producer(edit, producer, uses, op)
+        if folded is None:
+            producer.update((name, position) for name in op.outputs)
+        else:
+            edit.ops[position] = None
+            producer[op.outputs[0]] = folded
+    return edit.finish()
+
+
+def _absorb_into_producer(edit: _Editor, producer: dict[str, int], uses: dict[str, int], op: Op) -> int | None:
+    """Position of the convolution that took over the operator, None if none did."""
+    if op.kind not in ("mul", "add", "sub", "div") or len(op.inputs) != 2:
+        return None
+    value, factor = op.inputs
+    if op.kind in ("mul", "add") and value in edit.constants:
+        value, factor = factor, value
+    if factor not in edit.constants or uses.get(value) != 1 or value in edit.graph.outputs:
+        return None
+    source = edit.ops[producer[value]] if value in producer else None
+    if source is None or source.kind not in _OUTPUT_CHANNEL or source.epilogue is not None:
+        return None
+    axis = operator(source.kind).channel_axis
+    output = edit.types[value]
+    if operand_class(edit.types[factor], output, axis) not in ("channel", "scalar"):
+        return None
+    if edit.types[op.outputs[0]].shape != output.shape or source.inputs[1] not in edit.constants:
+        return None
+    weights = edit.constants[source.inputs[1]]
+    channels = weights.shape[_OUTPUT_CHANNEL[source.kind]]
+    term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)
+    has_bias = len(source.inputs) > 2 and source.inputs[2]
+    if has_bias and source.inputs[2] not in edit.constants:
+        return None
+    bias = edit.constants[source.inputs[2]] if has_bias else np.zeros(channels, weights.dtype)
+    if op.kind in ("mul", "div"):
+        scale = term if op.kind == "mul" else 1 / term
+        shape = [1] * weights.ndim
+        shape[_OUTPUT_CHANNEL[source.kind]] = channels
+        weights, bias = weights * scale.reshape(shape), bias * scale
+    else:
+        bias = bias + term if op.kind == "add" else bias - term
+    name = op.outputs[0]
+    inputs = (source.inputs[0], edit.add_constant(f"{name}.weight", np.ascontiguousarray(weights)),
+              edit.add_constant(f"{name}.bias", bias))
+    position = producer[value]
+    edit.ops[position] = source.with_(inputs=inputs, outputs=op.outputs)
+    return position
+
+
+def absorb_pads(graph: Graph, target: Target) -> Graph:
+    """conv(pad(x, zeros)) → conv with larger pads, where only the two spatial axes are padded."""
+    edit = _Editor(graph)
+    uses = {name: len(ops) for name, ops in graph.consumers().items()}
+    producers = graph.producers()
+    for position, op in enumerate(graph.ops):
+        pad = producers.get(op.inputs[0]) if op.kind == "conv2d" else None
+        if pad is None or pad.kind != "pad" or uses[pad.outputs[0]] != 1 or pad.outputs[0] in graph.outputs:
+            continue
+        pads = _spatial_zero_pads(pad, edit.constants)
+        if pads is None:
+            continue
+        total = tuple(a + b for a, b in zip(op.attrs.pads, pads, strict=True))
+        edit.ops[position] = op.with_(inputs=(pad.inputs[0], *op.inputs[1:]),
+                                      attrs=type(op.attrs)({**op.attrs, "pads": total}))
+    return edit.finish()
+
+
+def _spatial_zero_pads(pad: Op, constants) -> tuple[int, int, int, int] | None:
+    """(top, left, bottom, right) of a constant zero pad of rank 4; None if it is anything else."""
+    pads = pad.attrs.get("pads", ())
+    value = pad.attrs.get("value", 0.0)
+    if pad.attrs.get("mode", "constant") != "constant" or value != 0 or len(pads) != 8:
+        return None
+    if any(pads[i] for i in (0, 1, 4, 5)) or any(p < 0 for p in pads):
+        return None
+    return pads[2], pads[3], pads[6], pads[7]

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts, chosen over the whole graph by cost.
+
+Every operator has options: a candidate kernel with the layouts it reads and writes. The cost of a choice is that of
+its kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
+execution is improved operator by operator until nothing changes (iterated conditional modes; the edges of these
+graphs are few and the first choice is nearly always the last).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ModelError
+from ..ir.graph import Attrs, Graph, Op
+from ..ir.types import PLAIN, Layout, TensorType
+from ..ops.base import Kernel
+from ..ops.support import candidates, refusal
+from ..target import Target
+
+_SWEEPS = 8
+
+
+@dataclass(frozen=True)
+class _Option:
+    kernel: Kernel
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    cost: float
+
+
+def choose_layouts(graph: Graph, target: Target) -> Graph:
+    """Gives every value its layout and inserts `relayout` where an operator reads another one.
+
+    Raises:
+        ModelError: naming every operator that no kernel accepts, with each candidate's reason.
+    """
+    options, problems = [], []
+    for op in graph.ops:
+        found, refused = _options(graph, op, target)
+        options.append(found)
+        if not found:
+            reasons = "; ".join(f"{name}: {why}" for name, why in refused.items()) or "it has no kernels"
+            problems.append(f"{op.kind} '{op.origin}': {reasons}")
+    if problems:
+        raise ModelError(graph.name, problems, "No kernel realises these operators on this target.")
+    chosen = _Chooser(graph, options, target).run()
+    return _apply(graph, chosen)
+
+
+def _options(graph: Graph, op: Op, target: Target) -> tuple[list[_Option], dict[str, str]]:
+    own = [graph.type_of(name) for name in op.own_inputs]
+    outputs = graph.output_types(op)
+    found: list[_Option] = []
+    refused: dict[str, str] = {}
+    for kernel in candidates(op.kind):
+        for ins, outs in kernel.layouts(op, own, outputs, target):
+            placed_out = [t.with_layout(layout) for t, layout in zip(outputs, outs, strict=True)]
+            placed_in = [t and t.with_layout(layout) for t, layout in zip(own, ins, strict=True)]
+            extra = tuple(_epilogue_layout(graph.types[name], placed_out[0]) for name in op.epilogue_inputs)
+            placed_in += [graph.types[name].with_layout(layout)
+                          for name, layout in zip(op.epilogue_inputs, extra, strict=True)]
+            reason = refusal(op, kernel, placed_in, placed_out, target)
+            if reason is None:
+                found.append(_Option(kernel, (*ins, *extra), outs, kernel.cost(op, placed_in, placed_out, target)))
+            else:
+                refused[kernel.name] = reason
+    return found, refused
+
+
+def _epilogue_layout(operand: TensorType, output: TensorType) -> Layout:
+    return output.layout if operand.shape == output.shape else PLAIN
+
+
+def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Target) -> float:
+    """Cycles to move a tensor into another layout: one vector in, one out, at a third of the speed of a copy."""
+    if source == wanted:
+        return 0.0
+    moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
+    return 200 + 3.0 * moved / max(target.isa.lanes, 1)
+
+
+class _Chooser:
+    def __init__(self, graph: Graph, options: list[list[_Option]], target: Target):
+        self.graph, self.options, self.target = graph, options, target
+        self.position = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
+        self.readers: dict[str, list[tuple[int, int]]] = {}
+        for i, op in enumerate(graph.ops):
+            for slot, name in enumerate(op.inputs):
+                if name in self.position:
+                    self.readers.setdefault(name, []).append((i, slot))
+        self.chosen: list[_Option | None] = [None] * len(graph.ops)
+
+    def run(self) -> list[_Option]:
+        for _ in range(_SWEEPS):
+            changed = False
+            for i, options in enumerate(self.options):
+                best = min(options, key=lambda option, i=i: self._cost(i, option))
+                changed |= best is not self.chosen[i]
+                self.chosen[i] = best
+            if not changed:
+                break
+        return self.chosen
+
+    def _cost(self, i: int, option: _Option) -> float:
+        op, total = self.graph.ops[i], option.cost
+        for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
+            if name and name not in self.graph.constants:
+                total += relayout_cost(self.graph.types[name], self._layout_of(name), layout, self.target)
+        for name, layout in zip(op.outputs, option.outputs, strict=True):
+            wanted = {PLAIN} if name in self.graph.outputs else set()
+            for reader, slot in self.readers.get(name, ()):
+                if self.chosen[reader] is not None:
+                    wanted.add(self.chosen[reader].inputs[slot])
+            total += sum(relayout_cost(self.graph.types[name], layout, w, self.target)
+                         for w in sorted(wanted, key=str))
+        return total
+
+    def _layout_of(self, name: str) -> Layout:
+        if name not in self.position:
+            return PLAIN
+        i = self.position[name]
+        option = self.chosen[i]
+        return option.outputs[self.graph.ops[i].outputs.index(name)] if option is not None else PLAIN
+
+
+def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
+    types = dict(graph.types)
+    ops: list[Op] = []
+    copies: dict[tuple[str, Layout], str] = {}
+
+    def as_layout(name: str, layout: Layout, origin: str) -> str:
+        if types[name].layout == layout:
+            return name
+        if (name, layout) not in copies:
+            copy = f"{name}:{layout}"
+            types[copy] = types[name].with_layout(layout)
+            ops.append(Op("relayout", Attrs(), (name,), (copy,), origin=origin))
+            copies[name, layout] = copy
+        return copies[name, layout]
+
+    for op, option in zip(graph.ops, chosen, strict=True):
+        inputs = []
+        for name, layout in zip(op.inputs, option.inputs, strict=True):
+            is_value = name and name not in graph.constants
+            inputs.append(as_layout(name, layout, op.origin) if is_value else name)
+        for name, layout in zip(op.outputs, option.outputs, strict=True):
+            types[name] = types[name].with_layout(layout)
+        ops.append(op.with_(inputs=tuple(inputs)))
+    for name in graph.outputs:
+        if types[name].layout == PLAIN:
+            continue
+        # The caller sees plain tensors; the value itself keeps its layout under another name.
+        inner = f"{name}:{types[name].layout}"
+        while inner in types:
+            inner += "'"
+        types[inner], types[name] = types[name], types[name].with_layout(PLAIN)
+        ops = [op.with_(inputs=tuple(inner if i == name else i for i in op.inputs),
+                        outputs=tuple(inner if o == name else o for o in op.outputs)) for op in ops]
+        existing = next((op for op in ops if op.kind == "relayout" and op.inputs == (inner,)
+                         and types[op.outputs[0]].layout == PLAIN), None)
+        if existing is None:
+            ops.append(Op("relayout", Attrs(), (inner,), (name,), origin=name))
+        else:
+            renames = {existing.outputs[0]: name}
+            ops = [op.with_(inputs=tuple(renames.get(i, i) for i in op.inputs),
+                            outputs=tuple(renames.get(o, o) for o in op.outputs)) for op in ops]
+    return graph.with_(ops=tuple(ops), types=types)

@@ -86,10 +86,10 @@ def require_static(graph: Graph) -> None:
         return
     names = sorted(set().union(*(symbols(dim) for shape in open_inputs.values() for dim in shape)))
     shapes = "; ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in open_inputs.items())
-    example = ":".join(f"{name}=({','.join(str(d) if isinstance(d, int) else '1' for d in shape)})"
+    example = ";".join(f"{name}=({','.join(str(d) if isinstance(d, int) else '1' for d in shape)})"
                        for name, shape in open_inputs.items())
     raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: {shapes}\n"
-                     f"  Give the shapes, for example: --input-shapes \"{example.replace(':', ';')}\"")
+                     f"  Give the shapes, for example: --input-shapes \"{example}\"")
 
 
 def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:

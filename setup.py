@@ -25,7 +25,7 @@ class BuildWithData(build_py):
 
 
 def version() -> str:
-    return re.search(r'^__version__ = "(.+)"', (ROOT / "tvm_megcc" / "__init__.py").read_text(), re.M)[1]
+    return re.search(r'^VERSION = "(.+)"', (ROOT / "tvm_megcc" / "version.py").read_text(), re.M)[1]
 
 
 setup(

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import __version__, paths
+from .. import paths
 from ..errors import InternalError, MegccError
 from ..ir.types import DTYPES
+from ..version import VERSION
 from .artifact import Artifact
 from .render import environment
 from .symbols import identifier
@@ -65,7 +66,7 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
         raise MegccError("two models have the same name; give one another with --name")
     texts = _sources(artifacts)
     models = [_View.of(a) for a in artifacts]
-    context = {"models": models, "model": models[0], "embed": embed, "version": __version__,
+    context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
                "library": "_".join(m.name for m in models), "kernels": sorted(k for k in texts if "/" in k),
                "several": len(models) > 1, "targets": list(dict.fromkeys(t for a in artifacts for t in a.targets))}
     for model in models:
@@ -82,7 +83,7 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
     files |= _runtime_files()
     if not embed:
         files |= {f"{a.name}.megcc": a.container for a in artifacts}
-    manifest = {"generator": f"tvm_megcc {__version__}",
+    manifest = {"generator": f"tvm_megcc {VERSION}",
                 "models": [{"name": a.name, "targets": [t.name for t in a.targets], **a.manifest} for a in artifacts],
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A generated folder, compiled for one target: a shared library to load, a program to run. Any C compiler does."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import paths
+from ..codegen.bundle import BUILD, read_manifest
+from ..errors import MegccError, ToolError
+from ..target import TARGETS, Target
+from .toolchain import Compiler, find_compiler, is_local
+
+#: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
+CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+#: C compilers at work at a time.
+JOBS = 2
+
+
+@dataclass(frozen=True)
+class Build:
+    """A compiled folder. library: for ctypes; None where this machine cannot load it. program: megcc_run."""
+
+    folder: Path
+    target: Target
+    compiler: Compiler
+    library: Path | None
+    program: Path | None
+
+
+def build(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
+          cflags: Sequence[str] = ()) -> Build:
+    """Compiles a generated folder into its `build/<target>/`; files that did not change are not compiled again.
+
+    Args:
+        target: one of those the folder was made for; the first of them if None.
+        cc: the compiler, instead of the one that is found.
+        cflags: further flags, after ours.
+
+    Raises:
+        MegccError: if the folder is none of ours or was made for other targets.
+        ToolError: if there is no compiler or it fails.
+    """
+    folder = Path(folder)
+    model, target = _model_and_target(read_manifest(folder), target, folder)
+    compiler = find_compiler(target, cc)
+    output = folder / BUILD / target.name
+    flags = (*CFLAGS, *target.cflags, *cflags)
+    sources = [*sorted(folder.glob("*.c")), *sorted(folder.glob("kernels/*.c")), *sorted(folder.glob("runtime/src/*.c"))]
+    sources = [source for source in sources if source.name != "main.c"]
+    objects = _Objects(folder, output / "objects", compiler)
+    if target.bare_metal:
+        objects.compile_all(sources, flags)
+        return Build(folder, target, compiler, None, None)
+
+    library = program = None
+    define = f"-DMEGCC_MODULE={model}_module"
+    if is_local(target):
+        shim = Path(__file__).with_name("megcc_py.c")
+        compiled = objects.compile_all([*sources, shim], (*flags, "-fPIC", define))
+        library = _link(compiler, ("-shared",), compiled, output / f"lib{model}.so")
+    else:
+        main = paths.c_runtime() / "tools" / "megcc_run.c"
+        compiled = objects.compile_all([*sources, main], (*flags, define))
+        static = ("-static",) if compiler.static else ()
+        program = _link(compiler, (*static, "-Wl,--gc-sections"), compiled, output / "megcc_run")
+    return Build(folder, target, compiler, library, program)
+
+
+def _model_and_target(manifest: dict, target: Target | str | None, folder: Path) -> tuple[str, Target]:
+    """The folder's first model, and the target as one of those it was compiled for."""
+    model = manifest["models"][0]
+    if target is None:
+        return model["name"], TARGETS[model["targets"][0]]
+    name = str(target)
+    if name == "native":
+        local = [t for t in model["targets"] if is_local(TARGETS[t])]
+        name = local[0] if local else name
+    if name not in model["targets"]:
+        raise MegccError(f"{folder} was compiled for {', '.join(model['targets'])}, not for {name}; "
+                         f"compile it again with --target {','.join([*model['targets'], name])}")
+    return model["name"], TARGETS[name]
+
+
+class _Objects:
+    """Object files by the hash of everything that went into them."""
+
+    def __init__(self, folder: Path, cache: Path, compiler: Compiler):
+        self.include = (f"-I{folder / 'runtime' / 'include'}", f"-I{folder}", f"-I{folder / 'runtime' / 'src'}")
+        self.cache = cache
+        self.compiler = compiler
+        headers = sorted([*folder.glob("*.h"), *(folder / "runtime").rglob("*.h")])
+        self.seed = _digest([str(compiler).encode(), *(path.read_bytes() for path in headers)])
+
+    def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
+        """The object files of the sources, in their order."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(JOBS) as pool:
+            return list(pool.map(lambda source: self.compile(source, flags), sources))
+
+    def compile(self, source: Path, flags: Sequence[str]) -> Path:
+        key = _digest([self.seed, " ".join(flags).encode(), source.read_bytes()]).hex()[:24]
+        result = self.cache / f"{source.stem[:80]}-{key}.o"
+        if not result.exists():
+            with tempfile.TemporaryDirectory(dir=self.cache) as aside:
+                made = Path(aside) / "o.o"
+                _call([*self.compiler.command, *flags, *self.include, "-c", str(source), "-o", str(made)])
+                made.replace(result)
+        return result
+
+
+def _link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
+    """Links unless the same objects were linked to the same file before."""
+    stamp = output.with_name(output.name + ".from")
+    key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
+    if not (output.exists() and stamp.exists() and stamp.read_text() == key):
+        aside = output.with_name(output.name + ".new")
+        _call([*compiler.command, *map(str, objects), *flags, "-o", str(aside)])
+        aside.replace(output)
+        stamp.write_text(key)
+    return output
+
+
+def _call(command: Sequence[str]) -> None:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        lines = result.stderr.strip().splitlines()
+        raise ToolError(f"the C compiler failed: {' '.join(command)}\n" + "\n".join(lines[:20]))
+
+
+def _digest(parts: Sequence[bytes]) -> bytes:
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(len(part).to_bytes(8, "little") + part)
+    return h.digest()

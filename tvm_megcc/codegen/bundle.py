@@ -113,8 +113,10 @@ def _refuse_if_not_ours(folder: Path) -> None:
     except MegccError as error:
         raise MegccError(f"{error}{advice}") from None
     present = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    edited = [name for name, digest in recorded.items() if name in present and _sha256(present[name].read_bytes()) != digest]
-    added = [name for name in present if name not in recorded and name != MANIFEST and not name.startswith(BUILD + "/")]
+    edited = [name for name, digest in recorded.items()
+              if name in present and _sha256(present[name].read_bytes()) != digest]
+    added = [name for name in present
+             if name not in recorded and name != MANIFEST and not name.startswith(BUILD + "/")]
     if edited or added:
         found = [f"'{name}' was edited" for name in edited] + [f"'{name}' was added" for name in added]
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""

@@ -52,8 +52,8 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     compiler = find_compiler(target, cc)
     output = folder / BUILD / target.name
     flags = (*CFLAGS, *target.cflags, *cflags)
-    sources = [*sorted(folder.glob("*.c")), *sorted(folder.glob("kernels/*.c")), *sorted(folder.glob("runtime/src/*.c"))]
-    sources = [source for source in sources if source.name != "main.c"]
+    sources = [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
+               for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
     objects = _Objects(folder, output / "objects", compiler)
     if target.bare_metal:
         objects.compile_all(sources, flags)

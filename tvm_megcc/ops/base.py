@@ -7,7 +7,7 @@ importers, shape inference, constant folding, the reference interpreter, kernel 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -242,6 +242,26 @@ class OnnxNode:
         """
         raise NotImplementedError
 
+    def has(self, index: int) -> bool:
+        """Whether operand `index` is present."""
+        raise NotImplementedError
+
+    def is_const(self, index: int) -> bool:
+        """Whether operand `index` is present and constant."""
+        raise NotImplementedError
+
+    def dims(self, index: int, what: str = "") -> tuple[Dim, ...] | None:
+        """Value of an integer operand that is constant or depends on shape symbols only; None where it is absent.
+
+        Raises:
+            MegccError: where the operand depends on data.
+        """
+        raise NotImplementedError
+
+    def type_of(self, value: str) -> TensorType:
+        """Type of any value, such as one that `emit` returned."""
+        raise NotImplementedError
+
     def constant(self, array: np.ndarray) -> str:
         """Adds a constant and returns its value name."""
         raise NotImplementedError
@@ -252,6 +272,17 @@ class OnnxNode:
 
 
 OPERATORS: dict[str, type[Operator]] = {}
+
+#: ONNX operators that are several of ours: name -> what emits them.
+DECOMPOSITIONS: dict[str, Callable[[OnnxNode], tuple[str, ...]]] = {}
+
+
+def decomposes(*names: str):
+    """Registers a function as the importer of the ONNX operators `names`."""
+    def add(function: Callable[[OnnxNode], tuple[str, ...]]):
+        DECOMPOSITIONS.update(dict.fromkeys(names, function))
+        return function
+    return add
 
 
 def register(cls: type[Operator]) -> type[Operator]:
@@ -270,5 +301,6 @@ def bytes_of(*types: TensorType | None) -> Dim:
     return sum((t.bytes for t in types if t is not None), start=0)
 
 
-__all__ = ["Attrs", "Case", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator", "Types", "View",
-           "bytes_of", "extent_symbols", "f32", "operator", "possible_layouts", "product", "register"]
+__all__ = ["Attrs", "Case", "DECOMPOSITIONS", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator",
+           "Types", "View", "bytes_of", "decomposes", "extent_symbols", "f32", "operator", "possible_layouts",
+           "product", "register"]

@@ -51,26 +51,39 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     model, target = _model_and_target(read_manifest(folder), target, folder)
     compiler = find_compiler(target, cc)
     output = folder / BUILD / target.name
-    flags = (*CFLAGS, *target.cflags, *cflags)
-    sources = [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
-               for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
+    flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", *cflags)
     objects = _Objects(folder, output / "objects", compiler)
-    if target.bare_metal:
-        objects.compile_all(sources, flags)
-        return Build(folder, target, compiler, None, None)
-
     library = program = None
-    define = f"-DMEGCC_MODULE={model}_module"
     if is_local(target):
         shim = Path(__file__).with_name("megcc_py.c")
-        compiled = objects.compile_all([*sources, shim], (*flags, "-fPIC", define))
-        library = _link(compiler, ("-shared",), compiled, output / f"lib{model}.so")
-    else:
+        library = _link(compiler, ("-shared",), objects.compile_all([*_sources(folder), shim], (*flags, "-fPIC")),
+                        output / f"lib{model}.so")
+    elif not target.bare_metal:
         main = paths.c_runtime() / "tools" / "megcc_run.c"
-        compiled = objects.compile_all([*sources, main], (*flags, define))
         static = ("-static",) if compiler.static else ()
-        program = _link(compiler, (*static, "-Wl,--gc-sections"), compiled, output / "megcc_run")
+        program = _link(compiler, (*static, "-Wl,--gc-sections"), objects.compile_all([*_sources(folder), main], flags),
+                        output / "megcc_run")
+    else:
+        objects.compile_all(_sources(folder), flags)
     return Build(folder, target, compiler, library, program)
+
+
+def compile_objects(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
+                    cflags: Sequence[str] = ()) -> tuple[Build, list[tuple[Path, Path]]]:
+    """Only compiles; returns (source below the folder, object file) for every C file of the folder but main.c."""
+    folder = Path(folder)
+    _, target = _model_and_target(read_manifest(folder), target, folder)
+    compiler = find_compiler(target, cc)
+    objects = _Objects(folder, folder / BUILD / target.name / "objects", compiler)
+    sources = _sources(folder)
+    made = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
+    return (Build(folder, target, compiler, None, None),
+            [(source.relative_to(folder), path) for source, path in zip(sources, made, strict=True)])
+
+
+def _sources(folder: Path) -> list[Path]:
+    return [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
+            for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
 
 
 def _model_and_target(manifest: dict, target: Target | str | None, folder: Path) -> tuple[str, Target]:

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the example needs from a board: text out, the host's files, the end, and how deep the stack went. Here all of
+ * it is Arm semihosting, which emulators and debuggers answer; a product has its own.
+ */
+#ifndef BOARD_H
+#define BOARD_H
+
+#include <stdint.h>
+
+/* A semihosting request: operation and parameter block in, result out. */
+static inline int32_t board_request(uint32_t operation, const void *parameters)
+{
+    register uint32_t r0 __asm__("r0") = operation;
+    register const void *r1 __asm__("r1") = parameters;
+    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
+    return (int32_t)r0;
+}
+
+static inline void board_text(const char *text)
+{
+    board_request(0x04, text); /* SYS_WRITE0 */
+}
+
+__attribute__((noreturn)) static inline void board_exit(int status)
+{
+    uint32_t block[2] = {0x20026u, (uint32_t)status}; /* ADP_Stopped_ApplicationExit */
+    board_request(0x20, block); /* SYS_EXIT_EXTENDED */
+    for (;;)
+        ;
+}
+
+/* Opens a file of the host for reading (writing = 0) or writing; negative if that fails. */
+static inline int32_t board_open(const char *name, int writing)
+{
+    uint32_t length = 0;
+    while (name[length])
+        length++;
+    uint32_t block[3] = {(uint32_t)name, writing ? 5u : 1u, length}; /* "wb", "rb" */
+    return board_request(0x01, block);
+}
+
+/* Both return the number of bytes that were NOT transferred. */
+static inline int32_t board_read(int32_t file, void *data, uint32_t bytes)
+{
+    uint32_t block[3] = {(uint32_t)file, (uint32_t)data, bytes};
+    return board_request(0x06, block);
+}
+
+static inline int32_t board_write(int32_t file, const void *data, uint32_t bytes)
+{
+    uint32_t block[3] = {(uint32_t)file, (uint32_t)data, bytes};
+    return board_request(0x05, block);
+}
+
+static inline void board_close(int32_t file)
+{
+    uint32_t block[1] = {(uint32_t)file};
+    board_request(0x02, block);
+}
+
+/* Bytes of stack that were ever in use. */
+uint32_t board_stack_used(void);
+
+#endif

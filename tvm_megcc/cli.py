@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `megcc`: results on stdout, progress and errors on stderr.
+
+Exit codes: 0 done; 1 the model, the folder or a tool is not right, or a comparison failed; 2 wrong usage; 70 a bug
+of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .errors import InternalError, MegccError
+from .version import VERSION
+
+REFUSED, USAGE, BUG = 1, 2, 70
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except InternalError as error:
+        return _bug(args, str(error))
+    except MegccError as error:
+        print(f"megcc: {error}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if args.verbose:
+            traceback.print_exc()
+        return _bug(args, f"{type(error).__name__}: {error}")
+
+
+def _bug(args: argparse.Namespace, message: str) -> int:
+    advice = "" if args.verbose else ", with -v for where it happened"
+    print(f"megcc: this is a bug of ours: {message}\n"
+          f"  Please report it with the folder that 'megcc compile … --dump DIR' writes{advice}.", file=sys.stderr)
+    return BUG
+
+
+# The verbs. Each imports what it needs: `megcc list` must not wait for the compiler.
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from . import api
+    from .codegen import bundle
+
+    artifacts = []
+    for model in args.model:
+        with _progress(args, f"compiling {model}"):
+            artifacts.append(api.compile(
+                model, args.target, input_shapes=args.input_shapes, optimize=args.optimize, name=args.name or "",
+                threads=args.threads, keep_inputs=args.keep_inputs, dump=args.dump))
+    if args.same_code_as:
+        _require_same_code(artifacts, args.same_code_as)
+    folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
+                          embed=args.embed, force=args.force)
+    from .tools import describe
+    _print(args, describe.folder(folder), describe.folder_text)
+    return 0
+
+
+def _require_same_code(artifacts, folder: str) -> None:
+    from pathlib import Path
+
+    from .codegen import bundle
+
+    old = bundle.read_manifest(Path(folder))["files"]
+    new = {name: digest for name, digest in _manifest_of(artifacts)["files"].items() if name.endswith((".c", ".h"))}
+    changed = [name for name, digest in new.items() if old.get(name) != digest and not name.endswith("_data.c")]
+    if changed:
+        raise MegccError(f"the code is not that of {folder}: {', '.join(changed[:5])} "
+                         f"{'differ' if len(changed) > 1 else 'differs'}; the firmware has to be built again")
+
+
+def _manifest_of(artifacts) -> dict:
+    from .codegen import bundle
+    return json.loads(bundle.contents(artifacts)[bundle.MANIFEST])
+
+
+def _build(args: argparse.Namespace) -> int:
+    from .runtime.build import build
+    from .tools import describe, source
+
+    folder = source.folder_of(args.path, args)
+    with _progress(args, f"building {folder}"):
+        built = build(folder, args.target or None, args.cc)
+    _print(args, describe.build(built), describe.build_text)
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from .tools import run, source
+
+    with _progress(args, f"compiling and building {args.path}"):
+        session = source.session_of(args.path, args)
+    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile)
+    _print(args, report, run.text)
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from .tools import compare
+
+    with _progress(args, f"comparing {args.path}"):
+        report = compare.compare(args.path, args)
+    _print(args, report, compare.text)
+    return 0 if report["equal"] else REFUSED
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    from .tools import describe, source
+
+    folder = source.folder_of(args.path, args)
+    if args.size:
+        from .tools import size
+        with _progress(args, f"building {folder}"):
+            report = size.size(folder, args.target or None, args.cc)
+        _print(args, report, size.text)
+    else:
+        _print(args, describe.folder(folder), describe.folder_text)
+    return 0
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from .tools import explain
+
+    report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize)
+    _print(args, report, explain.text)
+    return 0 if report["supported"] else REFUSED
+
+
+def _list(args: argparse.Namespace) -> int:
+    from .tools import listing
+
+    _print(args, listing.TABLES[args.what](), listing.text)
+    return 0
+
+
+def _print(args: argparse.Namespace, report, text: Callable[[dict], str]) -> None:
+    if args.json:
+        print(json.dumps(report, indent=1))
+    elif not args.quiet:
+        print(text(report), end="")
+
+
+@contextmanager
+def _progress(args: argparse.Namespace, what: str) -> Iterator[None]:
+    """Says what is being done if it takes longer than two seconds."""
+    timer = threading.Timer(2.0, lambda: print(f"megcc: {what} …", file=sys.stderr, flush=True))
+    timer.daemon = True
+    if not args.quiet:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+# The command line.
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="megcc", description="Neural networks to C: an ONNX model in, a folder of C out.",
+        epilog="PATH is an ONNX model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
+    parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    verb = _verb(verbs, "compile", _compile, "compile ONNX models into a folder of C")
+    verb.add_argument("model", nargs="+", help="ONNX models; several share one folder, runtime and kernels")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    verb.add_argument("--name", help="prefix of everything generated (default: the file's name)")
+    verb.add_argument("--embed", action="store_true", help="the model as a constant array in C, not as a file")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    verb.add_argument("--dump", metavar="DIR", help="write every stage of the compiler as text")
+    verb.add_argument("--same-code-as", metavar="DIR", help="fail if the C code is not that of this folder")
+    _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
+    _compile_options(verb)
+
+    verb = _verb(verbs, "build", _build, "build a generated folder with a C compiler")
+    verb.add_argument("path", metavar="PATH")
+    _target_option(verb, "which of the folder's targets (default: the first)")
+    verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
+    _compile_options(verb)
+
+    verb = _verb(verbs, "run", _run, "run a model, here or in an emulator")
+    verb.add_argument("path", metavar="PATH")
+    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
+    verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
+    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    verb.add_argument("--profile", action="store_true", help="time of each kernel call")
+    _target_option(verb, "which target (default: the folder's first)")
+    verb.add_argument("--cc", help="the C compiler")
+    _compile_options(verb)
+
+    verb = _verb(verbs, "compare", _compare, "compare the built C with ONNX Runtime or the numpy reference")
+    verb.add_argument("path", metavar="MODEL", help="an ONNX model")
+    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
+    verb.add_argument("--reference", choices=("onnxruntime", "numpy"),
+                      help="what to compare with (default: onnxruntime where it is installed)")
+    verb.add_argument("--tolerance", type=float, default=1e-4, metavar="T",
+                      help="largest difference, relative to the output's largest magnitude (default: 1e-4)")
+    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    _target_option(verb, "which target (default: native)", "native")
+    verb.add_argument("--cc", help="the C compiler")
+    _compile_options(verb)
+
+    verb = _verb(verbs, "inspect", _inspect, "what is in a generated folder")
+    verb.add_argument("path", metavar="PATH")
+    verb.add_argument("--size", action="store_true", help="bytes of code and constants, built for the target")
+    _target_option(verb, "which target, for --size (default: the folder's first)")
+    verb.add_argument("--cc", help="the C compiler, for --size")
+    _compile_options(verb)
+
+    verb = _verb(verbs, "explain", _explain, "which kernel realises each operator, and why")
+    verb.add_argument("path", metavar="MODEL", help="an ONNX model")
+    _target_option(verb, "for which CPU (default: native)", "native")
+    _compile_options(verb)
+
+    verb = _verb(verbs, "list", _list, "targets, kernels or operators")
+    verb.add_argument("what", choices=("targets", "kernels", "ops"))
+    return parser
+
+
+def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+    verb.set_defaults(run=run)
+    verb.add_argument("--json", action="store_true", help="print the report as JSON")
+    verb.add_argument("-q", "--quiet", action="store_true", help="no report and no progress")
+    verb.add_argument("-v", "--verbose", action="store_true", help="where an unexpected error happened")
+    return verb
+
+
+def _target_option(verb: argparse.ArgumentParser, about: str, default: str = "") -> None:
+    verb.add_argument("--target", default=default, help=about)
+
+
+def _compile_options(verb: argparse.ArgumentParser) -> None:
+    """What changes the generated code; used wherever an ONNX model may be given."""
+    group = verb.add_argument_group("compiling")
+    group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed",
+                       help="known extents as constants, or kernels shared between layers (default: speed)")
+    group.add_argument("--input-shapes", metavar="SHAPES", help='such as "data=(1,3,224,224)"; several with ";"')
+    group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
+    group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

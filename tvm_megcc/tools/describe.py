@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a generated folder, or a build of it, consists of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..codegen.bundle import read_manifest
+
+
+def folder(path: Path) -> dict:
+    """The facts of the folder's manifest, and the bytes on disk."""
+    manifest = read_manifest(path)
+    sizes = {name: (path / name).stat().st_size for name in manifest["files"] if (path / name).exists()}
+    return {
+        "folder": str(path),
+        "models": manifest["models"],
+        "kernels": sum(name.startswith("kernels/") for name in sizes),
+        "container_bytes": {m["name"]: sizes.get(f"{m['name']}.megcc") for m in manifest["models"]},
+        "files": len(sizes),
+    }
+
+
+def folder_text(report: dict) -> str:
+    lines = [f"{report['folder']}: {report['kernels']} kernels, {report['files']} files"]
+    for model in report["models"]:
+        size = report["container_bytes"][model["name"]]
+        lines.append(f"model {model['name']}, {f'{size:,} bytes' if size else 'embedded in C'}")
+        lines += [f"  in   {_port(port)}" for port in model["inputs"]]
+        lines += [f"  out  {_port(port)}" for port in model["outputs"]]
+        for program in model["programs"]:
+            macs = sum(call["macs"] for call in program["calls"])
+            ratio = program["arena_bytes"] / program["lower_bound"] if program["lower_bound"] else 1.0
+            lines.append(f"  {program['target']}: {program['instructions']} calls, {macs / 1e6:,.2f} M multiply-adds, "
+                         f"weights {program['weight_bytes']:,} bytes, arena {program['arena_bytes']:,} bytes "
+                         f"({ratio:.3f} of the lower bound)")
+    return "\n".join(lines) + "\n"
+
+
+def build(built) -> dict:
+    products = [path for path in (built.library, built.program) if path is not None]
+    return {"folder": str(built.folder), "target": str(built.target), "compiler": str(built.compiler),
+            "products": [{"path": str(path), "bytes": path.stat().st_size} for path in products]}
+
+
+def build_text(report: dict) -> str:
+    lines = [f"{report['folder']} for {report['target']}, {report['compiler']}"]
+    lines += [f"  {product['path']}  {product['bytes']:,} bytes" for product in report["products"]]
+    return "\n".join(lines) + "\n"
+
+
+def _port(port: dict) -> str:
+    return f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc explain`: which kernel realises each operator, why, and what the others were refused for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..api import parse_shapes
+from ..codegen.plan import plan_kernels
+from ..compiler import require_static, run_passes
+from ..errors import ModelError
+from ..frontends.onnx import import_onnx
+from ..ir.text import op_text
+from ..ops.base import operator
+from ..target import parse_targets
+
+
+def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
+            optimize: str = "speed") -> dict:
+    """The choice for every operator of an ONNX model, or every reason why it cannot be compiled."""
+    (cpu, *_) = parse_targets(target)
+    report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
+    try:
+        graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""))
+    except ModelError as error:
+        return {**report, "supported": False, "findings": list(error.findings)}
+    require_static(graph)
+    plan = plan_kernels(run_passes(graph, cpu), cpu, optimize)
+    for step in plan.steps:
+        op = step.choice.op
+        own = plan.graph.input_types(op)[:len(op.own_inputs)]
+        report["calls"].append({
+            "operator": op_text(plan.graph, op), "kind": op.kind, "origin": op.origin,
+            "kernel": step.spec.symbol, "algorithm": step.choice.kernel.name, "cost": step.choice.cost,
+            "macs": operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)),
+            "refused": dict(step.choice.refused)})
+    called = {step.choice.op for step in plan.steps}
+    report["views"] = [op_text(plan.graph, op) for op in plan.graph.ops if op not in called]
+    return report
+
+
+def text(report: dict) -> str:
+    if not report["supported"]:
+        lines = [f"{report['model']} cannot be compiled:"]
+        return "\n".join([*lines, *(f"  - {finding}" for finding in report["findings"])]) + "\n"
+    total = sum(call["cost"] for call in report["calls"]) or 1.0
+    lines = [f"{report['model']} for {report['target']}: {len(report['calls'])} calls"]
+    for index, call in enumerate(report["calls"]):
+        lines.append(f"{index:4d} {call['operator']}")
+        lines.append(f"       {call['kernel']}  ({call['algorithm']}; {call['cost'] / total:.1%} of estimated cycles)")
+        lines += [f"       not {name}: {reason}" for name, reason in call["refused"].items()]
+    if report["views"]:
+        lines.append("no call, only another view of memory:")
+        lines += [f"       {operator_}" for operator_ in report["views"]]
+    return "\n".join(lines) + "\n"

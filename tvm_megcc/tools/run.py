@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc run`: a model on given or seeded inputs; shapes, largest values and times."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import MegccError, ShapeError
+from ..ir.types import numpy_dtype
+
+
+def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
+        profile: bool = False) -> dict:
+    """Runs a session and reports.
+
+    Args:
+        inputs, outputs: .npz files with arrays by tensor name.
+        repeat: further runs, timed; an emulator is not timed.
+    """
+    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else seeded(session.inputs, seed)
+    results = session.run(feeds)
+    if outputs:
+        write_npz(outputs, results)
+    report = {
+        "model": session.name, "target": str(session.target), "emulated": session.emulated,
+        "inputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape),
+                    "source": inputs or f"seed {seed}"} for port in session.inputs],
+        "outputs": [describe(name, value) for name, value in results.items()],
+    }
+    if not session.emulated:
+        times = []
+        for _ in range(max(repeat, 1)):
+            begin = time.perf_counter()
+            session.run(feeds)
+            times.append(time.perf_counter() - begin)
+        report["seconds"] = {"best": min(times), "median": statistics.median(times), "runs": len(times)}
+    if profile:
+        report["profile"] = session.profile(feeds)
+    return report
+
+
+def describe(name: str, value: np.ndarray) -> dict:
+    """Shape and the five largest values of an output."""
+    flat = value.reshape(-1)
+    top = np.argsort(-flat.astype(np.float64), kind="stable")[:5]
+    return {"name": name, "dtype": str(value.dtype), "shape": list(value.shape),
+            "top": [[int(i), flat[i].item()] for i in top]}
+
+
+def text(report: dict) -> str:
+    lines = [f"{report['model']} on {report['target']}{' (emulated)' if report['emulated'] else ''}"]
+    for port in report["inputs"]:
+        lines.append(f"  in   {_port(port)}  from {port['source']}")
+    for port in report["outputs"]:
+        top = ", ".join(f"[{index}] {value:.6g}" for index, value in port["top"])
+        lines.append(f"  out  {_port(port)}  top 5: {top}")
+    if "seconds" in report:
+        seconds = report["seconds"]
+        lines.append(f"  time {seconds['best'] * 1e3:.3f} ms (best of {seconds['runs']}; "
+                     f"median {seconds['median'] * 1e3:.3f} ms)")
+    if "profile" in report:
+        lines += profile_text(report["profile"])
+    return "\n".join(lines) + "\n"
+
+
+def profile_text(profile: Sequence[Mapping]) -> list[str]:
+    total = sum(call["seconds"] for call in profile) or 1.0
+    lines = ["  profile       ms       %  GMAC/s  kernel"]
+    for index, call in enumerate(profile):
+        rate = call["macs"] / call["seconds"] / 1e9 if call["seconds"] else 0.0
+        lines.append(f"    {index:4d} {call['seconds'] * 1e3:9.4f} {100 * call['seconds'] / total:7.1f} "
+                     f"{rate or '':>7.3}  {call['kernel']}  {call['origin']}" if rate else
+                     f"    {index:4d} {call['seconds'] * 1e3:9.4f} {100 * call['seconds'] / total:7.1f} "
+                     f"{'':>7}  {call['kernel']}  {call['origin']}")
+    return lines
+
+
+def _port(port: Mapping) -> str:
+    return f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
+
+
+def seeded(ports, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs for a model: normally distributed floats, integers from [0, 10), by name."""
+    rng = np.random.default_rng(seed)
+    feeds = {}
+    for port in ports:
+        if any(not isinstance(dim, int) for dim in port.shape):
+            raise ShapeError(f"input '{port.name}' has the open shape {list(port.shape)}: give it with --inputs")
+        dtype = numpy_dtype(port.dtype)
+        if dtype.kind == "f":
+            feeds[port.name] = rng.standard_normal(port.shape).astype(dtype)
+        else:
+            feeds[port.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, port.shape).astype(dtype)
+    return feeds
+
+
+def read_npz(path: str | Path, names: Sequence[str], prefix: str = "in:") -> dict[str, np.ndarray]:
+    """Arrays by name from a .npz file; the prefix may stand before the names in it.
+
+    Raises:
+        MegccError: if the file cannot be read or lacks one of the names.
+    """
+    try:
+        with np.load(path) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, EOFError) as error:
+        raise MegccError(f"{path}: not a readable .npz file ({error})") from None
+    except Exception as error:  # zipfile.BadZipFile, zlib.error: numpy lets them through
+        raise MegccError(f"{path}: damaged .npz file ({error})") from None
+    found = {name: arrays.get(name, arrays.get(prefix + name)) for name in names}
+    missing = [name for name, value in found.items() if value is None]
+    if missing:
+        raise MegccError(f"{path} has no '{', '.join(missing)}'; it has {', '.join(arrays) or 'nothing'}")
+    return found
+
+
+def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+    try:
+        np.savez(path, **arrays)
+    except OSError as error:
+        raise MegccError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One vector type and some thirty functions over it, for the ISA that a kernel file asks for with MGC_ISA_<NAME>.
+ *
+ * The file is compiled with plain `cc -O2`: this header raises the ISA for every function behind it, and MGC_END at
+ * the end of the file takes that back. MGC_ENABLED is 0 where the compiler cannot; the file must then be empty.
+ *
+ *   mgc_v                      MGC_LANES floats; + - * / work on it
+ *   mgc_u                      as many uint32, for bit work; + - & | ^ << >> work on it
+ *   mgc_load(p) mgc_store(p,v) any address
+ *   mgc_load_n mgc_store_n     the first n lanes, 0 <= n <= MGC_LANES; touch exactly n floats, missing lanes read 0
+ *   mgc_set1(s) mgc_zero()
+ *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can (scalar code of CPUs that cannot: twice)
+ *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, x86 and scalar code return `a`, NEON NaN
+ *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
+ *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
+ *   mgc_bits(v) mgc_float(u)   the same bits as the other type
+ *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
+ *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity
+ *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
+ */
+#ifndef MEGCC_SIMD_H
+#define MEGCC_SIMD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define MGC_INLINE inline __attribute__((always_inline, unused))
+#define MGC_NOINLINE __attribute__((noinline))
+#define MGC_INF __builtin_inff()
+#define MGC_NAN __builtin_nanf("")
+#define MGC_GNU 1
+#else
+#define MGC_INLINE inline
+#define MGC_NOINLINE
+#define MGC_INF (1e38f * 10.0f)
+#define MGC_NAN (MGC_INF - MGC_INF)
+#define MGC_GNU 0
+#endif
+
+/* The intrinsics' header comes first: what it defines must not depend on the raised ISA. */
+#if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
+#if MGC_GNU && defined(__x86_64__)
+#include <immintrin.h>
+#define MGC_ENABLED 1
+#else
+#define MGC_ENABLED 0
+#endif
+#elif defined(MGC_ISA_NEON)
+#if MGC_GNU && defined(__aarch64__) && defined(__ARM_NEON)
+#include <arm_neon.h>
+#define MGC_ENABLED 1
+#else
+#define MGC_ENABLED 0
+#endif
+#else
+#define MGC_ENABLED 1
+#endif
+
+#if MGC_ENABLED && defined(__clang__) && defined(MGC_ISA_AVX512)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))), apply_to = function)
+#define MGC_END _Pragma("clang attribute pop")
+#elif MGC_ENABLED && defined(__clang__) && defined(MGC_ISA_AVX2)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#define MGC_END _Pragma("clang attribute pop")
+#elif MGC_ENABLED && defined(MGC_ISA_AVX512)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
+#define MGC_END _Pragma("GCC pop_options")
+#elif MGC_ENABLED && defined(MGC_ISA_AVX2)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define MGC_END _Pragma("GCC pop_options")
+#else
+#define MGC_END
+#endif
+
+#if MGC_ENABLED
+#if defined(MGC_ISA_AVX512)
+#include "simd/avx512.h"
+#elif defined(MGC_ISA_AVX2)
+#include "simd/avx2.h"
+#elif defined(MGC_ISA_SSE2)
+#include "simd/sse2.h"
+#elif defined(MGC_ISA_NEON)
+#include "simd/neon.h"
+#else
+#include "simd/scalar.h"
+#endif
+#endif
+
+#endif

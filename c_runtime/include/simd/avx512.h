@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * megcc_simd.h for AVX-512 (F, VL, BW, DQ): 16 lanes.
+ */
+#ifndef MEGCC_SIMD_AVX512_H
+#define MEGCC_SIMD_AVX512_H
+
+#define MGC_LANES 16
+
+typedef __m512 mgc_v;
+typedef uint32_t mgc_u __attribute__((vector_size(64)));
+
+static MGC_INLINE __mmask16 mgc_first(int32_t n) { return (__mmask16)((1u << n) - 1u); }
+
+static MGC_INLINE mgc_v mgc_load(const float *p) { return _mm512_loadu_ps(p); }
+static MGC_INLINE void mgc_store(float *p, mgc_v v) { _mm512_storeu_ps(p, v); }
+static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n) { return _mm512_maskz_loadu_ps(mgc_first(n), p); }
+static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm512_mask_storeu_ps(p, mgc_first(n), v); }
+static MGC_INLINE mgc_v mgc_set1(float s) { return _mm512_set1_ps(s); }
+static MGC_INLINE mgc_v mgc_zero(void) { return _mm512_setzero_ps(); }
+static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm512_fmadd_ps(a, b, c); }
+/* The instructions return their second operand if one is NaN. */
+static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm512_min_ps(b, a); }
+static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm512_max_ps(b, a); }
+static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
+static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
+static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), v); }
+static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), v); }
+static MGC_INLINE mgc_v mgc_sqrt(mgc_v v) { return _mm512_sqrt_ps(v); }
+static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF); }
+static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF); }
+static MGC_INLINE mgc_v mgc_round(mgc_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT); }
+
+static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+
+static MGC_INLINE float mgc_sum(mgc_v v)
+{
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    const __m128 pairs = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return pairs[0] + pairs[1];
+}
+static MGC_INLINE float mgc_hmax(mgc_v v)
+{
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    const __m128 pairs = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return pairs[1] > pairs[0] ? pairs[1] : pairs[0];
+}
+
+static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n) { return _mm512_scalef_ps(v, n); }
+
+#endif

@@ -98,7 +98,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
         outputs = [t.with_layout(layout) for t, layout in zip(output_types, outs, strict=True)]
         placed += [TensorType("float32", a.shape, outputs[0].layout if c == "full" else Layout())
                    for a, c in zip(extra, classes, strict=True)]
-        if refusal(op, kernel, placed, outputs, target) is not None:
+        known = {op.inputs[i] for i in case.constant}
+        if refusal(op, kernel, placed, outputs, target, known) is not None:
             continue
         named = {n: t for n, t in zip(op.inputs, placed, strict=True) if n}
         named.update(zip(op.outputs, outputs, strict=True))

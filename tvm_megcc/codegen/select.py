@@ -101,7 +101,7 @@ def select(graph: Graph, op: Op, target: Target, optimize: str = "speed") -> Cho
     refused: dict[str, str] = {}
     best: tuple[float, Kernel] | None = None
     for kernel in candidates(op.kind):
-        reason = refusal(op, kernel, inputs, outputs, target)
+        reason = refusal(op, kernel, inputs, outputs, target, graph.constants)
         if reason is not None:
             refused[kernel.name] = reason
             continue

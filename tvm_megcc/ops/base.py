@@ -104,10 +104,12 @@ class Kernel:
 
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
+    constants: positions of the operands that must be constants (packed weights).
     """
 
     name: ClassVar[str]
     fuses_epilogue: ClassVar[bool] = False
+    constants: ClassVar[tuple[int, ...]] = ()
 
     def layouts(self, op: Op, inputs: Types, outputs: Types, target: Target) \
             -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
@@ -260,6 +262,10 @@ class OnnxNode:
 
     def type_of(self, value: str) -> TensorType:
         """Type of any value, such as one that `emit` returned."""
+        raise NotImplementedError
+
+    def is_constant(self, value: str) -> bool:
+        """Whether any value, such as one that `emit` returned, is constant."""
         raise NotImplementedError
 
     def constant(self, array: np.ndarray) -> str:

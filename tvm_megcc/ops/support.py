@@ -7,6 +7,8 @@ they decide what to take from TVM.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ..ir.graph import Op
 from ..ir.types import TensorType
 from ..target import Target
@@ -52,14 +54,21 @@ def epilogue_refusal(op: Op, kernel: Kernel, inputs, outputs) -> str | None:
     return None
 
 
-def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target) -> str | None:
-    """Why the candidate does not realise the operator with these types; None if it does."""
+def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: Container[str] = ()) -> str | None:
+    """Why the candidate does not realise the operator with these types; None if it does.
+
+    Args:
+        constants: names of the values that the compiler knows.
+    """
     own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
     wanted = [t.layout for t in own if t is not None]
     offered = [[layout for layout, t in zip(ins, own, strict=True) if t is not None] + list(outs)
                for ins, outs in kernel.layouts(op, own, outputs, target)]
     if wanted + [t.layout for t in outputs] not in offered:
         return "does not work on these layouts"
+    variable = [i for i in kernel.constants if i < len(own) and op.inputs[i] and op.inputs[i] not in constants]
+    if variable:
+        return f"operand {variable[0]} is not constant"
     return kernel.refuse(op, own, outputs, target) or epilogue_refusal(op, kernel, inputs, outputs)
 
 

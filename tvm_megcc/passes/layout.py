@@ -60,7 +60,7 @@ def _options(graph: Graph, op: Op, target: Target) -> tuple[list[_Option], dict[
             extra = tuple(_epilogue_layout(graph.types[name], placed_out[0]) for name in op.epilogue_inputs)
             placed_in += [graph.types[name].with_layout(layout)
                           for name, layout in zip(op.epilogue_inputs, extra, strict=True)]
-            reason = refusal(op, kernel, placed_in, placed_out, target)
+            reason = refusal(op, kernel, placed_in, placed_out, target, graph.constants)
             if reason is None:
                 found.append(_Option(kernel, (*ins, *extra), outs, kernel.cost(op, placed_in, placed_out, target)))
             else:

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants as kernels read them: `Operand.pack = (name, *arguments)` names a function of this file.
+
+Each is pure: a logical array (ONNX order) in, a flat array out. Blocks of 16 output channels serve vectors of 4, 8
+and 16 lanes with the same bytes; only the last block is narrower, the rest of the channels rounded up to lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+BLOCK = 16
+
+PACKERS: dict[str, Callable[..., np.ndarray]] = {}
+
+
+def packer(name: str):
+    """Registers a function under the name that operands use."""
+    def add(function: Callable[..., np.ndarray]):
+        PACKERS[name] = function
+        return function
+    return add
+
+
+def pack(how: tuple, array: np.ndarray) -> np.ndarray:
+    """The array packed as `how` = (name, *arguments) says, flat."""
+    name, *arguments = how
+    return np.ascontiguousarray(PACKERS[name](array, *arguments)).reshape(-1)
+
+
+@packer("channel")
+def pack_channel(array: np.ndarray, lanes: int) -> np.ndarray:
+    """One value a channel → the same, zeros up to whole vectors."""
+    return _padded(array.reshape(-1), 0, lanes)
+
+
+@packer("conv_oihw")
+def pack_conv(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
+    """[O, I, KH, KW] → for each group [O/16][I/16, KH, KW, I%16][16].
+
+    Input channels are not padded: the last of their blocks has only the real ones.
+    """
+    return np.concatenate([_pack_group(part, lanes) for part in np.split(array, groups)])
+
+
+def _pack_group(array: np.ndarray, lanes: int) -> np.ndarray:
+    outputs, inputs = array.shape[:2]
+    blocks = [np.moveaxis(array[:, i:i + BLOCK], 1, -1).reshape(outputs, -1) for i in range(0, inputs, BLOCK)]
+    return pack_columns(np.concatenate(blocks, axis=1).T, lanes)
+
+
+@packer("depthwise")
+def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
+    """[C, 1, KH, KW] → [C/16][KH, KW][16]."""
+    return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
+
+
+@packer("columns")
+def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False) -> np.ndarray:
+    """[K, N], or [N, K] if transposed → [N/16][K][16]."""
+    if transposed:
+        array = array.T
+    array = _padded(array, 1, lanes)
+    return np.concatenate([array[:, n:n + BLOCK].reshape(-1) for n in range(0, array.shape[1], BLOCK)] or [array.reshape(-1)])
+
+
+def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, -array.shape[axis] % multiple)
+    return np.pad(array, widths)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Register tiles of convolutions and products: so many pixels by so many vectors of output channels.
+
+A tile keeps pixels x vectors accumulators in registers. For each step of the reduction it loads `vectors` weights and
+`pixels` inputs, so tall and wide tiles load least; what counts is how well they cover the shape at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..target import Isa
+
+BLOCK = 16
+"""Output channels in a block of packed weights."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring output channels that tiles of one width cover.
+
+    vectors: of a tile. start, end: range of channels, `vectors * lanes` apart. width: channels in the weight block.
+    tiles: (pixels, how many in a row), in order.
+    """
+
+    vectors: int
+    start: int
+    end: int
+    width: int
+    tiles: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How an ISA tiles a reduction.
+
+    lane_fma: inputs are loaded as vectors and multiplied by lane.
+    """
+
+    lanes: int
+    registers: int
+    lane_fma: bool
+    fused: bool
+
+    def __str__(self) -> str:
+        return f"{self.lanes}x{self.registers}"
+
+    @staticmethod
+    def of(isa: Isa, lane_fma: bool = False) -> Tiling:
+        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"))
+
+    def widths(self) -> tuple[int, ...]:
+        """Vectors a tile may have: a tile covers whole blocks or divides one."""
+        most = {16: 4, 8: 2}.get(self.lanes, 4)
+        return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
+
+    def most_pixels(self, vectors: int) -> int:
+        """Pixels of the tallest tile that does not spill."""
+        if self.lane_fma:
+            return {1: 12, 2: 9, 4: 5}[vectors]
+        spare = 1 if self.fused else 2
+        return max(1, min((self.registers - vectors - spare) // vectors, 28 // vectors))
+
+    def rows(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
+        """A row of pixels in nearly equal tiles."""
+        count = -(-pixels // self.most_pixels(vectors))
+        small = pixels // count
+        tall = pixels - small * count
+        return tuple((p, n) for p, n in ((small + 1, tall), (small, count - tall)) if n)
+
+    def cost(self, pixels: int, vectors: int) -> float:
+        """Cycles, roughly, of a row of pixels for one step of the reduction."""
+        load = 0.5 if self.lanes > 1 else 1.0
+        inputs = 0.25 if self.lanes == 16 or self.lane_fma else 1.0
+        return sum(n * (p * vectors + load * (vectors + inputs * p) + 0.5) for p, n in self.rows(pixels, vectors))
+
+    def total(self, pixels: int, channels: int, vectors: int) -> float:
+        return sum((g.end - g.start + g.vectors * self.lanes - 1) // (g.vectors * self.lanes)
+                   * self.cost(pixels, g.vectors) for g in self.plan(pixels, channels, vectors))
+
+    def best(self, pixels: int, channels: int) -> int:
+        """Vectors of the main tile for this shape."""
+        return min(self.widths(), key=lambda v: (self.total(pixels, channels, v), -v))
+
+    def plan(self, pixels: int, channels: int, vectors: int) -> tuple[Group, ...]:
+        """Tiles that cover `channels` output channels: the main ones, then the rest."""
+        return _plan(self, pixels, channels, vectors)
+
+    def small(self) -> tuple[int, int]:
+        """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels."""
+        vectors = {16: 1, 8: 2}.get(self.lanes, 4)
+        return min(self.most_pixels(vectors), 8), vectors
+
+
+@lru_cache(maxsize=4096)
+def _plan(tiling: Tiling, pixels: int, channels: int, vectors: int) -> tuple[Group, ...]:
+    lanes = tiling.lanes
+    full = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
+    groups = []
+
+    def add(vectors: int, start: int, end: int, width: int) -> int:
+        if end > start:
+            groups.append(Group(vectors, start, end, width, tiling.rows(pixels, vectors)))
+        return end
+
+    step = vectors * lanes
+    done = add(vectors, 0, full // step * step, BLOCK)
+    if full > done:
+        done = add((full - done) // lanes, done, full, BLOCK)
+    rest = -(-(channels - done) // lanes)
+    width = rest * lanes
+    while rest > 0:
+        part = max(v for v in tiling.widths() if v <= min(rest, vectors))
+        done = add(part, done, done + part * lanes, width)
+        rest -= part
+    return tuple(groups)

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX models into our graph: names resolved, shapes inferred, constants folded, every problem reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from .. import ops  # noqa: F401  (registers the operators)
+from ..errors import MegccError, ModelError, ShapeError
+from ..ir.dims import Dim, Symbol
+from ..ir.graph import Graph
+from ..ir.types import TensorType
+from ..ops.base import DECOMPOSITIONS, OPERATORS
+from .onnx_builder import Builder, Node
+from .onnx_functions import Function, function_of, is_function
+from .onnx_load import DTYPES, LoadedModel, TensorError, load, reads, subgraphs, tensor_array, type_name
+
+_UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map them to C "
+                       "functions of yours with --extern")
+
+
+def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
+                output_names: Sequence[str] | None = None) -> Graph:
+    """The model as a graph.
+
+    Args:
+        model: path, serialised bytes or parsed model; external data is found beside a path only.
+        input_shapes: shape of some inputs; an entry is an extent, None (as in the model) or the name of a symbol.
+            A symbol of the model that gets an extent here has it everywhere.
+        output_names: values to compute instead of the model's outputs.
+
+    Raises:
+        ModelError: listing everything in the model that cannot be imported.
+    """
+    return _Importer(load(model), dict(input_shapes or {}), output_names).run()
+
+
+def _importers() -> dict[str, Callable[[Node], tuple[str, ...]]]:
+    declared = {name: declaration.from_onnx for declaration in OPERATORS.values() for name in declaration.onnx}
+    return {**DECOMPOSITIONS, **declared}
+
+
+class _Scope:
+    """Names of the file -> our values, None for a value behind a problem; a subgraph sees those around it."""
+
+    def __init__(self, outer: _Scope | None = None):
+        self.values: dict[str, str | None] = {}
+        self.outer = outer
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values or (self.outer is not None and name in self.outer)
+
+    def __getitem__(self, name: str) -> str | None:
+        return self.values[name] if name in self.values or self.outer is None else self.outer[name]
+
+
+class _Importer:
+    def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None):
+        self.model = model
+        self.graph = model.proto.graph
+        self.input_shapes = input_shapes
+        self.output_names = list(output_names or (value.name for value in self.graph.output))
+        self.builder = Builder()
+        self.importers = _importers()
+        self.findings: list[str] = []
+        self.unsupported = False
+
+    def run(self) -> Graph:
+        scope = _Scope()
+        self._initializers(self.graph, scope)
+        inputs = self._inputs(scope)
+        nodes = self._needed(self.output_names)
+        self._nodes(nodes, scope, self.model.opsets)
+        for name in self.output_names:
+            if name not in scope:
+                self.findings.append(f"output '{name}': nothing in the model produces it")
+        if self.findings:
+            advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
+            raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
+        outputs = self._outputs(scope, inputs)
+        return self.builder.graph(self.model.name, inputs, outputs)
+
+    # -- the graph's ends
+
+    def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
+        for tensor in graph.initializer:
+            if tensor.name in scope.values:
+                self.findings.append(f"initializer '{tensor.name}': the name is used twice; rename one of them")
+                continue
+            try:
+                array = tensor_array(tensor, self.model.folder)
+                scope.values[tensor.name] = self.builder.constant(array, tensor.name)
+            except TensorError as error:
+                self.findings.append(f"initializer '{tensor.name}': {error}")
+                scope.values[tensor.name] = None
+        for tensor in graph.sparse_initializer:
+            self.findings.append(f"initializer '{tensor.values.name}': is sparse, which is not supported; make it dense")
+            scope.values[tensor.values.name] = None
+
+    def _inputs(self, scope: _Scope) -> list[str]:
+        given = [value for value in self.graph.input if value.name not in scope.values]
+        unknown = set(self.input_shapes) - {value.name for value in given}
+        if unknown:
+            names = ", ".join(value.name for value in given)
+            self.findings.append(f"input_shapes names {', '.join(sorted(unknown))}, but the inputs are: {names}")
+        bound: dict[str, int] = {}
+        for value in given:
+            self._bind(value, bound)
+        names = []
+        for value in given:
+            try:
+                type_ = self._input_type(value, bound)
+            except MegccError as error:
+                self.findings.append(f"input '{value.name}': {error}")
+                scope.values[value.name] = None
+                continue
+            self.builder.add_input(value.name, type_)
+            scope.values[value.name] = value.name
+            names.append(value.name)
+        return names
+
+    def _bind(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> None:
+        """Notes which of the model's symbols the user gave an extent."""
+        wanted = self.input_shapes.get(value.name, ())
+        for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
+            if dim.dim_param and isinstance(extent, int) and bound.setdefault(dim.dim_param, extent) != extent:
+                self.findings.append(f"input '{value.name}': axis {axis} is '{dim.dim_param}', which input_shapes "
+                                     f"gives as {bound[dim.dim_param]} and as {extent}")
+
+    def _input_type(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> TensorType:
+        if not value.type.HasField("tensor_type"):
+            raise ShapeError("is no tensor; sequences, maps and optionals are not supported")
+        tensor = value.type.tensor_type
+        if tensor.elem_type not in DTYPES:
+            raise ShapeError(f"has element type {type_name(tensor.elem_type)}, which is not supported")
+        wanted = self.input_shapes.get(value.name)
+        if not tensor.HasField("shape") and wanted is None:
+            raise ShapeError("has no shape, not even a rank; give one in input_shapes")
+        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(wanted)
+        if wanted is not None and len(wanted) != rank:
+            raise ShapeError(f"has {rank} axes, input_shapes gives {len(wanted)}")
+        shape: list[Dim] = []
+        for axis in range(rank):
+            extent = wanted[axis] if wanted is not None else None
+            dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
+            if isinstance(extent, (int, np.integer)) and extent < 1:
+                raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are at least 1")
+            shape.append(Symbol(extent) if isinstance(extent, str) else
+                         int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
+        type_ = TensorType(DTYPES[tensor.elem_type], tuple(shape))
+        if type_.is_static and type_.bytes >= 2**31:
+            raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
+        return type_
+
+    @staticmethod
+    def _model_dim(name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
+        if dim.dim_param:
+            return bound.get(dim.dim_param, Symbol(dim.dim_param))
+        return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
+
+    def _outputs(self, scope: _Scope, inputs: list[str]) -> list[str]:
+        """Each output as a value of the output's own name."""
+        names: list[str] = []
+        for name in self.output_names:
+            value = scope[name]
+            if value != name or value in inputs or value in self.builder.constants or value in names:
+                value = self.builder.copy(value, name)
+            names.append(value)
+        return names
+
+    # -- nodes
+
+    def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
+        """The nodes that the outputs depend on; the rest of the file does not matter."""
+        producer = {name: index for index, node in enumerate(self.graph.node) for name in node.output if name}
+        needed: set[int] = set()
+        waiting = [producer[name] for name in outputs if name in producer]
+        while waiting:
+            index = waiting.pop()
+            if index not in needed:
+                needed.add(index)
+                waiting += [producer[name] for name in reads(self.graph.node[index]) if name in producer]
+        return [node for index, node in enumerate(self.graph.node) if index in needed]
+
+    def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, opsets: Mapping[str, int]) -> None:
+        self._check_names(nodes, scope)
+        for node in self._ordered(nodes, scope):
+            self._node(node, scope, opsets)
+
+    def _check_names(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+        produced: dict[str, onnx.NodeProto] = {}
+        for node in nodes:
+            for name in filter(None, node.output):
+                if name in produced or name in scope.values:
+                    other = _label(produced[name]) if name in produced else "an input or initializer"
+                    self.findings.append(f"{_label(node)}: its output '{name}' is also that of {other}; rename one")
+                produced[name] = node
+        for node in nodes:
+            for name in dict.fromkeys(reads(node)):
+                if name not in produced and name not in scope:
+                    self.findings.append(f"{_label(node)}: reads '{name}', which no node, input or initializer gives; "
+                                         "its weights are missing from the file, export the model again with them")
+                    scope.values[name] = None
+
+    def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> list[onnx.NodeProto]:
+        produced = {name for node in nodes for name in node.output}
+        done: set[str] = set()
+        ordered, waiting = [], list(nodes)
+        while waiting:
+            rest = []
+            for node in waiting:
+                if all(name in done or name not in produced for name in reads(node)):
+                    ordered.append(node)
+                    done.update(node.output)
+                else:
+                    rest.append(node)
+            if len(rest) == len(waiting):
+                cycle = _cycle(rest)
+                self.findings.append(f"the graph is cyclic through {' → '.join(map(_label, cycle))}; break the cycle")
+                for node in rest:
+                    scope.values.update(dict.fromkeys(node.output))
+                break
+            waiting = rest
+        return ordered
+
+    def _node(self, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> None:
+        domain = proto.domain if proto.domain not in ("", "ai.onnx") else ""
+        name = f"{domain}::{proto.op_type}" if domain else proto.op_type
+        opset = opsets.get(domain or "ai.onnx", 1)
+        inputs = [scope[input_] if input_ else "" for input_ in proto.input]
+        values: tuple[str | None, ...] = (None,) * len(proto.output)
+        node = Node(self.builder, proto, inputs, opset, self.model.folder)
+        poisoned = None in inputs or any(scope[captured] is None for captured in reads(proto))
+        try:
+            if name == "If":
+                values = values if poisoned else self._if(node, proto, scope, opsets)
+            elif name == "Constant":
+                values = (self._constant(node),)
+            elif name in self.importers:
+                _check_schema(proto, domain, opset)
+                if not poisoned:
+                    values = self._named(node, self.importers[name])
+            else:
+                types = [None if poisoned else node.type(index) for index in range(len(inputs))]
+                function = function_of(self.model.proto, proto, domain, opset, None if poisoned else types)
+                if function is not None:
+                    values = self._function(function, inputs)
+                elif not is_function(proto, domain, opset):
+                    self.unsupported = True
+                    raise MegccError("this operator is not supported")
+        except (MegccError, TensorError) as error:
+            self.findings.append(f"{_label(proto)}: {error}")
+        except (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError) as error:
+            operands = ", ".join(str(node.type(i)) for i in range(len(inputs))) if not poisoned else "unknown"
+            self.findings.append(f"{_label(proto)}: contradicts its operands ({operands}) or attributes: "
+                                 f"{type(error).__name__}: {error}")
+        for output, value in zip(proto.output, (*values, *(None,) * len(proto.output)), strict=False):
+            if output:
+                scope.values[output] = value
+
+    def _named(self, node: Node, importer: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
+        """Imports a node; values that it made get the names they have in the file."""
+        first_op, known = len(self.builder.ops), set(self.builder.types)
+        values = list(importer(node))
+        for index, (name, value) in enumerate(zip(node.outputs, values, strict=False)):
+            if name and value not in known and values.count(value) == 1:
+                values[index] = self.builder.unique(name)
+                self.builder.rename(value, values[index], first_op)
+        return tuple(values)
+
+    def _constant(self, node: Node) -> str:
+        for name, dtype in (("value", None), ("value_float", np.float32), ("value_floats", np.float32),
+                            ("value_int", np.int64), ("value_ints", np.int64)):
+            value = node.attr(name)
+            if value is not None:
+                return self.builder.constant(np.asarray(value, dtype), node.outputs[0])
+        raise MegccError("holds no tensor; strings and sparse tensors are not supported")
+
+    def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> tuple:
+        if not node.is_const(0):
+            raise MegccError("its condition is computed at run time, which is not supported; export the model with a "
+                             "fixed branch")
+        wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
+        branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
+        inner = _Scope(scope)
+        self._initializers(branch, inner)
+        self._nodes(branch.node, inner, opsets)
+        return tuple(inner[value.name] for value in branch.output)
+
+    def _function(self, function: Function, inputs: list[str | None]) -> tuple:
+        inner = _Scope()
+        inner.values.update(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
+        nodes = [function.resolve(node, inner.values) for node in function.nodes]
+        self._nodes(nodes, inner, {**self.model.opsets, **function.opsets})
+        return tuple(inner[name] if name in inner else None for name in function.outputs)
+
+
+def _label(node: onnx.NodeProto) -> str:
+    name = node.name or next(filter(None, node.output), "")
+    domain = f"{node.domain}::" if node.domain not in ("", "ai.onnx") else ""
+    return f"{domain}{node.op_type} '{name}'"
+
+
+def _cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes of one cycle, in its order, among nodes that all wait for each other."""
+    producer = {name: node for node in nodes for name in node.output}
+    path: list[onnx.NodeProto] = []
+    node = nodes[0]
+    while not any(node is seen for seen in path):
+        path.append(node)
+        node = next(producer[name] for name in reads(node) if name in producer)
+    start = next(index for index, seen in enumerate(path) if seen is node)
+    return [*path[start:][::-1], path[-1]] if len(path[start:]) > 1 else [node, node]
+
+
+def _check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
+    """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
+    if any(True for _ in subgraphs(proto)):
+        return
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = onnx.IR_VERSION
+    context.opset_imports = {domain: opset}
+    try:
+        onnx.checker.check_node(proto, context)
+    except onnx.checker.ValidationError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ShapeError(f"is ill-formed: {reason}") from None

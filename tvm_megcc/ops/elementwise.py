@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise operators: one table of expressions, one of what has no expression, and their two kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import MegccError, ShapeError
+from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
+from ..ir.graph import Attrs
+from ..ir.types import DTYPES, TensorType, numpy_dtype
+from .base import Case, OnnxNode, Operator, decomposes, f32, register
+from .elementwise_kernels import SCALAR, VECTOR
+from .rules import broadcast, same_dtype, saturate
+
+Y = arg(1)
+
+
+class Elementwise(Operator):
+    """y[i] = f(a[i], b[i], …), operands broadcast as in numpy; the result has their element type unless `result`.
+
+    formula: the meaning as an expression, or a function of the attributes that gives it; None where there is none.
+    numpy: the meaning of what has no expression, and of integers where it differs.
+    result: element type of the result, "" that of the operands.
+    defaults: attributes with the values ONNX gives them when they are absent.
+    scalar: the meaning in C over scalars a, b, c, for what has no expression; see SCALARS in elementwise_kernels.
+    """
+
+    formula: Expr | Callable[[Attrs], Expr] | None = None
+    numpy: Callable | None = None
+    result: str = ""
+    defaults: Mapping[str, float] = {}
+
+    @classmethod
+    def expression(cls, attrs: Attrs) -> Expr | None:
+        return cls.formula(attrs) if callable(cls.formula) else cls.formula
+
+    @classmethod
+    def infer(cls, attrs: Attrs, *inputs: TensorType) -> tuple[TensorType, ...]:
+        dtype = same_dtype(*inputs)
+        return (TensorType(cls.result or dtype, broadcast(*(type_.shape for type_ in inputs))),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        with np.errstate(all="ignore"):
+            if cls.numpy is not None and (cls.formula is None or inputs[0].dtype.kind != "f"):
+                result = cls.numpy(*inputs)
+            else:
+                result = evaluate(cls.expression(attrs), inputs)
+        return (np.asarray(result, numpy_dtype(cls.result) if cls.result else inputs[0].dtype),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {name: float(node.attr(name, default)) for name, default in cls.defaults.items()}
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        return emit_broadcast(node, cls.kind, node.inputs, **cls.onnx_attrs(node))
+
+
+def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...]:
+    """Emits an elementwise operator; constants get the rank of the result, so that layouts apply to them."""
+    rank = max(node.type_of(name).rank for name in inputs)
+    aligned = []
+    for name in inputs:
+        type_ = node.type_of(name)
+        if 0 < type_.rank < rank and type_.is_static and type_.size > 1 and node.is_constant(name):
+            (name,) = node.emit("reshape", (name,), shape=(1,) * (rank - type_.rank) + type_.shape)
+        aligned.append(name)
+    return node.emit(kind, aligned, **attrs)
+
+
+@register
+class Fused(Elementwise):
+    """Any expression over any number of operands: what chains of elementwise operators become. Attribute `expr`."""
+
+    kind = "elementwise"
+    operands = ("x*",)
+    kernels = (VECTOR, SCALAR)
+    cases = (Case((f32(3, 37), f32(3, 37)), {"expr": clip(X + Y, 0, 6) / 6}),
+             Case((f32(2, 18, 3, 5), f32(1, 18, 1, 1), f32(2, 18, 3, 5)), {"expr": X * Y + arg(2)}),
+             Case((f32(2, 16, 3, 5), f32(2, 16, 1, 1)), {"expr": X * Y}),
+             Case((f32(1, 5, 3, 1), f32(4, 1, 3, 7), f32()), {"expr": (X - Y) * arg(2)}),
+             Case((f32(7, 1), f32(1, 9)), {"expr": X - Y}),
+             Case((f32(5000),), {"expr": X * call("sigmoid", X)}),
+             Case((f32(2, 3, 4, 2, 3, 2), f32(3, 1, 2, 1, 2)), {"expr": X + Y}),
+             Case((((4, 9), "int32"), ((9,), "int32")), {"expr": X * Y + 3}))
+
+    @classmethod
+    def expression(cls, attrs: Attrs) -> Expr:
+        return attrs.expr
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the tables below: what a declaration adds to `Elementwise`."""
+
+    kind: str
+    onnx: tuple[str, ...] = ()
+    formula: Expr | Callable[[Attrs], Expr] | None = None
+    arity: int = 1
+    numpy: Callable | None = None
+    result: str = ""
+    defaults: Mapping[str, float] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("float32",)
+    relax: str = ""
+    relay: str = ""
+    commutative: bool = False
+
+
+def _declare(row: Row, kernels=(VECTOR, SCALAR)) -> type[Elementwise]:
+    operands = ("a", "b", "c")[:row.arity]
+    shapes = ((3, 1, 7), (2, 1), (3, 2, 7))[:row.arity] if row.arity > 1 else ((3, 37),)
+    cases = tuple(Case(tuple((shape, dtype) for shape in shapes), dict(row.defaults)) for dtype in row.dtypes)
+    body = {
+        "__doc__": f"Elementwise {row.kind.replace('_', ' ')}.", "kind": row.kind, "operands": operands,
+        "onnx": row.onnx, "relax": (row.relax or f"relax.{row.kind}",), "relay": (row.relay or row.kind,),
+        "formula": staticmethod(row.formula) if callable(row.formula) else row.formula,
+        "numpy": staticmethod(row.numpy) if row.numpy else None, "result": row.result, "defaults": row.defaults,
+        "commutative": row.commutative, "cases": cases, "kernels": kernels,
+    }
+    return register(type(row.kind.title().replace("_", ""), (Elementwise,), body))
+
+
+def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integer division towards zero; by 0 it gives 0."""
+    safe = np.where(b == 0, np.ones_like(b), b)
+    quotient = np.floor_divide(a, safe)
+    quotient = quotient + ((a % safe != 0) & ((a < 0) != (safe < 0)))
+    return np.where(b == 0, 0, quotient).astype(a.dtype)
+
+
+def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Remainder with the sign of the divisor; by 0 it gives 0."""
+    return np.where(b == 0, 0, np.mod(a, np.where(b == 0, np.ones_like(b), b))).astype(a.dtype)
+
+
+def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Remainder with the sign of the dividend; of integers by 0 it gives 0."""
+    if a.dtype.kind == "f":
+        return np.fmod(a, b)
+    return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, np.ones_like(b), b))).astype(a.dtype)
+
+
+def _softplus(x: Expr) -> Expr:
+    return maximum(x, 0) + call("log", 1 + call("exp", -call("abs", x)))
+
+
+def _elu(attrs: Attrs) -> Expr:
+    return maximum(X, 0) + attrs.alpha * (call("exp", minimum(X, 0)) - 1)
+
+
+INTEGERS = ("int32", "int64", "uint8", "int8")
+_INVERSE_SQRT2 = 0.7071067811865476
+
+#: Operators with an expression: they fuse into epilogues and into each other.
+ARITHMETIC = (
+    Row("add", ("Add",), X + Y, 2, dtypes=("float32", *INTEGERS), commutative=True),
+    Row("sub", ("Sub",), X - Y, 2, dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),
+    Row("mul", ("Mul",), X * Y, 2, dtypes=("float32", *INTEGERS), commutative=True, relax="relax.multiply",
+        relay="multiply"),
+    Row("div", ("Div",), X / Y, 2, numpy=_divided, dtypes=("float32", *INTEGERS), relax="relax.divide",
+        relay="divide"),
+    Row("min", (), minimum(X, Y), 2, dtypes=("float32", "int64"), commutative=True, relax="relax.minimum",
+        relay="minimum"),
+    Row("max", (), maximum(X, Y), 2, dtypes=("float32", "int64"), commutative=True, relax="relax.maximum",
+        relay="maximum"),
+    Row("neg", ("Neg",), -X, dtypes=("float32", "int32", "int8"), relax="relax.negative", relay="negative"),
+    Row("abs", ("Abs",), call("abs", X), dtypes=("float32", "int32", "uint8")),
+    Row("reciprocal", ("Reciprocal",), 1 / X),
+    Row("sqrt", ("Sqrt",), call("sqrt", X)),
+    Row("rsqrt", (), 1 / call("sqrt", X)),
+    Row("exp", ("Exp",), call("exp", X)),
+    Row("log", ("Log",), call("log", X)),
+    Row("pow", (), call("pow", X, Y), 2, relax="relax.power", relay="power"),
+    Row("erf", ("Erf",), call("erf", X)),
+    Row("floor", ("Floor",), call("floor", X)),
+    Row("ceil", ("Ceil",), call("ceil", X)),
+    Row("round", ("Round",), call("round", X)),
+    Row("sinh", ("Sinh",), (call("exp", X) - call("exp", -X)) * 0.5),
+    Row("cosh", ("Cosh",), (call("exp", X) + call("exp", -X)) * 0.5),
+    Row("acosh", ("Acosh",), call("log", X + call("sqrt", (X - 1) * (X + 1)))),
+    Row("atanh", ("Atanh",), 0.5 * call("log", (1 + X) / (1 - X))),
+    Row("asinh", ("Asinh",), X / maximum(call("abs", X), 1e-30)
+        * call("log", call("abs", X) + call("sqrt", X * X + 1))),
+)
+
+ACTIVATIONS = (
+    Row("relu", ("Relu",), maximum(X, 0), dtypes=("float32", "int32"), relax="relax.nn.relu", relay="nn.relu"),
+    Row("sigmoid", ("Sigmoid",), call("sigmoid", X)),
+    Row("tanh", ("Tanh",), call("tanh", X)),
+    Row("silu", (), X * call("sigmoid", X), relax="relax.nn.silu"),
+    Row("leaky_relu", ("LeakyRelu",), lambda attrs: maximum(X, 0) + attrs.alpha * minimum(X, 0),
+        defaults={"alpha": 0.01}, relax="relax.nn.leakyrelu", relay="nn.leaky_relu"),
+    Row("prelu", (), maximum(X, 0) + Y * minimum(X, 0), 2, relax="relax.nn.prelu", relay="nn.prelu"),
+    Row("elu", ("Elu",), _elu, defaults={"alpha": 1.0}),
+    Row("selu", ("Selu",), lambda attrs: attrs.gamma * _elu(attrs),
+        defaults={"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}, relax="relax.nn.selu"),
+    Row("celu", ("Celu",), lambda attrs: maximum(X, 0)
+        + attrs.alpha * (call("exp", minimum(X, 0) / attrs.alpha) - 1), defaults={"alpha": 1.0}),
+    Row("hard_sigmoid", ("HardSigmoid",), lambda attrs: clip(X * attrs.alpha + attrs.beta, 0, 1),
+        defaults={"alpha": 0.2, "beta": 0.5}),
+    Row("hard_swish", ("HardSwish",), X * clip(X * (1 / 6) + 0.5, 0, 1)),
+    Row("softplus", ("Softplus",), _softplus(X), relax="relax.nn.softplus"),
+    Row("softsign", ("Softsign",), X / (1 + call("abs", X))),
+    Row("mish", ("Mish",), X * call("tanh", _softplus(X))),
+    Row("swish", ("Swish",), lambda attrs: X * call("sigmoid", X * attrs.alpha), defaults={"alpha": 1.0}),
+    Row("gelu", (), 0.5 * X * (1 + call("erf", X * _INVERSE_SQRT2)), relax="relax.nn.gelu"),
+    Row("gelu_tanh", (), 0.5 * X * (1 + call("tanh", 0.7978845608028654 * (X + 0.044715 * X * X * X))),
+        relax="relax.nn.gelu_tanh"),
+)
+
+#: Operators without an expression: comparisons, logic, bits, and what branches on a value.
+SCALAR_ONLY = (
+    Row("equal", ("Equal",), None, 2, np.equal, "bool", dtypes=("float32", "int64", "bool"), commutative=True),
+    Row("less", ("Less",), None, 2, np.less, "bool", dtypes=("float32", "int32")),
+    Row("less_equal", ("LessOrEqual",), None, 2, np.less_equal, "bool", dtypes=("float32", "int32")),
+    Row("greater", ("Greater",), None, 2, np.greater, "bool", dtypes=("float32", "int64")),
+    Row("greater_equal", ("GreaterOrEqual",), None, 2, np.greater_equal, "bool", dtypes=("float32", "uint8")),
+    Row("logical_and", ("And",), None, 2, np.logical_and, "bool", dtypes=("bool",), commutative=True),
+    Row("logical_or", ("Or",), None, 2, np.logical_or, "bool", dtypes=("bool",), commutative=True),
+    Row("logical_xor", ("Xor",), None, 2, np.logical_xor, "bool", dtypes=("bool",), commutative=True),
+    Row("logical_not", ("Not",), None, 1, np.logical_not, "bool", dtypes=("bool",)),
+    Row("bitwise_and", ("BitwiseAnd",), None, 2, np.bitwise_and, dtypes=("int32", "uint8"), commutative=True),
+    Row("bitwise_or", ("BitwiseOr",), None, 2, np.bitwise_or, dtypes=("int32", "uint8"), commutative=True),
+    Row("bitwise_xor", ("BitwiseXor",), None, 2, np.bitwise_xor, dtypes=("int32", "uint8"), commutative=True),
+    Row("bitwise_not", ("BitwiseNot",), None, 1, np.bitwise_not, dtypes=("int32", "uint8")),
+    Row("shift_left", (), None, 2, np.left_shift, dtypes=("uint32", "uint8"), relax="relax.left_shift"),
+    Row("shift_right", (), None, 2, np.right_shift, dtypes=("uint32", "uint8"), relax="relax.right_shift"),
+    Row("mod", (), None, 2, _modulo, dtypes=("int32", "int64", "uint8")),
+    Row("fmod", (), None, 2, _remainder, dtypes=("int32", "int8")),
+    Row("sign", ("Sign",), None, 1, np.sign, dtypes=("float32", "int32")),
+    Row("is_nan", ("IsNaN",), None, 1, np.isnan, "bool"),
+    Row("is_inf", (), None, 1, np.isinf, "bool"),
+)
+
+#: Operators whose result is known for constants only, so far.
+CONSTANT_ONLY = (
+    Row("sin", ("Sin",), numpy=np.sin), Row("cos", ("Cos",), numpy=np.cos), Row("tan", ("Tan",), numpy=np.tan),
+    Row("asin", ("Asin",), numpy=np.arcsin), Row("acos", ("Acos",), numpy=np.arccos),
+    Row("atan", ("Atan",), numpy=np.arctan),
+)
+
+for _row in (*ARITHMETIC, *ACTIVATIONS, *SCALAR_ONLY):
+    _declare(_row)
+for _row in CONSTANT_ONLY:
+    _declare(_row, kernels=())
+
+
+@register
+class Clip(Elementwise):
+    """Attributes `lo`, `hi`; infinite where there is no bound."""
+
+    kind = "clip"
+    relax = ("relax.clip",)
+    relay = ("clip",)
+    formula = staticmethod(lambda attrs: _clip(attrs.lo, attrs.hi))
+    kernels = (VECTOR, SCALAR)
+    cases = (Case((f32(3, 37),), {"lo": -0.5, "hi": 0.75}), Case((((9,), "int32"),), {"lo": 2, "hi": 6}),
+             Case((f32(5),), {"lo": float("-inf"), "hi": 0.25}))
+
+
+def _clip(lo: float, hi: float) -> Expr:
+    bounded = X if lo == float("-inf") else maximum(X, lo)
+    return bounded if hi == float("inf") else minimum(bounded, hi)
+
+
+@decomposes("Clip")
+def import_clip(node: OnnxNode) -> tuple[str, ...]:
+    if node.opset < 11:
+        bounds = [node.attr("min", float("-inf")), node.attr("max", float("inf"))]
+        return _emit_clip(node, *bounds)
+    if all(not node.has(index) or node.is_const(index) for index in (1, 2)):
+        lo, hi = (float(node.const(index).reshape(())) if node.has(index) else limit
+                  for index, limit in ((1, float("-inf")), (2, float("inf"))))
+        return _emit_clip(node, lo, hi)
+    value = node.inputs[0]
+    for index, kind in ((1, "max"), (2, "min")):
+        if node.has(index):
+            (value,) = node.emit(kind, (value, node.inputs[index]))
+    return (value,)
+
+
+def _emit_clip(node: OnnxNode, lo: float, hi: float) -> tuple[str, ...]:
+    dtype = node.type(0).dtype
+    lo, hi = (float("-inf") if lo <= _lowest(dtype) else lo), (float("inf") if hi >= -_lowest(dtype) else hi)
+    if lo == float("-inf") and hi == float("inf"):
+        return node.inputs[:1]
+    return node.emit("clip", node.inputs[:1], lo=lo, hi=hi)
+
+
+def _lowest(dtype: str) -> float:
+    return float(np.finfo(dtype).min) if dtype.startswith("float") else float("-inf")
+
+
+@register
+class Where(Elementwise):
+    """b where a, else c."""
+
+    kind = "where"
+    operands = ("condition", "b", "c")
+    onnx = ("Where",)
+    relax = ("relax.where",)
+    relay = ("where",)
+    kernels = (SCALAR,)
+    numpy = staticmethod(np.where)
+    cases = (Case((((3, 1, 7), "bool"), f32(2, 1), f32(3, 2, 7))), Case((((5,), "bool"), ((), "int64"), ((5,), "int64"))))
+
+    @classmethod
+    def infer(cls, attrs: Attrs, condition: TensorType, b: TensorType, c: TensorType) -> tuple[TensorType, ...]:
+        if condition.dtype != "bool":
+            raise ShapeError(f"the condition is {condition.dtype}, not bool")
+        return (TensorType(same_dtype(b, c), broadcast(condition.shape, b.shape, c.shape)),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, condition, b, c) -> tuple[np.ndarray, ...]:
+        return (np.where(condition, b, c),)
+
+
+@register
+class Cast(Elementwise):
+    """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap."""
+
+    kind = "cast"
+    relax = ("relax.astype",)
+    relay = ("cast",)
+    kernels = (SCALAR,)
+    cases = (Case((f32(3, 5),), {"dtype": "int32"}), Case((((7,), "int64"),), {"dtype": "float32"}),
+             Case((f32(4),), {"dtype": "bool"}), Case((((9,), "int32"),), {"dtype": "uint8"}),
+             Case((((9,), "bool"),), {"dtype": "float32"}),
+             Case((f32(6),), {"dtype": "int8"}, values={0: np.array([np.nan, np.inf, -np.inf, 300, -300, -1.9])}),
+             Case((f32(4),), {"dtype": "int64"}, values={0: np.array([np.nan, 1e30, -1e30, 2.5])}))
+
+    @classmethod
+    def infer(cls, attrs: Attrs, a: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(attrs.dtype, a.shape),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, a: np.ndarray) -> tuple[np.ndarray, ...]:
+        with np.errstate(all="ignore"):
+            return (saturate(a, numpy_dtype(attrs.dtype)),)
+
+
+def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
+    if dtype not in DTYPES:
+        raise MegccError(f"converts to {dtype}, which is not supported")
+    return (value,) if node.type_of(value).dtype == dtype else node.emit("cast", (value,), dtype=dtype)
+
+
+@decomposes("Cast", "CastLike")
+def import_cast(node: OnnxNode) -> tuple[str, ...]:
+    import onnx
+    if node.op_type == "CastLike":
+        return cast_to(node, node.inputs[0], node.type(1).dtype)
+    to = node.attr("to")
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(to).name
+    except KeyError:
+        raise MegccError(f"converts to element type {to}, which is not supported") from None
+    return cast_to(node, node.inputs[0], dtype)
+
+
+@decomposes("Sum", "Min", "Max", "Mean")
+def variadic(node: OnnxNode) -> tuple[str, ...]:
+    """A chain of binary operators."""
+    kind = {"Sum": "add", "Mean": "add", "Min": "min", "Max": "max"}[node.op_type]
+    value = node.inputs[0]
+    for operand in node.inputs[1:]:
+        (value,) = emit_broadcast(node, kind, (value, operand))
+    if node.op_type == "Mean" and len(node.inputs) > 1:
+        factor = node.constant(np.array(1 / len(node.inputs), numpy_dtype(node.type(0).dtype)))
+        (value,) = node.emit("mul", (value, factor))
+    return (value,)
+
+
+@decomposes("Pow")
+def import_pow(node: OnnxNode) -> tuple[str, ...]:
+    """Small constant exponents are products; the exponent may be of another element type."""
+    x, exponent = node.inputs
+    dtype = node.type(0).dtype
+    if node.is_const(1) and node.type(1).size == 1 and node.type(1).rank <= node.type(0).rank:
+        value = float(node.const(1).reshape(()))
+        if value == 1:
+            return (x,)
+        if value == 2:
+            return node.emit("mul", (x, x))
+        if value == 3:
+            return node.emit("mul", (node.emit("mul", (x, x))[0], x))
+        if value == 0.5 and dtype.startswith("float"):
+            return node.emit("sqrt", (x,))
+        if value == -1 and dtype.startswith("float"):
+            return node.emit("reciprocal", (x,))
+    if dtype.startswith("float"):
+        return emit_broadcast(node, "pow", (x, *cast_to(node, exponent, dtype)))
+    (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, "float32"), *cast_to(node, exponent, "float32")))
+    return cast_to(node, result, dtype)
+
+
+@decomposes("PRelu")
+def import_prelu(node: OnnxNode) -> tuple[str, ...]:
+    return emit_broadcast(node, "prelu", node.inputs)
+
+
+@decomposes("Gelu")
+def import_gelu(node: OnnxNode) -> tuple[str, ...]:
+    return node.emit("gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu", node.inputs)
+
+
+@decomposes("Mod")
+def import_mod(node: OnnxNode) -> tuple[str, ...]:
+    if not node.attr("fmod", 0) and node.type(0).dtype.startswith("float"):
+        raise ShapeError("needs fmod=1 for floats")
+    return emit_broadcast(node, "fmod" if node.attr("fmod", 0) else "mod", node.inputs)
+
+
+@decomposes("BitShift")
+def import_bit_shift(node: OnnxNode) -> tuple[str, ...]:
+    return emit_broadcast(node, "shift_left" if node.attr("direction") == "LEFT" else "shift_right", node.inputs)
+
+
+@decomposes("IsInf")
+def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
+    positive, negative = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
+    if positive and negative:
+        return node.emit("is_inf", node.inputs)
+    limit = node.constant(np.array(np.inf if positive else -np.inf, numpy_dtype(node.type(0).dtype)))
+    if not positive and not negative:
+        raise MegccError("detects neither infinity")
+    return node.emit("equal", (node.inputs[0], limit))
+
+
+@decomposes("ThresholdedRelu")
+def thresholded_relu(node: OnnxNode) -> tuple[str, ...]:
+    alpha, zero = (node.constant(np.array(v, np.float32)) for v in (node.attr("alpha", 1.0), 0.0))
+    return node.emit("where", (*node.emit("greater", (node.inputs[0], alpha)), node.inputs[0], zero))

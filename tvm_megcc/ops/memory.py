@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors as they lie in memory: axes with extents, outermost first."""
+
+from __future__ import annotations
+
+from ..ir.dims import Dim
+from ..ir.types import TensorType
+
+#: An axis in memory: logical axis, part of it ("" whole, "block" or "lane" of a channel block), extent.
+MemoryAxis = tuple[int, str, Dim]
+
+
+def memory_axes(type_: TensorType) -> list[MemoryAxis]:
+    """The axes in memory order."""
+    layout, shape = type_.layout, type_.shape
+    if layout.kind == "plain":
+        return [(axis, "", dim) for axis, dim in enumerate(shape)]
+    if layout.kind == "nhwc":
+        return [(axis, "", shape[axis]) for axis in (0, *range(2, len(shape)), 1)]
+    spatial = [(axis, "", dim) for axis, dim in enumerate(shape) if axis >= 2]
+    blocks = type_.slots // layout.block
+    return [(0, "", shape[0]), (1, "block", blocks), *spatial, (1, "lane", layout.block)]
+
+
+def is_padded(type_: TensorType) -> bool:
+    """Whether memory holds more elements than the tensor has."""
+    return type_.layout.kind == "nchwc" and (type_.layout.channels is not None or type_.stored != type_.size)
+
+
+def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
+                permutation: tuple[int, ...] | None = None) -> bool:
+    """Whether the result is the first bytes of the source, as they are.
+
+    reshaped: elements correspond in row-major order of their tensors. permutation: axis i of the result is axis
+    permutation[i] of the source. Neither: axes correspond.
+    """
+    if any(t.layout.channels is not None for t in (source, result)) or is_padded(result):
+        return False
+    if reshaped:
+        return _row_major(source) and _row_major(result)
+    order = permutation or tuple(range(source.rank))
+    there = [(axis, extent) for axis, _, extent in memory_axes(_without_lanes(source)) if extent != 1]
+    here = [(order[axis], extent) for axis, _, extent in memory_axes(_without_lanes(result)) if extent != 1]
+    return there == here and _unpadded(source) and _unpadded(result)
+
+
+def _without_lanes(type_: TensorType) -> TensorType:
+    """A blocked tensor with one pixel, or with one block, as the unblocked tensor that has the same bytes."""
+    if type_.layout.kind == "nchwc" and _one_pixel(type_):
+        return type_.with_layout(type_.layout.__class__())
+    if type_.layout.kind == "nchwc" and type_.slots == type_.layout.block:
+        return type_.with_layout(type_.layout.__class__("nhwc"))
+    return type_
+
+
+def _one_pixel(type_: TensorType) -> bool:
+    return all(dim == 1 for dim in type_.shape[2:])
+
+
+def _unpadded(type_: TensorType) -> bool:
+    """No pad lanes, or only behind the last element."""
+    return not is_padded(type_) or (_one_pixel(type_) and type_.shape[0] == 1)
+
+
+def _row_major(type_: TensorType) -> bool:
+    """The elements lie in the order of the logical axes, without gaps."""
+    axes = [axis for axis, _, extent in memory_axes(_without_lanes(type_)) if extent != 1]
+    return axes == sorted(set(axes)) and _unpadded(type_)

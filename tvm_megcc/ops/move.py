@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that move elements about without computing on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import MegccError, ShapeError
+from ..ir.dims import Dim, ceildiv, dim_max, dim_min
+from ..ir.graph import Attrs
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, decomposes, f32, register
+from .memory import memory_axes, same_memory
+from .rules import axis_of, same_dtype, shape_text
+
+_FAR = 2**31 - 1
+
+
+@register
+class Transpose(Operator):
+    """Axis i of the result is axis perm[i] of the operand."""
+
+    kind = "transpose"
+    onnx = ("Transpose",)
+    relax = ("relax.permute_dims",)
+    relay = ("transpose",)
+    cases = (Case((f32(5, 7),), {"perm": (1, 0)}), Case((f32(2, 3, 5, 7),), {"perm": (0, 2, 3, 1)}),
+             Case((f32(2, 5, 7, 3),), {"perm": (0, 3, 1, 2)}), Case((f32(2, 3, 4, 5, 6),), {"perm": (4, 2, 0, 3, 1)}),
+             Case((f32(1, 24, 5, 3),), {"perm": (0, 2, 3, 1)}), Case((f32(3, 17, 33),), {"perm": (0, 2, 1)}),
+             Case((((3, 4, 5), "int64"),), {"perm": (2, 1, 0)}), Case((((3, 4, 5), "uint8"),), {"perm": (1, 0, 2)}),
+             Case((f32(2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if sorted(attrs.perm) != list(range(x.rank)):
+            raise ShapeError(f"perm {attrs.perm} is no permutation of the {x.rank} axes")
+        return (TensorType(x.dtype, tuple(x.shape[axis] for axis in attrs.perm)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.transpose(x, attrs.perm),)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0], permutation=attrs.perm) else None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        rank = node.type(0).rank
+        perm = tuple(node.attr("perm", range(rank - 1, -1, -1)))
+        if perm == tuple(range(rank)):
+            return node.inputs[:1]
+        return node.emit("transpose", node.inputs, perm=perm)
+
+
+@register
+class Relayout(Operator):
+    """The same tensor in another memory layout: that of its result's type."""
+
+    kind = "relayout"
+    cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
+             Case((f32(1, 40, 9, 11),)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x,)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0]) else None
+
+
+@register
+class Concat(Operator):
+    """The operands one after the other along `axis`."""
+
+    kind = "concat"
+    operands = ("x*",)
+    onnx = ("Concat",)
+    relax = ("relax.concat",)
+    relay = ("concatenate",)
+    cases = (Case((f32(2, 3), f32(2, 5)), {"axis": 1}), Case((f32(2, 3), f32(4, 3)), {"axis": 0}),
+             Case((f32(2, 16, 3, 5), f32(2, 32, 3, 5), f32(2, 5, 3, 5)), {"axis": 1}),
+             Case((f32(1, 6, 3, 5), f32(1, 6, 2, 5)), {"axis": 2}), Case((f32(1, 6, 3, 5), f32(1, 6, 3, 4)), {"axis": 3}),
+             Case((f32(1, 5, 3, 5), f32(1, 6, 3, 5)), {"axis": 1}),
+             Case((((2, 1, 3), "int64"), ((2, 2, 3), "int64")), {"axis": 1}))
+
+    @staticmethod
+    def infer(attrs: Attrs, *inputs: TensorType) -> tuple[TensorType, ...]:
+        first = inputs[0]
+        axis = axis_of(attrs.axis, first.rank)
+        total: Dim = 0
+        for type_ in inputs:
+            rest = [(a, b) for i, (a, b) in enumerate(zip(type_.shape, first.shape, strict=False)) if i != axis]
+            if type_.rank != first.rank or any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in rest):
+                raise ShapeError(f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}")
+            total = total + type_.shape[axis]
+        shape = (*first.shape[:axis], total, *first.shape[axis + 1:])
+        return (TensorType(same_dtype(*inputs), shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.concatenate(inputs, attrs.axis),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        axis = axis_of(node.attr("axis", 1), node.type(0).rank)
+        inputs = [name for index, name in enumerate(node.inputs)
+                  if node.type(index).rank != node.type(0).rank or node.type(index).shape[axis] != 0] or node.inputs[:1]
+        return tuple(inputs) if len(inputs) == 1 else node.emit("concat", inputs, axis=axis)
+
+
+def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """First index and number of elements of start:end:step on an axis, by ONNX's clamping rules."""
+    def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
+        if isinstance(index, int) and index < 0:
+            index = index + extent if index > -_FAR else low
+        if isinstance(index, int) and index >= _FAR:
+            return high
+        if isinstance(index, int) and isinstance(high, int):
+            return max(low, min(index, high))
+        # A symbolic extent is at least 1; a symbolic index is taken to lie on the axis.
+        return dim_min(index, high) if isinstance(index, int) and index > 1 else index
+
+    if step > 0:
+        first, last = clamped(start, 0, extent), clamped(end, 0, extent)
+        count = ceildiv(last - first, step)
+    else:
+        first, last = clamped(start, 0, extent - 1), clamped(end, -1, extent - 1)
+        count = ceildiv(first - last, -step)
+    return first, dim_max(count, 0) if isinstance(count, int) else count
+
+
+@register
+class Slice(Operator):
+    """x[start:end:step] along some axes, with ONNX's rules for what lies outside.
+
+    Attributes `axes`, `starts`, `ends`, `steps`, of equal length; axes are not negative.
+    """
+
+    kind = "slice"
+    onnx = ("Slice",)
+    relax = ("relax.strided_slice",)
+    relay = ("strided_slice",)
+    cases = (Case((f32(5, 7),), {"axes": (0, 1), "starts": (1, 2), "ends": (4, -1), "steps": (1, 1)}),
+             Case((f32(2, 3, 8, 8),), {"axes": (2, 3), "starts": (1, 0), "ends": (_FAR, _FAR), "steps": (2, 2)}),
+             Case((f32(4, 6),), {"axes": (1,), "starts": (-1,), "ends": (-_FAR,), "steps": (-1,)}),
+             Case((f32(1, 32, 3, 5),), {"axes": (1,), "starts": (16,), "ends": (32,), "steps": (1,)}),
+             Case((((3, 7), "uint8"),), {"axes": (1,), "starts": (6,), "ends": (0,), "steps": (-2,)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        shape = list(x.shape)
+        for axis, (_, count, _) in slice_axes(attrs, x.shape).items():
+            shape[axis] = count
+        return (TensorType(x.dtype, tuple(shape)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        for axis, (first, count, step) in slice_axes(attrs, x.shape).items():
+            x = np.take(x, first + step * np.arange(count), axis)
+        return (x,)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        """A slice is a view if it is one run of memory: unit axes, then one cut axis, then whole axes."""
+        x, y = inputs[0], outputs[0]
+        if x.layout != y.layout or x.layout.channels is not None or not (x.is_static and y.is_static):
+            return None
+        cuts = slice_axes(attrs, x.shape)
+        if any(step != 1 for _, _, step in cuts.values()):
+            return None
+        block = x.layout.block
+        if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
+            return None
+        offset, stride, whole = 0, 1, True
+        for (axis, part, extent), (_, _, kept) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)), strict=True):
+            first = cuts[axis][0] if axis in cuts and part != "lane" else 0
+            first = first // block if part == "block" else first
+            if not whole and kept != 1:
+                return None
+            whole = whole and kept == extent
+            offset += first * stride
+            stride *= extent
+        return offset * x.itemsize
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        rank = node.type(0).rank
+        if node.opset >= 10:
+            starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
+            axes, steps = node.dims(3, "axes"), node.dims(4, "steps")
+        else:
+            starts, ends, axes, steps = node.attr("starts"), node.attr("ends"), node.attr("axes"), None
+        axes = [axis_of(axis, rank) for axis in (range(len(starts)) if axes is None else axes)]
+        steps = [1] * len(axes) if steps is None else steps
+        if not len(axes) == len(starts) == len(ends) == len(steps) or len(set(axes)) != len(axes):
+            raise ShapeError(f"axes {axes}, starts {starts}, ends {ends} and steps {steps} do not belong together")
+        limit = lambda index: max(-_FAR, min(index, _FAR)) if isinstance(index, int) else index  # noqa: E731
+        attrs = Attrs(axes=tuple(axes), starts=tuple(map(limit, starts)), ends=tuple(map(limit, ends)),
+                      steps=tuple(map(limit, steps)))
+        if cls.infer(attrs, node.type(0))[0] == node.type(0) and all(step == 1 for step in steps):
+            return node.inputs[:1]
+        return node.emit("slice", node.inputs[:1], **attrs)
+
+
+def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:
+    """axis -> (first index, number of elements, step) of a slice."""
+    if any(step == 0 for step in attrs.steps):
+        raise ShapeError("a step is 0")
+    return {axis: (*slice_range(shape[axis], start, end, step), step)
+            for axis, start, end, step in zip(attrs.axes, attrs.starts, attrs.ends, attrs.steps, strict=True)}
+
+
+def emit_slice(node: OnnxNode, value: str, axis: int, start: Dim, end: Dim) -> str:
+    (result,) = node.emit("slice", (value,), axes=(axis,), starts=(start,), ends=(end,), steps=(1,))
+    return result
+
+
+@decomposes("Split")
+def split(node: OnnxNode) -> tuple[str, ...]:
+    """One slice an output."""
+    axis = axis_of(node.attr("axis", 0), node.type(0).rank)
+    extent = node.type(0).shape[axis]
+    sizes = node.dims(1, "split") if node.opset >= 13 else node.attr("split")
+    if sizes is None:
+        parts = node.attr("num_outputs", node.num_outputs)
+        size = ceildiv(extent, parts)
+        sizes = [size] * (parts - 1) + [extent - size * (parts - 1)]
+    total = sum(sizes, start=0)
+    if len(sizes) < node.num_outputs or (isinstance(total - extent, int) and total != extent):
+        raise ShapeError(f"parts {shape_text(sizes)} of an axis of {extent}, for {node.num_outputs} outputs")
+    if len(sizes) == 1:
+        return node.inputs[:1]
+    results, start = [], 0
+    for size in sizes[:node.num_outputs]:
+        results.append(emit_slice(node, node.inputs[0], axis, start, start + size))
+        start = start + size
+    return tuple(results)
+
+
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+
+
+@register
+class Pad(Operator):
+    """Elements added around. Attributes `before`, `after` (an entry an axis, negative crops), `mode`, `value`.
+
+    mode: "constant" (of `value`), "reflect" (without repeating the border), "edge", "wrap".
+    """
+
+    kind = "pad"
+    onnx = ("Pad",)
+    relax = ("relax.nn.pad",)
+    relay = ("nn.pad",)
+    cases = (Case((f32(3, 4),), {"before": (1, 0), "after": (2, 3), "mode": "constant", "value": 1.5}),
+             *(Case((f32(1, 2, 4, 5),), {"before": (0, 0, 2, 1), "after": (0, 0, 3, 4), "mode": mode, "value": 0.0})
+               for mode in PAD_MODES),
+             Case((f32(1, 5, 4, 5),), {"before": (0, 0, 1, -1), "after": (0, 0, -1, 2), "mode": "constant",
+                                       "value": 0.0}),
+             Case((((3, 4), "int64"),), {"before": (1, 1), "after": (0, 0), "mode": "constant", "value": -3}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if not len(attrs.before) == len(attrs.after) == x.rank:
+            raise ShapeError(f"{len(attrs.before)} pads for {x.rank} axes")
+        shape = tuple(low + dim + high for low, dim, high in zip(attrs.before, x.shape, attrs.after, strict=True))
+        if any(isinstance(dim, int) and dim < 0 for dim in shape):
+            raise ShapeError(f"pads {attrs.before}, {attrs.after} leave nothing of {shape_text(x.shape)}")
+        for low, dim, high in zip(attrs.before, x.shape, attrs.after, strict=True):
+            if attrs.mode != "constant" and isinstance(dim, int) and dim == 0 and max(low, high) > 0:
+                raise ShapeError(f"mode {attrs.mode} has nothing to repeat on an empty axis")
+        return (TensorType(x.dtype, shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        for axis, (low, high) in enumerate(zip(attrs.before, attrs.after, strict=True)):
+            if low < 0 or high < 0:
+                x = np.take(x, np.arange(max(-low, 0), x.shape[axis] - max(-high, 0)), axis)
+        widths = [(max(low, 0), max(high, 0)) for low, high in zip(attrs.before, attrs.after, strict=True)]
+        if attrs.mode == "constant":
+            return (np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype)),)
+        return (np.pad(x, widths, mode=attrs.mode),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        type_ = node.type(0)
+        if node.opset >= 11:
+            pads, value = node.dims(1, "pads"), node.const(2, "constant_value")
+            value = 0 if value is None else value.reshape(-1)[0].item()
+        else:
+            pads, value = tuple(node.attr("pads")), node.attr("value", 0.0)
+        axes = node.const(3, "axes")
+        axes = range(type_.rank) if axes is None else [axis_of(int(a), type_.rank) for a in axes.reshape(-1)]
+        if len(pads) != 2 * len(axes):
+            raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")
+        before, after = [0] * type_.rank, [0] * type_.rank
+        for index, axis in enumerate(axes):
+            before[axis], after[axis] = pads[index], pads[index + len(axes)]
+        mode = node.attr("mode", "constant")
+        if mode not in PAD_MODES:
+            raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
+        if all(dim == 0 for dim in pads):
+            return node.inputs[:1]
+        return node.emit("pad", node.inputs[:1], before=tuple(before), after=tuple(after), mode=mode, value=value)
+
+
+@register
+class Gather(Operator):
+    """Slices of `x` along `axis` at `indices`, negative ones counted from the end."""
+
+    kind = "gather"
+    operands = ("x", "indices")
+    onnx = ("Gather",)
+    relax = ("relax.take",)
+    relay = ("take",)
+    cases = (Case((f32(5, 3), ((4,), "int64")), {"axis": 0}, values={1: np.array([0, 4, -1, 2])}),
+             Case((f32(2, 5, 3), ((2, 2), "int32")), {"axis": 1}, values={1: np.array([[0, 4], [-5, 2]])}),
+             Case((f32(2, 3, 5), ((3,), "int64")), {"axis": 2}, constant=(1,), values={1: np.array([4, 0, 1])}),
+             Case((((6, 2), "uint8"), ((), "int64")), {"axis": 0}, values={1: np.array(3)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, indices: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        if indices.dtype not in ("int32", "int64"):
+            raise ShapeError(f"indices are {indices.dtype}, not int32 or int64")
+        return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.take(x, indices.astype(np.int64), attrs.axis),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        x = node.type(0)
+        axis = axis_of(node.attr("axis", 0), x.rank)
+        extent = x.shape[axis]
+        if node.is_const(1) and isinstance(extent, int):
+            indices = node.const(1).astype(np.int64)
+            if indices.size and not -extent <= indices.min() <= indices.max() < extent:
+                raise ShapeError(f"indices {indices.min()} to {indices.max()} into an axis of {extent}")
+            indices = np.where(indices < 0, indices + extent, indices)
+            if indices.size == 1:
+                start = int(indices.reshape(()))
+                part = emit_slice(node, node.inputs[0], axis, start, start + 1)
+                shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
+                return node.emit("reshape", (part,), shape=shape) if indices.ndim != 1 else (part,)
+            return node.emit("gather", (node.inputs[0], node.constant(indices)), axis=axis)
+        return node.emit("gather", node.inputs, axis=axis)
+
+
+@register
+class Tile(Operator):
+    """The operand repeated. Attribute `repeats`: an entry an axis."""
+
+    kind = "tile"
+    onnx = ("Tile",)
+    relax = ("relax.tile",)
+    relay = ("tile",)
+    cases = (Case((f32(2, 3),), {"repeats": (2, 3)}), Case((f32(1, 3, 1),), {"repeats": (2, 1, 4)}),
+             Case((((2, 3), "int64"),), {"repeats": (1, 2)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if len(attrs.repeats) != x.rank or any(isinstance(r, int) and r < 0 for r in attrs.repeats):
+            raise ShapeError(f"repeats {attrs.repeats} for {x.rank} axes")
+        return (TensorType(x.dtype, tuple(dim * times for dim, times in zip(x.shape, attrs.repeats, strict=True))),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.tile(x, attrs.repeats),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        repeats = node.dims(1, "repeats")
+        if all(times == 1 for times in repeats) and len(repeats) == node.type(0).rank:
+            return node.inputs[:1]
+        return node.emit("tile", node.inputs[:1], repeats=repeats)
+
+
+def regroup(node: OnnxNode, value: str, split_: Sequence[Dim], perm: Sequence[int], joined: Sequence[Dim]) -> str:
+    """reshape → transpose → reshape."""
+    (value,) = node.emit("reshape", (value,), shape=tuple(split_))
+    (value,) = node.emit("transpose", (value,), perm=tuple(perm))
+    (value,) = node.emit("reshape", (value,), shape=tuple(joined))
+    return value
+
+
+def _image(node: OnnxNode) -> tuple[Dim, Dim, Dim, Dim]:
+    if node.type(0).rank != 4:
+        raise ShapeError(f"needs a tensor with 4 axes, not {node.type(0)}")
+    return node.type(0).shape
+
+
+@decomposes("DepthToSpace")
+def depth_to_space(node: OnnxNode) -> tuple[str, ...]:
+    n, c, h, w = _image(node)
+    b = node.attr("blocksize")
+    if b < 1 or (isinstance(c, int) and c % (b * b)):
+        raise ShapeError(f"{c} channels do not make blocks of {b} x {b}")
+    depth = c // (b * b)
+    joined = (n, depth, h * b, w * b)
+    if node.attr("mode", "DCR") == "DCR":
+        return (regroup(node, node.inputs[0], (n, b, b, depth, h, w), (0, 3, 4, 1, 5, 2), joined),)
+    return (regroup(node, node.inputs[0], (n, depth, b, b, h, w), (0, 1, 4, 2, 5, 3), joined),)
+
+
+@decomposes("SpaceToDepth")
+def space_to_depth(node: OnnxNode) -> tuple[str, ...]:
+    n, c, h, w = _image(node)
+    b = node.attr("blocksize")
+    if b < 1 or any(isinstance(dim, int) and dim % b for dim in (h, w)):
+        raise ShapeError(f"{shape_text((h, w))} does not split into blocks of {b} x {b}")
+    split_ = (n, c, h // b, b, w // b, b)
+    return (regroup(node, node.inputs[0], split_, (0, 3, 5, 1, 2, 4), (n, c * b * b, h // b, w // b)),)

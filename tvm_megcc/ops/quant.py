@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between real and quantised numbers: real = scale * (q - zero_point), per tensor, per axis or per block of an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir.graph import Attrs
+from ..ir.types import TensorType, numpy_dtype
+from .base import Case, OnnxNode, Operator, f32, register
+from .rules import axis_of, shape_text
+
+
+def _along(parameter: np.ndarray, rank: int, attrs: Attrs, extent: int) -> np.ndarray:
+    """A scale or zero point so that it broadcasts against the tensor."""
+    if parameter.size == 1 and parameter.ndim <= 1:
+        return parameter.reshape(())
+    if parameter.ndim == 1:
+        return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(rank)])
+    return np.repeat(parameter, attrs.block, attrs.axis).take(range(extent), attrs.axis)
+
+
+def _check(attrs: Attrs, x: TensorType, scale: TensorType) -> None:
+    if scale.rank == 1 and scale.size != 1:
+        axis = axis_of(attrs.axis, x.rank)
+        if isinstance(x.shape[axis], int) and scale.shape[0] != x.shape[axis]:
+            raise ShapeError(f"{scale.shape[0]} scales for axis {axis} of {shape_text(x.shape)}")
+    elif scale.rank > 1 and not attrs.block:
+        raise ShapeError(f"scale {scale} without a block size")
+
+
+class _Quantisation(Operator):
+    """Attributes `axis` of several scales, `block` of the axis that has one scale (0: none), `dtype` of the result."""
+
+    operands = ("x", "scale", "zero_point?")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, scale: TensorType,
+              zero_point: TensorType | None = None) -> tuple[TensorType, ...]:
+        _check(attrs, x, scale)
+        return (TensorType(attrs.dtype, x.shape),)
+
+
+@register
+class DequantizeLinear(_Quantisation):
+    """(x - zero_point) * scale."""
+
+    kind = "dequantize_linear"
+    onnx = ("DequantizeLinear",)
+    relax = ("relax.dequantize",)
+    relay = ("qnn.dequantize",)
+    cases = (Case((((3, 5), "int8"), f32(), ((), "int8")), {"axis": 1, "block": 0, "dtype": "float32"}),
+             Case((((3, 5), "uint8"), f32(5), ((5,), "uint8")), {"axis": 1, "block": 0, "dtype": "float32"}))
+
+    @staticmethod
+    def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
+        extent = x.shape[attrs.axis] if x.ndim else 1
+        centred = x.astype(np.int64)
+        if zero_point is not None:
+            centred = centred - _along(zero_point.astype(np.int64), x.ndim, attrs, extent)
+        return (centred.astype(scale.dtype) * _along(scale, x.ndim, attrs, extent),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": node.type(1).dtype}
+
+
+@register
+class QuantizeLinear(_Quantisation):
+    """round(x / scale) + zero_point, halves to even, saturated to the element type."""
+
+    kind = "quantize_linear"
+    onnx = ("QuantizeLinear",)
+    relax = ("relax.quantize",)
+    relay = ("qnn.quantize",)
+    cases = (Case((f32(3, 5), f32(), ((), "uint8")), {"axis": 1, "block": 0, "dtype": "uint8"},
+                  values={1: np.array(0.02)}),
+             Case((f32(3, 5), f32(5), ((5,), "int8")), {"axis": 1, "block": 0, "dtype": "int8"},
+                  values={1: np.linspace(0.01, 0.1, 5)}))
+
+    @staticmethod
+    def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
+        extent = x.shape[attrs.axis] if x.ndim else 1
+        limits = np.iinfo(numpy_dtype(attrs.dtype))
+        with np.errstate(all="ignore"):
+            rounded = np.rint(x / _along(scale, x.ndim, attrs, extent))
+        rounded = np.nan_to_num(rounded, nan=0.0)
+        if zero_point is not None:
+            rounded = rounded + _along(zero_point, x.ndim, attrs, extent).astype(np.float64)
+        return (np.clip(rounded, limits.min, limits.max).astype(numpy_dtype(attrs.dtype)),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        dtype = node.type(2).dtype if node.has(2) else "uint8"
+        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": dtype}
+
+
+def _axis(node: OnnxNode) -> int:
+    rank = node.type(0).rank
+    scale = node.type(1)
+    per_tensor = scale.rank == 0 or (scale.rank == 1 and scale.size == 1)
+    return 0 if per_tensor else axis_of(node.attr("axis", 1), rank)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions over some axes, and the index of the largest and the smallest element along one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir.dims import Dim
+from ..ir.graph import Attrs
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
+from .reduce_kernels import ARG_EXTREME, REDUCE
+from .rules import axes_of, axis_of
+from .shape import axes_operand
+
+
+class Reduction(Operator):
+    """Attributes `axes` (sorted, not negative) and `keepdims`.
+
+    numpy: the reduction of an array over a tuple of axes. dtypes: element types of the test cases.
+    """
+
+    numpy: Callable
+    dtypes: tuple[str, ...] = ("float32",)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axes = axes_of(attrs.axes, x.rank)
+        shape = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.shape)
+                      if attrs.keepdims or axis not in axes)
+        return (TensorType(x.dtype, shape),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+        with np.errstate(all="ignore"):
+            result = cls.numpy(wide, tuple(attrs.axes))
+        shape = tuple(1 if axis in attrs.axes else dim for axis, dim in enumerate(x.shape))
+        result = np.asarray(result).astype(x.dtype).reshape(shape)
+        return (result if attrs.keepdims else result.squeeze(tuple(attrs.axes)),)
+
+
+def _mean(x: np.ndarray, axes) -> np.ndarray:
+    if x.dtype.kind == "f":
+        return x.mean(axes)
+    return np.trunc(x.sum(axes) / product(x.shape[axis] for axis in axes))
+
+
+#: kind, its ONNX, Relax and Relay names, and its meaning.
+_REDUCTIONS = (
+    ("sum", "ReduceSum", "sum", "sum", lambda x, axes: x.sum(axes)),
+    ("mean", "ReduceMean", "mean", "mean", _mean),
+    ("max", "ReduceMax", "max", "max", lambda x, axes: x.max(axes)),
+    ("min", "ReduceMin", "min", "min", lambda x, axes: x.min(axes)),
+    ("prod", "ReduceProd", "prod", "prod", lambda x, axes: x.prod(axes)),
+    ("l1", "ReduceL1", "", "", lambda x, axes: np.abs(x).sum(axes)),
+    ("l2", "ReduceL2", "", "", lambda x, axes: np.sqrt((x * x).sum(axes))),
+    ("sum_square", "ReduceSumSquare", "", "", lambda x, axes: (x * x).sum(axes)),
+    ("log_sum", "ReduceLogSum", "", "", lambda x, axes: np.log(x.sum(axes))),
+    ("log_sum_exp", "ReduceLogSumExp", "", "logsumexp", lambda x, axes: _log_sum_exp(x, axes)),
+)
+
+
+def _log_sum_exp(x: np.ndarray, axes) -> np.ndarray:
+    top = x.max(axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    return np.log(np.exp(x - top).sum(axes)) + top.squeeze(axes)
+
+
+def _cases(name: str) -> tuple[Case, ...]:
+    shapes = [((3, 5, 7), (1,), True), ((2, 3, 4, 5), (2, 3), False), ((4, 37), (1,), False), ((37, 4), (0,), True)]
+    if name in ("sum", "mean", "max"):
+        shapes += [((2, 3, 4, 5), (1, 3), True), ((2, 3, 4), (0, 1, 2), False)]
+    cases = [Case((f32(*shape),), {"axes": axes, "keepdims": keep}) for shape, axes, keep in shapes]
+    if name in ("sum", "mean", "max", "min", "prod"):
+        cases.append(Case((((3, 6), "int32"),), {"axes": (1,), "keepdims": False}))
+    if name == "log_sum":
+        cases = [Case(case.inputs, case.attrs, values={0: 1 + np.arange(product(case.inputs[0][0])) % 7})
+                 for case in cases]
+    return tuple(cases)
+
+
+def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable) -> None:
+    register(type(f"Reduce{name.title().replace('_', '')}", (Reduction,), {
+        "__doc__": f"Reduction: {name.replace('_', ' ')}.", "kind": f"reduce_{name}", "onnx": (onnx_name,),
+        "relax": (f"relax.{relax}",) if relax else (), "relay": (relay,) if relay else (),
+        "numpy": staticmethod(numpy), "kernels": (REDUCE,), "cases": _cases(name),
+        "from_onnx": classmethod(_from_onnx),
+    }))
+
+
+def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
+    axes = axes_operand(node, 13 if cls.kind == "reduce_sum" else 18)
+    if not axes and node.attr("noop_with_empty_axes", 0):
+        return node.inputs[:1]
+    return reduce(node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1)))
+
+
+def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:
+    rank = node.type_of(value).rank
+    axes = axes_of(range(rank) if axes is None else axes, rank)
+    return node.emit(kind, (value,), axes=axes, keepdims=keepdims) if axes else (value,)
+
+
+for _row in _REDUCTIONS:
+    _declare(*_row)
+
+
+class ArgExtreme(Operator):
+    """Index of the extreme element along attribute `axis`, as int64; of equals the first, or the last if `last`."""
+
+    numpy: Callable
+    kernels = (ARG_EXTREME,)
+    cases = (Case((f32(3, 5, 7),), {"axis": 1, "keepdims": True, "last": False}),
+             Case((f32(2, 37),), {"axis": 1, "keepdims": False, "last": False}),
+             Case((((4, 30), "int32"),), {"axis": 1, "keepdims": False, "last": False}),
+             Case((((30, 4), "int32"),), {"axis": 0, "keepdims": False, "last": True}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        if x.shape[axis] == 0:
+            raise ShapeError("the axis is empty")
+        kept: tuple[Dim, ...] = (1,) if attrs.keepdims else ()
+        return (TensorType("int64", (*x.shape[:axis], *kept, *x.shape[axis + 1:])),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        if attrs.last:
+            index = x.shape[attrs.axis] - 1 - cls.numpy(np.flip(x, attrs.axis), attrs.axis)
+        else:
+            index = cls.numpy(x, attrs.axis)
+        index = index.astype(np.int64)
+        return (np.expand_dims(index, attrs.axis) if attrs.keepdims else index,)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"axis": axis_of(node.attr("axis", 0), node.type(0).rank), "keepdims": bool(node.attr("keepdims", 1)),
+                "last": bool(node.attr("select_last_index", 0))}
+
+
+@register
+class ArgMax(ArgExtreme):
+    """Index of the largest element."""
+
+    kind, onnx, relax, relay = "arg_max", ("ArgMax",), ("relax.argmax",), ("argmax",)
+    numpy = staticmethod(np.argmax)
+
+
+@register
+class ArgMin(ArgExtreme):
+    """Index of the smallest element."""
+
+    kind, onnx, relax, relay = "arg_min", ("ArgMin",), ("relax.argmin",), ("argmin",)
+    numpy = staticmethod(np.argmin)
+
+
+@decomposes("Hardmax")
+def hardmax(node: OnnxNode) -> tuple[str, ...]:
+    rank, axis = node.type(0).rank, node.attr("axis", -1 if node.opset >= 13 else 1)
+    axis = axis_of(axis, rank)
+    extent = node.type(0).shape[axis]
+    (index,) = node.emit("arg_max", node.inputs, axis=axis, keepdims=True, last=False)
+    positions = node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
+    (hit,) = node.emit("equal", (index, positions))
+    return node.emit("cast", (hit,), dtype=node.type(0).dtype)

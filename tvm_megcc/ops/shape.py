@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators about shapes: reshape in all its spellings, shape and size as values, constants made from shapes, casts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import MegccError, ShapeError
+from ..ir.dims import Dim, floordiv, product
+from ..ir.graph import Attrs
+from ..ir.types import TensorType, numpy_dtype
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, f32, register
+from .memory import same_memory
+from .rules import axes_of, broadcast, shape_text
+
+
+@register
+class Reshape(Operator):
+    """The same elements under another shape, in row-major order. Attribute `shape`: -1 (once) is what is left over."""
+
+    kind = "reshape"
+    onnx = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    relax = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
+    relay = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
+    cases = (Case((f32(2, 3, 4),), {"shape": (4, 6)}), Case((f32(2, 3, 4),), {"shape": (3, -1, 2)}),
+             Case((f32(5),), {"shape": (1, 5, 1)}), Case((((2, 6), "int64"),), {"shape": (12,)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        target = list(attrs.shape)
+        known = product(dim for dim in target if dim != -1)
+        if target.count(-1) > 1:
+            raise ShapeError(f"target shape {shape_text(target)} leaves more than one extent open")
+        if -1 in target:
+            target[target.index(-1)] = floordiv(x.size, known) if known != 0 else 0
+        size = product(target)
+        if isinstance(size, int) and isinstance(x.size, int) and size != x.size:
+            raise ShapeError(f"{shape_text(x.shape)} with {x.size} elements cannot have shape "
+                             f"{shape_text(attrs.shape)}")
+        return (TensorType(x.dtype, tuple(target)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x.reshape(attrs.shape),)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0], reshaped=True) else None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        shape = node.type(0).shape
+        target = _TARGETS[node.op_type](node, shape)
+        if tuple(target) == shape:
+            return node.inputs[:1]
+        return node.emit("reshape", node.inputs[:1], shape=tuple(target))
+
+
+def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    target = list(node.dims(1, "shape"))
+    if not node.attr("allowzero", 0):
+        if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
+            raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")
+        target = [shape[axis] if dim == 0 else dim for axis, dim in enumerate(target)]
+    if -1 in target:
+        open_axis = target.index(-1)
+        rest = product(dim for dim in target if dim != -1)
+        exact = isinstance(rest, int) and isinstance(product(shape), int)
+        if rest == 0 or (exact and product(shape) % rest):
+            raise ShapeError(f"{shape_text(shape)} cannot have shape {shape_text(target)}")
+        if target.count(-1) == 1:
+            target[open_axis] = floordiv(product(shape), rest)
+    return target
+
+
+def _flatten_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    axis = node.attr("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise ShapeError(f"axis {axis} of a tensor with {len(shape)} axes")
+    axis = axis + len(shape) if axis < 0 else axis
+    return [product(shape[:axis]), product(shape[axis:])]
+
+
+def axes_operand(node: OnnxNode, since: int) -> tuple[int, ...] | None:
+    """`axes` as attribute, or as second operand since an operator set; None where they are not given."""
+    if node.opset >= since:
+        axes = node.const(1, "axes")
+        return None if axes is None else tuple(int(axis) for axis in axes.reshape(-1))
+    axes = node.attr("axes")
+    return None if axes is None else tuple(axes)
+
+
+def _squeeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    axes = axes_operand(node, 13)
+    if axes is None:
+        return [dim for dim in shape if dim != 1]
+    axes = axes_of(axes, len(shape))
+    wrong = [axis for axis in axes if isinstance(shape[axis], int) and shape[axis] != 1]
+    if wrong:
+        raise ShapeError(f"axis {wrong[0]} of {shape_text(shape)} is not 1 and cannot be squeezed")
+    return [dim for axis, dim in enumerate(shape) if axis not in axes]
+
+
+def _unsqueeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    axes = axes_operand(node, 13)
+    if axes is None:
+        raise MegccError("has no axes")
+    axes = axes_of(axes, len(shape) + len(axes))
+    rest = iter(shape)
+    return [1 if axis in axes else next(rest) for axis in range(len(shape) + len(axes))]
+
+
+_TARGETS = {"Reshape": _reshape_target, "Flatten": _flatten_target, "Squeeze": _squeeze_target,
+            "Unsqueeze": _unsqueeze_target}
+
+
+@decomposes("Identity", "Dropout", "StopGradient")
+def identity(node: OnnxNode) -> tuple[str, ...]:
+    """Dropout does nothing in inference; its mask is all true."""
+    if node.op_type == "Dropout" and node.opset >= 12 and node.has(2) and bool(node.const(2, "training_mode")):
+        raise MegccError("is in training mode; export the model for inference")
+    if node.num_outputs > 1 and node.type(0).is_static:
+        return node.inputs[0], node.constant(np.ones(node.type(0).shape, np.bool_))
+    return node.inputs[:1]
+
+
+class DimsKernel(Kernel):
+    """Writes extents as data."""
+
+    name = "dims"
+
+    def lower(self, op, inputs, outputs, target) -> Lowered:
+        values = op.attrs["values"]
+        extents = {f"D{index}": value for index, value in enumerate(values)}
+        return Lowered("shape/dims", Attrs(count=len(values), dtype=outputs[0].dtype), extents, (),
+                       (Operand("y", 0, len(values)),), 1, f"dims_{len(values)}", "store")
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return float(len(op.attrs["values"]))
+
+
+@register
+class Dims(Operator):
+    """Extents as data. Attributes `values` (row-major), `shape`, `dtype`."""
+
+    kind = "dims"
+    operands = ()
+    kernels = (DimsKernel(),)
+    cases = (Case((), {"values": (2, 7, 11), "shape": (3,), "dtype": "int64"}),
+             Case((), {"values": (5,), "shape": (), "dtype": "int32"}))
+
+    @staticmethod
+    def infer(attrs: Attrs) -> tuple[TensorType, ...]:
+        return (TensorType(attrs.dtype, attrs.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
+        return (np.array(attrs["values"], numpy_dtype(attrs.dtype)).reshape(attrs.shape),)
+
+
+@register
+class Shape(Operator):
+    """Extents of axes [start, end) as int64; always known to the compiler."""
+
+    kind = "shape"
+    onnx = ("Shape",)
+    relax = ("relax.shape_of",)
+    relay = ("shape_of",)
+    cases = (Case((f32(2, 3, 4),), {"start": 0, "end": 3}), Case((f32(2, 3, 4),), {"start": 1, "end": 2}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType("int64", (max(attrs.end - attrs.start, 0),)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.array(x.shape[attrs.start:attrs.end], np.int64),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        rank = node.type(0).rank
+        start, end, _ = slice(node.attr("start", 0), node.attr("end", rank)).indices(rank)
+        return {"start": start, "end": end}
+
+
+@register
+class Size(Operator):
+    """Number of elements as int64."""
+
+    kind = "size"
+    onnx = ("Size",)
+    relay = ("ndarray_size",)
+    cases = (Case((f32(2, 3, 4),)),)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType("int64", ()),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.array(x.size, np.int64),)
+
+
+@register
+class Full(Operator):
+    """A tensor of one value. Attributes `shape`, `value`, `dtype`."""
+
+    kind = "full"
+    operands = ()
+    onnx = ("ConstantOfShape",)
+    relax = ("relax.full", "relax.zeros", "relax.ones")
+    relay = ("full", "zeros", "ones")
+    cases = (Case((), {"shape": (2, 3), "value": 1.5, "dtype": "float32"}),
+             Case((), {"shape": (4,), "value": 7, "dtype": "int64"}))
+
+    @staticmethod
+    def infer(attrs: Attrs) -> tuple[TensorType, ...]:
+        if any(isinstance(dim, int) and dim < 0 for dim in attrs.shape):
+            raise ShapeError(f"shape {shape_text(attrs.shape)} has a negative extent")
+        return (TensorType(attrs.dtype, attrs.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
+        return (np.full(attrs.shape, attrs.value, numpy_dtype(attrs.dtype)),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        value = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
+        shape = node.dims(0, "shape")
+        if all(isinstance(dim, int) for dim in shape):
+            dtype = "bool" if value.dtype == np.bool_ else value.dtype.name
+            return node.emit("full", (), shape=shape, value=value[0].item(), dtype=dtype)
+        scalar = node.constant(value.reshape(()))
+        return node.emit("expand", (scalar,), shape=shape)
+
+
+@register
+class Range(Operator):
+    """start, start + delta, … below limit; the operands are constants."""
+
+    kind = "range"
+    operands = ("start", "limit", "delta")
+    relax = ("relax.arange",)
+    relay = ("arange",)
+    cases = (Case((((), "int64"),) * 3, constant=(0, 1, 2), attrs={"count": 4},
+                  values={0: np.array(1), 1: np.array(9), 2: np.array(2)}),)
+
+    @staticmethod
+    def infer(attrs: Attrs, start: TensorType, limit: TensorType, delta: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(start.dtype, (attrs.count,)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, start, limit, delta) -> tuple[np.ndarray, ...]:
+        steps = np.arange(attrs.count).astype(start.dtype)
+        return ((start.reshape(()) + steps * delta.reshape(())).astype(start.dtype),)
+
+
+@decomposes("Range")
+def import_range(node: OnnxNode) -> tuple[str, ...]:
+    start, limit, delta = (node.const(index, name).reshape(())
+                           for index, name in enumerate(("start", "limit", "delta")))
+    if delta == 0:
+        raise ShapeError("delta is 0")
+    count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
+    return node.emit("range", node.inputs, count=count)
+
+
+@decomposes("EyeLike")
+def eye_like(node: OnnxNode) -> tuple[str, ...]:
+    import onnx
+    type_ = node.type(0)
+    if not type_.is_static or type_.rank != 2:
+        raise MegccError(f"needs a static matrix, not {type_}")
+    dtype = node.attr("dtype")
+    numpy_type = numpy_dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    return (node.constant(np.eye(*type_.shape, k=node.attr("k", 0), dtype=numpy_type)),)
+
+
+@register
+class Expand(Operator):
+    """Broadcasts to at least `shape`, as an elementwise operator with an operand of that shape would."""
+
+    kind = "expand"
+    onnx = ("Expand",)
+    relax = ("relax.broadcast_to",)
+    relay = ("broadcast_to",)
+    cases = (Case((f32(3, 1),), {"shape": (2, 3, 4)}), Case((f32(1, 5),), {"shape": (4, 1)}),
+             Case((((1, 3), "int64"),), {"shape": (2, 3)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(x.dtype, broadcast(x.shape, attrs.shape)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.broadcast_to(x, np.broadcast_shapes(x.shape, attrs.shape)),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        shape = node.dims(1, "shape")
+        if broadcast(node.type(0).shape, shape) == node.type(0).shape:
+            return node.inputs[:1]
+        return node.emit("expand", node.inputs[:1], shape=shape)
+

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numpy interpreter of graphs at any stage: the meaning that everything else is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from .. import ops  # noqa: F401  (registers the operators)
+from ..errors import ShapeError
+from ..ir.dims import Symbol, SymbolicDim, substitute
+from ..ir.expr import evaluate
+from ..ir.graph import Attrs, Graph, Op
+from ..ir.types import TensorType, numpy_dtype
+from ..ops.base import operator
+
+
+def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """The graph's outputs, and the values named in `keep`, from its inputs; all arrays are in logical order.
+
+    Raises:
+        ShapeError: an input is missing, unknown, or has another dtype or shape than the graph wants.
+    """
+    symbols = _bind(graph, inputs)
+    last_use = {name: index for index, op in enumerate(graph.ops) for name in op.inputs}
+    wanted = {*graph.outputs, *keep}
+    values: dict[str, np.ndarray] = {name: np.asarray(inputs[name]) for name in graph.inputs}
+    for index, op in enumerate(graph.ops):
+        operands = [values.get(name, graph.constants.get(name)) if name else None for name in op.inputs]
+        values.update(zip(op.outputs, _results(graph, op, operands, symbols), strict=True))
+        for name in op.inputs:
+            if last_use.get(name) == index and name not in wanted:
+                values.pop(name, None)
+    values.update((name, graph.constants[name]) for name in wanted if name in graph.constants)
+    return {name: values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
+
+
+def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -> list[np.ndarray]:
+    declaration = operator(op.kind)
+    own = operands if op.epilogue is None else operands[:op.epilogue_start]
+    results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
+    if op.epilogue is not None:
+        extra = [_aligned(array, results[0], declaration.channel_axis) for array in operands[op.epilogue_start:]]
+        with np.errstate(all="ignore"):
+            fused = evaluate(op.epilogue, [results[0], *extra])
+        results[0] = np.asarray(fused, results[0].dtype)
+    for array, name in zip(results, op.outputs, strict=True):
+        expected = tuple(substitute(dim, symbols) for dim in graph.types[name].shape)
+        if array.shape != expected:
+            raise ShapeError(f"{op.kind} '{op.origin}' gave {array.shape} where {expected} was inferred")
+    return results
+
+
+def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) -> np.ndarray:
+    """An epilogue operand so that it broadcasts: a flat one of several values has one a channel."""
+    if operand.ndim == 1 and operand.size > 1 and channel_axis is not None and result.ndim > 1:
+        axis = channel_axis % result.ndim
+        return operand.reshape([-1 if index == axis else 1 for index in range(result.ndim)])
+    return operand
+
+
+def _bind(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Checks the inputs; the value of each shape symbol."""
+    if set(inputs) != set(graph.inputs):
+        raise ShapeError(f"inputs are {', '.join(inputs) or 'none'}; the graph wants "
+                         + ", ".join(f"{name}: {graph.types[name]}" for name in graph.inputs))
+    symbols: dict[str, int] = {}
+    for name in graph.inputs:
+        type_, array = graph.types[name], np.asarray(inputs[name])
+        if array.dtype != numpy_dtype(type_.dtype) or not _matches(type_, array.shape, symbols):
+            raise ShapeError(f"input '{name}' is {array.dtype}{list(array.shape)}; the graph wants {type_}")
+    return symbols
+
+
+def _matches(type_: TensorType, shape: tuple[int, ...], symbols: dict[str, int]) -> bool:
+    if len(shape) != type_.rank:
+        return False
+    for dim, extent in zip(type_.shape, shape, strict=True):
+        if isinstance(dim, Symbol):
+            dim = symbols.setdefault(dim.name, extent)
+        if dim != extent:
+            return False
+    return True
+
+
+def _attrs(attrs: Attrs, symbols: Mapping[str, int]) -> Attrs:
+    """Attributes with the extents that they mention replaced by their values."""
+    if not symbols:
+        return attrs
+
+    def value(item):
+        if isinstance(item, tuple):
+            return tuple(map(value, item))
+        return substitute(item, symbols) if isinstance(item, SymbolicDim) else item
+
+    return Attrs({name: value(item) for name, item in attrs.items()})

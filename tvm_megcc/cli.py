@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from .errors import InternalError, MegccError
@@ -65,7 +65,7 @@ def _compile(args: argparse.Namespace) -> int:
                 model, args.target, input_shapes=args.input_shapes, optimize=args.optimize, name=args.name or "",
                 threads=args.threads, keep_inputs=args.keep_inputs, dump=args.dump))
     if args.same_code_as:
-        _require_same_code(artifacts, args.same_code_as)
+        _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
                           embed=args.embed, force=args.force)
     from .tools import describe
@@ -73,22 +73,21 @@ def _compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def _require_same_code(artifacts, folder: str) -> None:
+def _require_same_code(files: Mapping[str, bytes], folder: str) -> None:
     from pathlib import Path
 
     from .codegen import bundle
 
-    old = bundle.read_manifest(Path(folder))["files"]
-    new = {name: digest for name, digest in _manifest_of(artifacts)["files"].items() if name.endswith((".c", ".h"))}
-    changed = [name for name, digest in new.items() if old.get(name) != digest and not name.endswith("_data.c")]
+    def code_of(manifest: dict) -> dict[str, str]:
+        return {name: digest for name, digest in manifest["files"].items()
+                if name.endswith((".c", ".h")) and not name.endswith("_data.c")}
+
+    old, new = code_of(bundle.read_manifest(Path(folder))), code_of(json.loads(files[bundle.MANIFEST]))
+    changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if changed:
-        raise MegccError(f"the code is not that of {folder}: {', '.join(changed[:5])} "
-                         f"{'differ' if len(changed) > 1 else 'differs'}; the firmware has to be built again")
-
-
-def _manifest_of(artifacts) -> dict:
-    from .codegen import bundle
-    return json.loads(bundle.contents(artifacts)[bundle.MANIFEST])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise MegccError(f"the code is not that of {folder}: {', '.join(changed[:5])}{more} "
+                         "would change; the firmware has to be built again")
 
 
 def _build(args: argparse.Namespace) -> int:

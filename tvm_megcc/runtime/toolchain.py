@@ -75,9 +75,10 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
         if version is not None:
             return Compiler((name,), version, not local)
     zig = zig_command()
-    if zig and target.zig:
-        command = (*zig, "cc", "-target", target.zig)
-        return Compiler(command, _version((*zig, "cc")) or "zig cc", True)
+    if zig and not target.bare_metal:
+        # Its default is to trap on undefined behaviour, and to use every feature of the machine it runs on.
+        command = (*zig, "cc", *(() if local else ("-target", target.zig)), "-mcpu=baseline", "-fno-sanitize=all")
+        return Compiler(command, _version((*zig, "cc")) or "zig cc", not local)
     package = PACKAGES["any" if local else target.machine][0]
     raise ToolError(f"no C compiler for {target} (tried {', '.join(tried)}, zig cc). Install one with "
                     f"'apt-get install {package}' or 'pip install ziglang', or give one with --cc")

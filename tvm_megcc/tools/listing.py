@@ -18,7 +18,7 @@ def targets() -> dict:
         rows.append({"name": target.name, "isa": target.isa.name, "description": target.description,
                      "native": target == native(), "compiler": _or_none(lambda t=target: str(find_compiler(t))),
                      "runs": _or_none(lambda t=target: " ".join(find_emulator(t)) or "here")})
-    return {"title": "targets", "columns": ["name", "isa", "runs", "compiler", "description"], "rows": rows}
+    return {"title": "targets", "columns": ["name", "isa", "description", "runs", "compiler"], "rows": rows}
 
 
 def kernels() -> dict:

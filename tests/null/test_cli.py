@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: what it prints where, and how it ends. Without a C compiler."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tvm_megcc import api, paths
+from tvm_megcc.cli import BUG, REFUSED, USAGE, main
+from tvm_megcc.errors import InternalError
+from tvm_megcc.target import TARGETS
+
+DIGITS = str(paths.examples() / "digits.onnx")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Every test in its own folder, with its own cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+
+
+def unknown_operator(path) -> str:
+    """A model with two nodes that nobody knows."""
+    nodes = [helper.make_node("Frobnicate", ["x"], ["h"], "first"), helper.make_node("Twiddle", ["h"], ["y"], "second")]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:])), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("argv", [[], ["bogus"], ["compile"], ["list", "planets"], ["run", DIGITS, "--repeat", "x"]])
+def test_wrong_usage(argv, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == USAGE
+    assert "usage: megcc" in capsys.readouterr().err
+
+
+def test_lists(capsys):
+    assert main(["list", "targets", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == list(TARGETS)
+    assert main(["list", "ops"]) == 0
+    assert "conv2d" in capsys.readouterr().out
+    assert main(["list", "kernels"]) == 0
+    assert "conv2d" in capsys.readouterr().out
+
+
+def test_compile_writes_the_folder(tmp_path, capsys):
+    assert main(["compile", DIGITS, "--target", "arm64,c"]) == 0
+    out = capsys.readouterr()
+    assert "digits_megcc" in out.out and "arm64" in out.out and not out.err
+    manifest = json.loads((tmp_path / "digits_megcc" / "manifest.json").read_text())
+    assert manifest["models"][0]["targets"] == ["arm64", "c"]
+    assert main(["inspect", "digits_megcc", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][0]["name"] == "digits"
+
+
+def test_quiet(capsys):
+    assert main(["compile", DIGITS, "--target", "c", "-q"]) == 0
+    out = capsys.readouterr()
+    assert out.out == out.err == ""
+
+
+def test_a_folder_that_was_edited_is_not_replaced(tmp_path, capsys):
+    assert main(["compile", DIGITS, "--target", "c"]) == 0
+    (tmp_path / "digits_megcc" / "build").mkdir()
+    (tmp_path / "digits_megcc" / "build" / "mine.o").write_text("")
+    assert main(["compile", DIGITS, "--target", "c"]) == 0, "build products are no edits"
+    assert (tmp_path / "digits_megcc" / "build" / "mine.o").exists()
+    (tmp_path / "digits_megcc" / "main.c").write_text("int main(void) { return 7; }\n")
+    assert main(["compile", DIGITS, "--target", "c"]) == REFUSED
+    assert "'main.c' was edited" in capsys.readouterr().err
+    assert "return 7" in (tmp_path / "digits_megcc" / "main.c").read_text()
+    assert main(["compile", DIGITS, "--target", "c", "--force"]) == 0
+    assert "return 7" not in (tmp_path / "digits_megcc" / "main.c").read_text()
+
+
+def test_a_folder_of_others_is_not_replaced(tmp_path, capsys):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("…")
+    assert main(["compile", DIGITS, "--target", "c", "-o", "precious"]) == REFUSED
+    assert "--force" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_model_that_cannot_be_compiled(tmp_path, capsys):
+    model = unknown_operator(tmp_path / "odd.onnx")
+    assert main(["compile", model]) == REFUSED
+    err = capsys.readouterr().err
+    assert "first" in err and "second" in err and "Frobnicate" in err, "everything at once, by node name"
+    assert not (tmp_path / "odd_megcc").exists()
+    assert main(["explain", model]) == REFUSED
+    assert "second" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x07\x12\xff"])
+@pytest.mark.parametrize("verb", ["compile", "run", "compare", "explain"])
+def test_files_that_are_no_model(content, verb, tmp_path, capsys):
+    (tmp_path / "bad.onnx").write_bytes(content)
+    assert main([verb, "bad.onnx"]) == REFUSED
+    out = capsys.readouterr()
+    assert "bad.onnx" in out.err + out.out
+
+
+@pytest.mark.parametrize("argv", [["compile", "absent.onnx"], ["run", "absent"], ["inspect", "absent"],
+                                  ["build", "absent"], ["compile", DIGITS, "--target", "z80"],
+                                  ["compile", DIGITS, "--input-shapes", "image=1,1"],
+                                  ["compile", DIGITS, "--input-shapes", "picture=(1,1,8,8)"]])
+def test_refusals_say_what_is_wrong(argv, capsys):
+    assert main(argv) == REFUSED
+    message = capsys.readouterr().err
+    assert message.startswith("megcc: ") and "Traceback" not in message
+    assert any(word in message for word in ("absent", "z80", "image=1,1", "picture"))
+
+
+@pytest.mark.parametrize("error", [InternalError("a stage lost its mind"), ZeroDivisionError("division by zero")])
+def test_bugs_of_ours(error, monkeypatch, capsys):
+    def fail(*args, **kwargs):
+        raise error
+    monkeypatch.setattr(api, "compile", fail)
+    assert main(["compile", DIGITS]) == BUG
+    err = capsys.readouterr().err
+    assert str(error) in err and "--dump" in err and "Traceback" not in err
+
+
+def test_dump(tmp_path):
+    assert main(["compile", DIGITS, "--target", "c", "--dump", "stages", "-q"]) == 0
+    stages = sorted(path.name for path in (tmp_path / "stages").iterdir())
+    assert stages[0].startswith("00_import") and len(stages) > 3
+
+
+def test_same_code_as(tmp_path, capsys):
+    assert main(["compile", DIGITS, "--target", "c", "-o", "old", "-q"]) == 0
+    model = onnx.load(DIGITS)
+    for tensor in model.graph.initializer:
+        if tensor.name == "dense.b":
+            tensor.raw_data = np.frombuffer(tensor.raw_data, np.float32).__add__(1).tobytes()
+    onnx.save(model, "digits.onnx")
+    assert main(["compile", "digits.onnx", "--target", "c", "-o", "new", "--same-code-as", "old", "-q"]) == 0
+    assert (tmp_path / "new" / "digits.megcc").read_bytes() != (tmp_path / "old" / "digits.megcc").read_bytes()
+    assert main(["compile", "digits.onnx", "--target", "arm64", "--same-code-as", "old"]) == REFUSED
+    assert "firmware" in capsys.readouterr().err
+
+
+def test_explain(capsys):
+    assert main(["explain", DIGITS, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["supported"] and any(call["kind"] == "conv2d" for call in report["calls"])
+    assert main(["explain", DIGITS]) == 0
+    assert "conv1" in capsys.readouterr().out

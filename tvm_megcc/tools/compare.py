@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc compare`: the built C against ONNX Runtime, its optimiser off, or against the numpy reference."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ..api import parse_shapes
+from ..codegen.plan import plan_kernels
+from ..compiler import run_passes
+from ..errors import MegccError
+from ..frontends.onnx import import_onnx
+from ..ir.types import from_layout, numpy_dtype
+from ..runtime import reference
+from . import run, source
+
+COSINE = 0.99999
+
+Arrays = dict[str, np.ndarray]
+
+
+def compare(model: str | Path, options) -> dict:
+    """Compares every output, and with `options.layers` the result of every kernel call, in order.
+
+    Raises:
+        MegccError: if `model` is no ONNX file.
+    """
+    model = Path(model)
+    if model.is_dir() or model.suffix == ".megcc":
+        raise MegccError(f"{model}: compare wants the ONNX model itself; the reference is computed from it")
+    session = source.session_of(model, options)
+    names = [port.name for port in session.inputs]
+    feeds = run.read_npz(options.inputs, names) if options.inputs else run.seeded(session.inputs, options.seed)
+    against, expected_of = REFERENCES[options.reference or default_reference()]
+    results = session.run(feeds)
+    expected = expected_of(model, feeds, list(results))
+    outputs = [difference(name, results[name], expected[name], options.tolerance) for name in results]
+    report = {"model": str(model), "target": str(session.target), "reference": against,
+              "tolerance": options.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
+    if options.layers:
+        report["layers"] = compare_layers(model, session, feeds, expected_of, options)
+        report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
+    return report
+
+
+def compare_layers(model: Path, session, feeds: Arrays, expected_of, options) -> list[dict]:
+    """A row a kernel call whose result the source model names too."""
+    graph = import_onnx(model, input_shapes=parse_shapes(options.input_shapes or ""))
+    plan = plan_kernels(run_passes(graph, session.target), session.target, options.optimize, options.threads)
+    named = {name for op in graph.ops for name in op.outputs}
+    calls = session.calls
+    wanted = [call["output"] for call in calls if call["output"] in named]
+    expected = expected_of(model, feeds, list(dict.fromkeys(wanted)))
+    rows = []
+    for call, raw in zip(calls, session.trace(feeds), strict=True):
+        name = call["output"]
+        if name in expected:
+            type_ = plan.graph.types[name]
+            value = from_layout(np.frombuffer(raw, numpy_dtype(type_.dtype)), type_)
+            rows.append({"kernel": call["kernel"], "origin": call["origin"],
+                         **difference(name, value, expected[name], options.tolerance)})
+    return rows
+
+
+def difference(name: str, value: np.ndarray, expected: np.ndarray, tolerance: float) -> dict:
+    """Largest difference, absolute and relative to the largest magnitude, and cosine. NaN equals NaN."""
+    if value.shape != expected.shape:
+        return {"name": name, "equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}
+    a, b = value.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        errors = np.where(same, 0.0, np.abs(a - b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    largest = float(np.abs(b[finite]).max(initial=0.0))
+    error = float(errors.max(initial=0.0))
+    norm = float(np.linalg.norm(a[finite]) * np.linalg.norm(b[finite]))
+    cosine = float(a[finite] @ b[finite]) / norm if norm else 1.0
+    equal = bool(same.all()) or bool(error <= tolerance * largest and cosine >= COSINE)
+    return {"name": name, "equal": equal, "max_error": error, "largest": largest,
+            "relative": error / largest if largest else 0.0 if not error else float("inf"), "cosine": cosine}
+
+
+def text(report: dict) -> str:
+    lines = [f"{report['model']} on {report['target']} against {report['reference']}"]
+    lines += [f"  {_row(row)}" for row in report["outputs"]]
+    if "layers" in report:
+        lines.append(f"layers ({len(report['layers'])} that the model names):")
+        lines += [f"  {_row(row)}  {row['kernel']}" for row in report["layers"]]
+        first = report["first_difference"]
+        lines.append(f"first difference: {first['name']}, {first['kernel']}, from {first['origin']}" if first
+                     else "no layer differs")
+    lines.append("equal" if report["equal"] else f"DIFFERENT (tolerance {report['tolerance']:g})")
+    return "\n".join(lines) + "\n"
+
+
+def _row(row: Mapping) -> str:
+    mark = "  " if row["equal"] else "✗ "
+    if "max_error" not in row:
+        return f"{mark}{row['name']}: shape {row['shape']} instead of {row['expected_shape']}"
+    return (f"{mark}{row['name']}: max error {row['max_error']:.3g} ({row['relative']:.2g} of {row['largest']:.4g}), "
+            f"cosine {row['cosine']:.8f}")
+
+
+def default_reference() -> str:
+    return "onnxruntime" if importlib.util.find_spec("onnxruntime") else "numpy"
+
+
+def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str]) -> Arrays:
+    """Values of these names by ONNX Runtime on one thread, optimiser off."""
+    if not importlib.util.find_spec("onnxruntime"):
+        raise MegccError("onnxruntime is not installed: 'pip install onnxruntime', or --reference numpy")
+    import onnxruntime
+
+    proto = onnx.load(model)
+    known = {value.name for value in proto.graph.output}
+    made = {name for node in proto.graph.node for name in node.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name in made - known)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = [name for name in names if name in made | known]
+    return dict(zip(wanted, session.run(wanted, feeds), strict=True))
+
+
+def numpy_values(model: Path, feeds: Arrays, names: Sequence[str]) -> Arrays:
+    """Values of these names by the numpy reference interpreter."""
+    shapes = {name: value.shape for name, value in feeds.items()}
+    values = reference.run(import_onnx(model, input_shapes=shapes), feeds, names)
+    return {name: values[name] for name in names}
+
+
+REFERENCES: dict[str, tuple[str, Callable[[Path, Arrays, Sequence[str]], Arrays]]] = {
+    "onnxruntime": ("ONNX Runtime, optimiser off", onnxruntime_values),
+    "numpy": ("the numpy reference", numpy_values),
+}

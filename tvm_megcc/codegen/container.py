@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The container in Python: the rows of schema/megcc.fbs, written to bytes and read back.
+
+Most of a container is vectors of structs, and a struct is a fixed sequence of little-endian numbers; so this file
+needs the flatbuffers builder, but no code generated from the schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import flatbuffers
+from flatbuffers import number_types
+from flatbuffers.table import Table
+
+from ..errors import MegccError
+
+IDENTIFIER = b"MGCC"
+FORMAT = 1
+WEIGHTS_ALIGNMENT = 64
+#: CallSlot.workspace of a call whose workspace is allocated when it runs.
+ALLOCATED = 0xFFFFFFFF
+
+DType = IntEnum("DType", "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool", start=0)
+LayoutKind = IntEnum("LayoutKind", "plain nhwc nchwc", start=0)
+Storage = IntEnum("Storage", "arena weight view unbounded state", start=0)
+Opcode = IntEnum("Opcode", "call release branch loop", start=0)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    dtype: DType
+    layout: LayoutKind
+    storage: Storage
+    rank: int
+    block: int
+    region: int
+    name: int
+    dims: int
+    root: int
+    data: int
+    bytes: int
+    quant: int
+
+
+@dataclass(frozen=True)
+class Quant:
+    axis: int
+    count: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Instruction:
+    opcode: Opcode
+    inputs: int
+    outputs: int
+    extents: int
+    operands: int
+    first_extent: int
+
+
+@dataclass(frozen=True)
+class TensorSlot:
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CallSlot:
+    kernel: int
+    workspace: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True)
+class State:
+    output: int
+    input: int
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    bounds: tuple[Bound, ...]
+    tensors: tuple[TensorSlot, ...]
+    calls: tuple[CallSlot, ...]
+    arena_bytes: int
+
+
+@dataclass(frozen=True)
+class Program:
+    isa: int
+    code_id: int
+    alignment: int
+    workers: int
+    symbols: int
+    values: int
+    tensors: tuple[Tensor, ...]
+    extents: tuple[int, ...]
+    operands: tuple[int, ...]
+    instructions: tuple[Instruction, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    states: tuple[State, ...]
+    quants: tuple[Quant, ...]
+    quant_data: tuple[int, ...]
+    names: tuple[str, ...]
+    device_models: tuple[DeviceModel, ...]
+
+
+@dataclass(frozen=True)
+class ContainerModel:
+    """A whole container; the format number and the checksum of the weights are added when it is written."""
+
+    name: str
+    model_id: int
+    programs: tuple[Program, ...]
+    weights: bytes
+    flags: int = 0
+
+
+# --- what the schema says about each field, in its order ---------------------------------------------------------
+
+#: The numbers of a struct as `struct` spells them.
+STRUCTS = {
+    Tensor: "6BH5I", Quant: "iII", Instruction: "4BII", TensorSlot: "II", CallSlot: "II", Bound: "ii", State: "II",
+}
+#: The fields of a table: name, kind. A kind is a number ("I", "Q"), a string ("s"), or the element of a vector in a
+#: list: a number, a string, a struct or a table.
+TABLES: dict[type, list[tuple[str, Any]]] = {
+    DeviceModel: [("bounds", [Bound]), ("tensors", [TensorSlot]), ("calls", [CallSlot]), ("arena_bytes", "I")],
+    Program: [
+        ("isa", "I"), ("code_id", "Q"), ("alignment", "I"), ("workers", "I"), ("symbols", "I"), ("values", "I"),
+        ("tensors", [Tensor]), ("extents", ["i"]), ("operands", ["I"]), ("instructions", [Instruction]),
+        ("inputs", ["I"]), ("outputs", ["I"]), ("states", [State]), ("quants", [Quant]), ("quant_data", ["I"]),
+        ("names", ["s"]), ("device_models", [DeviceModel])],
+    ContainerModel: [
+        ("format", "I"), ("flags", "I"), ("model_id", "Q"), ("weights_crc", "I"), ("name", "s"),
+        ("programs", [Program]), ("weights", ["B"])],
+}
+_ENUMS = {Tensor: {"dtype": DType, "layout": LayoutKind, "storage": Storage}, Instruction: {"opcode": Opcode}}
+_NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+def write(model: ContainerModel) -> bytes:
+    """The bytes of the container. Equal models give equal bytes."""
+    builder = flatbuffers.Builder(len(model.weights) + 4096)
+    values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+    values |= {"format": FORMAT, "weights_crc": zlib.crc32(model.weights)}
+    builder.Finish(_write_table(builder, ContainerModel, values, "model"), file_identifier=IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any], where: str) -> int:
+    offsets = {}
+    for name, field in reversed(TABLES[kind]):
+        if isinstance(field, list):
+            offsets[name] = _write_vector(builder, field[0], values[name], f"{where}.{name}")
+        elif field == "s":
+            offsets[name] = builder.CreateString(values[name])
+    builder.StartObject(len(TABLES[kind]))
+    for slot, (name, field) in enumerate(TABLES[kind]):
+        if name in offsets:
+            builder.PrependUOffsetTRelativeSlot(slot, offsets[name], 0)
+        else:
+            _pack(f"<{field}", [values[name]], f"{where}.{name}")
+            builder.PrependSlot(_NUMBERS[field], slot, values[name], 0)
+    return builder.EndObject()
+
+
+def _write_vector(builder: flatbuffers.Builder, element: Any, rows: Sequence[Any], where: str) -> int:
+    if element == "s" or element in TABLES:
+        offsets = []
+        for index, row in enumerate(rows):
+            if element == "s":
+                offsets.append(builder.CreateString(row))
+            else:
+                values = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+                offsets.append(_write_table(builder, element, values, f"{where}[{index}]"))
+        builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            builder.PrependUOffsetTRelative(offset)
+        return builder.EndVector()
+    if element == "B":
+        return _write_bytes(builder, rows, len(rows), WEIGHTS_ALIGNMENT)
+    if isinstance(element, str):
+        return _write_bytes(builder, _pack(f"<{len(rows)}{element}", rows, where), len(rows), 4)
+    names = [f.name for f in dataclasses.fields(element)]
+    data = b"".join(_pack(f"<{STRUCTS[element]}", [getattr(row, n) for n in names], f"{where}[{index}]")
+                    for index, row in enumerate(rows))
+    return _write_bytes(builder, data, len(rows), 4)
+
+
+def _write_bytes(builder: flatbuffers.Builder, data: bytes, count: int, alignment: int) -> int:
+    builder.StartVector(1, len(data), alignment)
+    builder.head -= len(data)
+    builder.Bytes[builder.head:builder.head + len(data)] = data
+    builder.vectorNumElems = count
+    return builder.EndVector()
+
+
+def _pack(layout: str, values: Sequence[Any], where: str) -> bytes:
+    try:
+        return struct.pack(layout, *values)
+    except struct.error as error:
+        raise MegccError(f"{where}: {list(values)[:16]} does not fit into the container: {error}") from None
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+def read(data: bytes) -> ContainerModel:
+    """The container as values, for inspection. Its runtime meaning is checked by c_runtime/src/verify.c, not here.
+
+    Raises:
+        MegccError: if this is no container, one of another format, or a damaged one.
+    """
+    if len(data) < 8 or data[4:8] != IDENTIFIER:
+        raise MegccError("this is no megcc container: it does not have 'MGCC' at byte 4")
+    try:
+        values = _read_table(Table(data, int.from_bytes(data[:4], "little")), ContainerModel)
+    except (struct.error, IndexError, TypeError, ValueError) as error:
+        raise MegccError(f"the container is damaged: {error}") from None
+    if (found := values.pop("format")) != FORMAT:
+        raise MegccError(f"the container has format {found}, this version reads format {FORMAT}")
+    if values.pop("weights_crc") != zlib.crc32(values["weights"]):
+        raise MegccError("the container is damaged: its weights do not have the checksum that it records")
+    return ContainerModel(**values)
+
+
+def _read_table(table: Table, kind: type) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for slot, (name, field) in enumerate(TABLES[kind]):
+        offset = table.Offset(4 + 2 * slot)
+        if isinstance(field, list):
+            values[name] = _read_vector(table, offset, field[0]) if offset else b"" if field == ["B"] else ()
+        elif field == "s":
+            values[name] = _text(table, table.Pos + offset) if offset else ""
+        else:
+            values[name] = table.Get(_NUMBERS[field], table.Pos + offset) if offset else 0
+    return values
+
+
+def _read_vector(table: Table, offset: int, element: Any) -> Any:
+    start, count = table.Vector(offset), table.VectorLen(offset)
+    data = table.Bytes
+    if element == "B":
+        if start + count > len(data):
+            raise ValueError("a vector reaches beyond the end")
+        return bytes(data[start:start + count])
+    if element == "s":
+        return tuple(_text(table, start + 4 * i) for i in range(count))
+    if element in TABLES:
+        return tuple(element(**_read_table(Table(data, table.Indirect(start + 4 * i)), element)) for i in range(count))
+    if isinstance(element, str):
+        return struct.unpack_from(f"<{count}{element}", data, start)
+    layout = struct.Struct(f"<{STRUCTS[element]}")
+    make = _row_maker(element)
+    return tuple(make(layout.unpack_from(data, start + layout.size * i)) for i in range(count))
+
+
+def _text(table: Table, at: int) -> str:
+    return table.String(at).decode()
+
+
+def _row_maker(kind: type) -> Callable[[tuple], Any]:
+    enums = _ENUMS.get(kind, {})
+    converters = [enums.get(f.name, int) for f in dataclasses.fields(kind)]
+    return lambda numbers: kind(*(convert(n) for convert, n in zip(converters, numbers, strict=True)))
+
+
+# --- what the runtime will want ----------------------------------------------------------------------------------
+
+def memory_expression(model: ContainerModel) -> str:
+    """Bytes that megcc_session_open() wants, as C: a use of the macro in megcc.h, so that it is right for the size
+    of a pointer there. It is what the program with the largest demand wants, whichever the CPU chooses."""
+    columns = zip(*(_memory_arguments(program) for program in model.programs), strict=True)
+    return f"MEGCC_MEMORY_BYTES({', '.join(str(max(column)) + 'u' for column in columns)})"
+
+
+def _memory_arguments(program: Program) -> tuple[int, ...]:
+    """alignment, pointers, words and arena bytes of the session block, as megcc_model_memory() counts them."""
+    operands = max((i.inputs + i.outputs for i in program.instructions if i.opcode == Opcode.call), default=0)
+    dynamic = program.symbols + program.values > 0
+    unbounded = any(t.storage == Storage.unbounded for t in program.tensors)
+    pointers = len(program.tensors) * (2 if unbounded else 1) + operands
+    words = program.workers + (2 * (program.symbols + program.values + len(program.extents)) if dynamic else 0)
+    return program.alignment, pointers, words, max((m.arena_bytes for m in program.device_models), default=0)

@@ -32,7 +32,7 @@ def conv_bn_relu():
 
 def padded_conv():
     b = Builder()
-    x = b.op("pad", b.input("x", 1, 4, 6, 6), mode="constant", pads=(0, 0, 0, 1, 0, 0, 2, 1), value=0.0)
+    x = b.op("pad", b.input("x", 1, 4, 6, 6), mode="constant", before=(0, 0, 0, 1), after=(0, 0, 2, 1), value=0.0)
     return b.graph(b.conv(x, 8, stride=2))
 
 

@@ -112,10 +112,9 @@ def absorb_pads(graph: Graph, target: Target) -> Graph:
 
 def _spatial_zero_pads(pad: Op, constants) -> tuple[int, int, int, int] | None:
     """(top, left, bottom, right) of a constant zero pad of rank 4; None if it is anything else."""
-    pads = pad.attrs.get("pads", ())
-    value = pad.attrs.get("value", 0.0)
-    if pad.attrs.get("mode", "constant") != "constant" or value != 0 or len(pads) != 8:
+    before, after = pad.attrs.before, pad.attrs.after
+    if pad.attrs.mode != "constant" or pad.attrs.value != 0 or len(before) != 4 or min(before + after) < 0:
         return None
-    if any(pads[i] for i in (0, 1, 4, 5)) or any(p < 0 for p in pads):
+    if before[:2] != (0, 0) or after[:2] != (0, 0):
         return None
-    return pads[2], pads[3], pads[6], pads[7]
+    return before[2], before[3], after[2], after[3]

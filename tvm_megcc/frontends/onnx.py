@@ -19,8 +19,8 @@ from .onnx_builder import Builder, Node
 from .onnx_functions import Function, function_of, is_function
 from .onnx_load import DTYPES, LoadedModel, TensorError, load, reads, subgraphs, tensor_array, type_name
 
-_UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map them to C "
-                       "functions of yours with --extern")
+_UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
+                       "them to C functions of yours with --extern")
 
 
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
@@ -98,8 +98,9 @@ class _Importer:
                 self.findings.append(f"initializer '{tensor.name}': {error}")
                 scope.values[tensor.name] = None
         for tensor in graph.sparse_initializer:
-            self.findings.append(f"initializer '{tensor.values.name}': is sparse, which is not supported; make it dense")
-            scope.values[tensor.values.name] = None
+            name = tensor.values.name
+            self.findings.append(f"initializer '{name}': is sparse, which is not supported; make it dense")
+            scope.values[name] = None
 
     def _inputs(self, scope: _Scope) -> list[str]:
         given = [value for value in self.graph.input if value.name not in scope.values]

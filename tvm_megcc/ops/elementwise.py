@@ -307,7 +307,8 @@ class Where(Elementwise):
     relay = ("where",)
     kernels = (SCALAR,)
     numpy = staticmethod(np.where)
-    cases = (Case((((3, 1, 7), "bool"), f32(2, 1), f32(3, 2, 7))), Case((((5,), "bool"), ((), "int64"), ((5,), "int64"))))
+    cases = (Case((((3, 1, 7), "bool"), f32(2, 1), f32(3, 2, 7))),
+             Case((((5,), "bool"), ((), "int64"), ((5,), "int64"))))
 
     @classmethod
     def infer(cls, attrs: Attrs, condition: TensorType, b: TensorType, c: TensorType) -> tuple[TensorType, ...]:

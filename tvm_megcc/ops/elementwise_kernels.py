@@ -1,23 +1,230 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of elementwise operators."""
+"""The kernels of elementwise operators: vectors of float32, and scalars of every type."""
 
 from __future__ import annotations
 
-from .base import Kernel
+import hashlib
+from collections.abc import Sequence
+
+from ..ir import expr as expressions
+from ..ir.dims import Dim, Symbol, ceildiv, product
+from ..ir.expr import Arg, Call, Const, Expr
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, PLAIN, TensorType
+from .base import Kernel, Lowered, Operand, operator, possible_layouts
+from .memory import memory_axes
+
+CHUNK = 2048
+"""Elements a task computes, roughly."""
 
 
-class VectorKernel(Kernel):
+def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
+    """The output's axes in memory, neighbours merged: extent, and which inputs vary along it."""
+    merged: list[tuple[Dim, tuple[bool, ...]]] = []
+    aligned = [_aligned(type_, output) for type_ in inputs]
+    for position, (_, _, extent) in enumerate(memory_axes(output)):
+        varies = tuple(axes is not None and axes[position] != 1 for axes in aligned)
+        if extent == 1:
+            continue
+        if merged and merged[-1][1] == varies:
+            merged[-1] = (merged[-1][0] * extent, varies)
+        else:
+            merged.append((extent, varies))
+    return merged or [(1, (True,) * len(inputs))]
+
+
+def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
+    """Extents of an operand along the output's axes in memory; None for a single value."""
+    if type_.size == 1:
+        return None
+    if type_.layout == PLAIN:
+        return [1] * (output.rank - type_.rank) + list(type_.shape)
+    return [extent for _, _, extent in memory_axes(type_)]
+
+
+def _offset(axes, operand: int, position: int) -> Dim:
+    """Elements between neighbours of an operand along an axis, over the extents of the kernel."""
+    return product(Symbol(f"D{index}") for index in range(position + 1, len(axes)) if axes[index][1][operand])
+
+
+def elements(axes, operand: int) -> Dim:
+    """Elements of an operand, over the extents of the kernel."""
+    return _offset(axes, operand, -1)
+
+
+class Broadcast(Kernel):
+    """What both kernels share: operands of one layout, walked together."""
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(outputs[0], target):
+            if layout != PLAIN and any(t.size != 1 and t.rank != 4 for t in inputs):
+                continue
+            # A single channel spread over many occupies one lane only in a blocked layout.
+            if layout.kind == "nchwc" and any(t.size != 1 and t.shape[1] != outputs[0].shape[1] for t in inputs):
+                continue
+            yield tuple(PLAIN if t.size == 1 else layout for t in inputs), (layout,)
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        axes = broadcast_axes(outputs[0], inputs)
+        extents: dict[str, Dim] = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
+        symbols = [Symbol(name) for name in extents]
+        if len(axes) == 1:
+            tasks = ceildiv(symbols[0], CHUNK)
+        else:
+            columns = axes[-1][0]
+            extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) else 16
+            tasks = product(symbols[:-2]) * ceildiv(symbols[-2], Symbol("ROWS"))
+        names = [f"x{index}" for index in range(len(inputs))]
+        varies = tuple(flags for _, flags in axes)
+        pattern = "".join(f"{sum(flag << n for n, flag in enumerate(flags)):x}" for flags in varies)
+        formula = self.formula(op, inputs, outputs)
+        params = Attrs(names=tuple(names), varies=varies, chunk=CHUNK, formula=formula,
+                       **self.params(op, inputs, outputs))
+        whole = [index for index in range(len(inputs)) if all(flags[index] for flags in varies)]
+        same_size = [index for index in whole if inputs[index].itemsize == outputs[0].itemsize]
+        return Lowered(
+            f"elementwise/{self.name}", params, extents,
+            tuple(Operand(name, index, elements(axes, index)) for index, name in enumerate(names)),
+            (Operand("y", 0, product(symbols)),), tasks, f"{_name(op, formula)}_{pattern}", self.name,
+            in_place=tuple((0, index) for index in same_size))
+
+    def formula(self, op: Op, inputs, outputs) -> str:
+        raise NotImplementedError
+
+    def params(self, op: Op, inputs, outputs) -> dict:
+        return {}
+
+
+def _name(op: Op, formula: str) -> str:
+    """A word for the symbol; the digest tells formulas apart."""
+    if op.kind != "elementwise" and not op.attrs:
+        return op.kind
+    words = sorted(expressions.functions_of(op.attrs.expr))[:3] if op.kind == "elementwise" else [op.kind]
+    return "_".join([*words, hashlib.sha256(formula.encode()).hexdigest()[:6]])
+
+
+class VectorKernel(Broadcast):
+    """Any expression over float32 operands."""
+
     name = "vector"
 
-    def refuse(self, op, inputs, outputs, target):
-        return "not written"
+    def refuse(self, op: Op, inputs, outputs, target):
+        if any(type_.dtype != "float32" for type_ in (*inputs, *outputs)):
+            return "only float32"
+        return None if operator(op.kind).expression(op.attrs) is not None else "has no expression"
+
+    def formula(self, op: Op, inputs, outputs) -> str:
+        return expressions.to_c(operator(op.kind).expression(op.attrs), [f"a{n}" for n in range(len(inputs))])
+
+    def cost(self, op: Op, inputs, outputs, target) -> float:
+        size = outputs[0].size if outputs[0].is_static else 1 << 16
+        return size / target.isa.lanes * (1 + len(inputs) + expressions.cost(operator(op.kind).expression(op.attrs)))
 
 
-class ScalarKernel(Kernel):
+#: Operators in C over scalars a0, a1, a2. T is the operands' type, U the unsigned type arithmetic wraps in.
+SCALARS = {
+    "equal": "a0 == a1", "less": "a0 < a1", "less_equal": "a0 <= a1", "greater": "a0 > a1",
+    "greater_equal": "a0 >= a1",
+    "logical_and": "a0 && a1", "logical_or": "a0 || a1", "logical_xor": "!a0 != !a1", "logical_not": "!a0",
+    "bitwise_and": "a0 & a1", "bitwise_or": "a0 | a1", "bitwise_xor": "a0 ^ a1", "bitwise_not": "~a0",
+    "shift_left": "(U)a1 < BITS ? (U)a0 << (U)a1 : 0", "shift_right": "(U)a1 < BITS ? (U)a0 >> (U)a1 : 0",
+    "where": "a0 ? a1 : a2", "is_nan": "a0 != a0", "is_inf": "a0 == MGC_INF || a0 == -MGC_INF",
+}
+
+#: The same where signed and unsigned integers and floats differ.
+SIGNED = {
+    "div": "a1 == 0 ? 0 : a1 == -1 ? (T)(0u - (U)a0) : (T)(a0 / a1)",
+    "mod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1 + ((a0 % a1 != 0 && (a0 % a1 < 0) != (a1 < 0)) ? a1 : 0))",
+    "fmod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1)",
+    "sign": "(a0 > 0) - (a0 < 0)",
+    "neg": "0u - (U)a0", "abs": "a0 < 0 ? 0u - (U)a0 : (U)a0",
+}
+UNSIGNED = {
+    "div": "a1 == 0 ? 0 : a0 / a1", "mod": "a1 == 0 ? 0 : a0 % a1", "fmod": "a1 == 0 ? 0 : a0 % a1",
+    "sign": "a0 > 0", "neg": "0u - (U)a0", "abs": "a0",
+}
+FLOATS = {"sign": "a0 != a0 ? a0 : (T)((a0 > 0) - (a0 < 0))"}
+
+#: Integer arithmetic that wraps, and what needs no care.
+INTEGER_FUNCTIONS = {
+    "add": "(T)((U){} + (U){})", "sub": "(T)((U){} - (U){})", "mul": "(T)((U){} * (U){})",
+    "min": "MIN({}, {})", "max": "MAX({}, {})",
+}
+
+FLOAT_TYPES = ("float32", "float64")
+
+
+def _is_signed(dtype: str) -> bool:
+    return dtype.startswith("int")
+
+
+class ScalarKernel(Broadcast):
+    """Integers, booleans, comparisons, conversions: one element at a time, every result defined."""
+
     name = "scalar"
 
-    def refuse(self, op, inputs, outputs, target):
-        return "not written"
+    def refuse(self, op: Op, inputs, outputs, target):
+        if any(type_.dtype == "float16" for type_ in (*inputs, *outputs)):
+            return "not float16"
+        if op.kind == "cast":
+            return None
+        if self._formula(op, inputs[-1].dtype) is None:
+            return f"not on {inputs[-1].dtype}"
+        return None
+
+    @staticmethod
+    def _formula(op: Op, dtype: str) -> str | None:
+        if op.kind in SCALARS:
+            return SCALARS[op.kind]
+        if dtype in FLOAT_TYPES:
+            return FLOATS.get(op.kind)
+        table = SIGNED if _is_signed(dtype) else UNSIGNED
+        if op.kind in table:
+            return table[op.kind]
+        expression = operator(op.kind).expression(op.attrs)
+        return None if expression is None or dtype == "bool" else integer_expression(expression)
+
+    def formula(self, op: Op, inputs, outputs) -> str:
+        if op.kind == "cast":
+            return conversion(inputs[0].dtype, outputs[0].dtype)
+        return self._formula(op, inputs[-1].dtype)
+
+    def params(self, op: Op, inputs, outputs) -> dict:
+        dtype = inputs[-1].dtype
+        wide = DTYPES[dtype][1] == 8
+        return {"types": tuple(DTYPES[type_.dtype][0] for type_ in inputs), "result": DTYPES[outputs[0].dtype][0],
+                "unsigned": "uint64_t" if wide else "uint32_t", "bits": 8 * DTYPES[dtype][1]}
+
+    def cost(self, op: Op, inputs, outputs, target) -> float:
+        return 2.0 * outputs[0].size if outputs[0].is_static else float(1 << 18)
+
+
+def integer_expression(expr: Expr) -> str | None:
+    """An expression in C over integers; None where it has a function or a constant that integers have not."""
+    if isinstance(expr, Arg):
+        return f"a{expr.index}"
+    if isinstance(expr, Const):
+        return f"(T){int(expr.value)}" if expr.value == int(expr.value) and abs(expr.value) < 2**31 else None
+    assert isinstance(expr, Call)
+    texts = [integer_expression(argument) for argument in expr.args]
+    if expr.fn not in INTEGER_FUNCTIONS or None in texts:
+        return None
+    return INTEGER_FUNCTIONS[expr.fn].format(*texts)
+
+
+def conversion(source: str, result: str) -> str:
+    """The conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap."""
+    if result == "bool":
+        return "a0 != 0"
+    if source not in FLOAT_TYPES or result in FLOAT_TYPES:
+        return "a0"
+    bits, signed = 8 * DTYPES[result][1], _is_signed(result)
+    suffix = "f" if source == "float32" else ""
+    high, low = float(2 ** (bits - signed)), float(-(2 ** (bits - 1))) if signed else 0.0
+    name = f"INT{bits}" if signed else f"UINT{bits}"
+    least = f"{name}_MIN" if signed else "0"
+    return (f"a0 != a0 ? 0 : a0 <= {low!r}{suffix} ? {least} : a0 >= {high!r}{suffix} ? {name}_MAX : "
+            f"({DTYPES[result][0]})a0")
 
 
 VECTOR = VectorKernel()

@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, "build", _build, "build a generated folder with a C compiler")
     verb.add_argument("path", metavar="PATH")
-    _target_option(verb, "which of the folder's targets (default: the first)")
+    _target_option(verb, "which of the folder's targets (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
     _compile_options(verb)
 
@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     verb.add_argument("--profile", action="store_true", help="time of each kernel call")
-    _target_option(verb, "which target (default: the folder's first)")
+    _target_option(verb, "which target (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
@@ -223,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     verb = _verb(verbs, "inspect", _inspect, "what is in a generated folder")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--size", action="store_true", help="bytes of code and constants, built for the target")
-    _target_option(verb, "which target, for --size (default: the folder's first)")
+    _target_option(verb, "which target, for --size (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, for --size")
     _compile_options(verb)
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,17 @@ from .. import paths
 from ..errors import InternalError, MegccError
 from ..ir.types import DTYPES
 from ..version import VERSION
+from . import container
 from .artifact import Artifact
 from .render import environment
 from .symbols import identifier
 
 MANIFEST = "manifest.json"
+#: Names that an example cannot give to a variable.
+C_WORDS = {"block", "memory", "model", "session", "tensor", "error", "file", "failed", "main", "i", "int", "float",
+           "double", "char", "short", "long", "signed", "unsigned", "void", "const", "static", "return", "if", "else",
+           "for", "while", "do", "switch", "case", "default", "break", "continue", "new", "delete", "class", "this",
+           "template", "union", "struct", "enum", "register", "auto", "inline", "extern", "goto", "sizeof", "bool"}
 #: What a build puts into the folder; not ours, kept when the folder is replaced.
 BUILD = "build"
 
@@ -84,7 +91,8 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
     if not embed:
         files |= {f"{a.name}.megcc": a.container for a in artifacts}
     manifest = {"generator": f"tvm_megcc {VERSION}",
-                "models": [{"name": a.name, "targets": [t.name for t in a.targets], **a.manifest} for a in artifacts],
+                "models": [{"name": a.name, "targets": [t.name for t in a.targets],
+                            "container_bytes": len(a.container), **a.manifest} for a in artifacts],
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
 
@@ -171,6 +179,11 @@ class _Port:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     @property
+    def variable(self) -> str:
+        """A name for it in C."""
+        return identifier(self.name) + "_"[:identifier(self.name) in C_WORDS]
+
+    @property
     def c_type(self) -> str:
         return DTYPES[self.dtype][0]
 
@@ -214,6 +227,17 @@ class _View:
     @property
     def container(self) -> bytes:
         return self.artifact.container
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The container as little-endian 64-bit words in C, zeros behind its end."""
+        data = self.container + bytes(-len(self.container) % 8)
+        return tuple(f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", data))
+
+    @property
+    def memory(self) -> str:
+        """The bytes that a session needs, as a C expression."""
+        return container.memory_expression(container.read(self.container))
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -15,7 +15,7 @@ from .. import paths
 from ..codegen.bundle import BUILD, read_manifest
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target
-from .toolchain import Compiler, find_compiler, is_local
+from .toolchain import Compiler, find_compiler, is_local, runs_here
 
 #: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
@@ -39,7 +39,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     """Compiles a generated folder into its `build/<target>/`; files that did not change are not compiled again.
 
     Args:
-        target: one of those the folder was made for; the first of them if None.
+        target: one of those the folder was made for; by default one that this machine runs, else the first.
         cc: the compiler, instead of the one that is found.
         cflags: further flags, after ours.
 
@@ -51,18 +51,19 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     model, target = _model_and_target(read_manifest(folder), target, folder)
     compiler = find_compiler(target, cc)
     output = folder / BUILD / target.name
-    flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", *cflags)
+    embedded = (f"-DMEGCC_DATA={model}_data",) if (folder / f"{model}_data.c").exists() else ()
+    flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", *embedded, *cflags)
     objects = _Objects(folder, output / "objects", compiler)
     library = program = None
     if is_local(target):
-        shim = Path(__file__).with_name("megcc_py.c")
-        library = _link(compiler, ("-shared",), objects.compile_all([*_sources(folder), shim], (*flags, "-fPIC")),
-                        output / f"lib{model}.so")
+        sources = [*_sources(folder), Path(__file__).with_name("megcc_py.c")]
+        compiled = objects.compile_all(sources, (*flags, "-fPIC"))
+        library = _link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{model}.so")
     elif not target.bare_metal:
-        main = paths.c_runtime() / "tools" / "megcc_run.c"
-        static = ("-static",) if compiler.static else ()
-        program = _link(compiler, (*static, "-Wl,--gc-sections"), objects.compile_all([*_sources(folder), main], flags),
-                        output / "megcc_run")
+        sources = [*_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
+        compiled = objects.compile_all(sources, flags)
+        link = (*(("-static",) if compiler.static else ()), "-pthread", "-Wl,--gc-sections")
+        program = _link(compiler, link, compiled, output / "megcc_run")
     else:
         objects.compile_all(_sources(folder), flags)
     return Build(folder, target, compiler, library, program)
@@ -89,15 +90,15 @@ def _sources(folder: Path) -> list[Path]:
 def _model_and_target(manifest: dict, target: Target | str | None, folder: Path) -> tuple[str, Target]:
     """The folder's first model, and the target as one of those it was compiled for."""
     model = manifest["models"][0]
+    offered = [TARGETS[name] for name in model["targets"]]
+    here = [t for t in offered if runs_here(t)]
     if target is None:
-        return model["name"], TARGETS[model["targets"][0]]
-    name = str(target)
-    if name == "native":
-        local = [t for t in model["targets"] if is_local(TARGETS[t])]
-        name = local[0] if local else name
+        return model["name"], (here or offered)[0]
+    name = here[0].name if str(target) == "native" and here else str(target)
     if name not in model["targets"]:
+        wanted = ",".join([*model["targets"], name])
         raise MegccError(f"{folder} was compiled for {', '.join(model['targets'])}, not for {name}; "
-                         f"compile it again with --target {','.join([*model['targets'], name])}")
+                         f"compile it again with --target {wanted}")
     return model["name"], TARGETS[name]
 
 

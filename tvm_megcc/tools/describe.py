@@ -16,7 +16,6 @@ def folder(path: Path) -> dict:
         "folder": str(path),
         "models": manifest["models"],
         "kernels": sum(name.startswith("kernels/") for name in sizes),
-        "container_bytes": {m["name"]: sizes.get(f"{m['name']}.megcc") for m in manifest["models"]},
         "files": len(sizes),
     }
 
@@ -24,8 +23,7 @@ def folder(path: Path) -> dict:
 def folder_text(report: dict) -> str:
     lines = [f"{report['folder']}: {report['kernels']} kernels, {report['files']} files"]
     for model in report["models"]:
-        size = report["container_bytes"][model["name"]]
-        lines.append(f"model {model['name']}, {f'{size:,} bytes' if size else 'embedded in C'}")
+        lines.append(f"model {model['name']}, {model['container_bytes']:,} bytes")
         lines += [f"  in   {_port(port)}" for port in model["inputs"]]
         lines += [f"  out  {_port(port)}" for port in model["outputs"]]
         for program in model["programs"]:

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model, run from Python: in this process, or as a program in an emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..codegen import container
+from ..codegen.bundle import read_manifest
+from ..errors import MegccError, ShapeError, ToolError
+from ..ir.types import numpy_dtype
+from ..target import TARGETS, Target
+from .build import Build, build
+from .toolchain import find_emulator
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"'{self.name}': {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None) -> Session:
+    """A session on a generated folder, built first where that has not been done.
+
+    Args:
+        target: one of those the folder was made for; by default one that this machine runs.
+
+    Raises:
+        MegccError: if the folder is none of ours or was made for other targets.
+        ToolError: if a compiler or emulator is missing.
+    """
+    built = build(folder, target, cc)
+    emulator = find_emulator(built.target)
+    return EmulatedSession(built, emulator) if emulator else NativeSession(built)
+
+
+class Session:
+    """A model that runs. inputs, outputs: what `run` takes and gives; calls: the kernel calls of one run, in order.
+
+    Each of them is {kernel, kind, origin, output, macs}, from the manifest.
+    """
+
+    emulated = False
+
+    def __init__(self, built: Build):
+        self.folder, self.target = built.folder, built.target
+        model = read_manifest(built.folder)["models"][0]
+        self.name: str = model["name"]
+        self.inputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["inputs"])
+        self.outputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["outputs"])
+        self.container_bytes: int = model["container_bytes"]
+        self.programs: list[dict] = model["programs"]
+
+    @property
+    def calls(self) -> list[dict]:
+        return next(p["calls"] for p in self.programs if p["target"] == self.target.name)
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """One run: arrays by input name in, arrays by output name out (copies).
+
+        Raises:
+            ShapeError: for a wrong name, shape or dtype, saying what is expected.
+            MegccError: if the model itself fails, with the runtime's words.
+        """
+        raise NotImplementedError
+
+    def profile(self, inputs: Arrays) -> list[dict]:
+        """One run, with the seconds that each kernel call took: rows of `calls`, plus `seconds`."""
+        raise MegccError(f"there is no profile of {self.target} in an emulator: it would not be that of the CPU")
+
+    def trace(self, inputs: Arrays) -> list[bytes]:
+        """One run, with the first result of each kernel call as it lies in memory."""
+        raise MegccError(f"calls can only be watched where the code runs in this process, not for {self.target}")
+
+    def _checked(self, inputs: Arrays) -> list[np.ndarray]:
+        """The inputs in the model's order, contiguous."""
+        expected = ", ".join(map(str, self.inputs))
+        unknown = [name for name in inputs if name not in {port.name for port in self.inputs}]
+        if unknown:
+            raise ShapeError(f"{self.name} has no input '{unknown[0]}'; its inputs are {expected}")
+        arrays = []
+        for port in self.inputs:
+            if port.name not in inputs:
+                raise ShapeError(f"{self.name} misses its input {port}")
+            array = np.asarray(inputs[port.name])
+            if array.dtype != numpy_dtype(port.dtype) or array.shape != port.shape:
+                given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+                raise ShapeError(f"{self.name} expects {port}, and was given {given}")
+            arrays.append(np.ascontiguousarray(array))
+        return arrays
+
+    def _named(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        return {port.name: array for port, array in zip(self.outputs, arrays, strict=True)}
+
+    def __repr__(self) -> str:
+        return (f"<{self.name} on {self.target}: {', '.join(map(str, self.inputs))} -> "
+                f"{', '.join(map(str, self.outputs))}>")
+
+
+#: Called after each instruction: its index, and address and bytes of its first result.
+_OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+_TEXT_BYTES = 512
+
+
+class NativeSession(Session):
+    """The shared library of a build, in this process. Other threads of Python go on while it runs."""
+
+    def __init__(self, built: Build):
+        super().__init__(built)
+        self._handle = None
+        self._lock = threading.Lock()
+        try:
+            self._library = ctypes.CDLL(str(built.library.resolve()))
+        except OSError as error:
+            raise ToolError(f"{built.library} cannot be loaded: {error}") from None
+        handle, text = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
+        pointers = ctypes.POINTER(ctypes.c_void_p)
+        for name, result, arguments in (
+                ("open", handle, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, *text)),
+                ("isa", ctypes.c_uint32, (handle,)),
+                ("embedded", ctypes.c_void_p, ()),
+                ("run", ctypes.c_int32, (handle, pointers, pointers, ctypes.POINTER(ctypes.c_double), _OBSERVER,
+                                         ctypes.POINTER(ctypes.c_uint32), *text)),
+                ("close", None, (handle,))):
+            function = getattr(self._library, f"megcc_py_{name}")
+            function.restype, function.argtypes = result, arguments
+
+        self._container = self._map_container(built.folder / f"{self.name}.megcc")
+        text_buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._handle = self._library.megcc_py_open(self._container.ctypes.data, self._container.size,
+                                                   built.target.isa.code, text_buffer, _TEXT_BYTES)
+        if not self._handle:
+            raise MegccError(f"{self.name}: {text_buffer.value.decode(errors='replace')}")
+        isa = self._library.megcc_py_isa(self._handle)
+        self.target = next(TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa)
+
+    def _map_container(self, path: Path) -> np.ndarray:
+        """The bytes of the container: the file mapped read-only, or the array in the library if it was embedded."""
+        if path.exists():
+            return np.memmap(path, np.uint8, "r")
+        address = self._library.megcc_py_embedded()
+        if not address:
+            raise MegccError(f"{path} is missing")
+        return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (self.container_bytes,))
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        return self._run(inputs)
+
+    def profile(self, inputs: Arrays) -> list[dict]:
+        seconds = (ctypes.c_double * len(self.calls))()
+        self._run(inputs, seconds=seconds)
+        return [{**call, "seconds": value} for call, value in zip(self.calls, seconds, strict=True)]
+
+    def trace(self, inputs: Arrays) -> list[bytes]:
+        results: list[bytes] = []
+        observer = _OBSERVER(lambda index, address, size: results.append(ctypes.string_at(address, size)))
+        program = next(p for p in container.read(self._container.tobytes()).programs
+                       if p.isa == self.target.isa.code)
+        first_outputs = [instruction.inputs for instruction in program.instructions]
+        self._run(inputs, observer=observer, operand=(ctypes.c_uint32 * len(first_outputs))(*first_outputs))
+        return results
+
+    def _run(self, inputs: Arrays, seconds=None, observer=None, operand=None) -> dict[str, np.ndarray]:
+        arrays = self._checked(inputs)
+        outputs = [np.empty(port.shape, numpy_dtype(port.dtype)) for port in self.outputs]
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        with self._lock:
+            status = self._library.megcc_py_run(self._handle, _pointers(arrays), _pointers(outputs), seconds,
+                                                observer or _OBSERVER(), operand, text, _TEXT_BYTES)
+        if status:
+            raise MegccError(f"{self.name}: {text.value.decode(errors='replace')}")
+        return self._named(outputs)
+
+    def __del__(self):
+        if self._handle:
+            self._library.megcc_py_close(self._handle)
+
+
+def _pointers(arrays: Sequence[np.ndarray]):
+    return (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))
+
+
+class EmulatedSession(Session):
+    """The program of a build under an emulator; every run is a process."""
+
+    emulated = True
+
+    def __init__(self, built: Build, emulator: Sequence[str]):
+        super().__init__(built)
+        self._program, self._emulator = built.program, tuple(emulator)
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        arrays, outputs = self._checked(inputs), []
+        with tempfile.TemporaryDirectory() as folder:
+            for index, array in enumerate(arrays):
+                array.tofile(Path(folder) / f"in{index}.bin")
+            self._execute(Path(folder))
+            for index, port in enumerate(self.outputs):
+                data = np.fromfile(Path(folder) / f"out{index}.bin", numpy_dtype(port.dtype))
+                outputs.append(data.reshape(port.shape))
+        return self._named(outputs)
+
+    def _execute(self, folder: Path) -> None:
+        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there."""
+        container = (self.folder / f"{self.name}.megcc").resolve()
+        command = [*self._emulator, str(self._program.resolve()), str(container)]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
+                                stdin=subprocess.DEVNULL)
+        if result.returncode:
+            raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
+                             f"{(result.stderr or result.stdout).strip()[-500:]}")

@@ -8,14 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim, ceildiv, dim_max, dim_min
+from ..ir.dims import Dim, ceildiv
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import memory_axes, same_memory
-from .rules import axis_of, same_dtype, shape_text
-
-_FAR = 2**31 - 1
+from .move_kernels import (
+    ConcatRuns,
+    GatherRuns,
+    PadRows,
+    RelayoutBlocks,
+    RelayoutMatrix,
+    StridedSlice,
+    StridedTile,
+    StridedTranspose,
+    TransposeMatrix,
+)
+from .rules import FAR, axis_of, same_dtype, shape_text, slice_axes
 
 
 @register
@@ -23,6 +32,7 @@ class Transpose(Operator):
     """Axis i of the result is axis perm[i] of the operand."""
 
     kind = "transpose"
+    kernels = (TransposeMatrix(), StridedTranspose())
     onnx = ("Transpose",)
     relax = ("relax.permute_dims",)
     relay = ("transpose",)
@@ -60,6 +70,7 @@ class Relayout(Operator):
     """The same tensor in another memory layout: that of its result's type."""
 
     kind = "relayout"
+    kernels = (RelayoutMatrix(), RelayoutBlocks())
     cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
              Case((f32(1, 40, 9, 11),)))
 
@@ -81,6 +92,7 @@ class Concat(Operator):
     """The operands one after the other along `axis`."""
 
     kind = "concat"
+    kernels = (ConcatRuns(),)
     operands = ("x*",)
     onnx = ("Concat",)
     relax = ("relax.concat",)
@@ -117,27 +129,6 @@ class Concat(Operator):
         return tuple(inputs) if len(inputs) == 1 else node.emit("concat", inputs, axis=axis)
 
 
-def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """First index and number of elements of start:end:step on an axis, by ONNX's clamping rules."""
-    def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
-        if isinstance(index, int) and index < 0:
-            index = index + extent if index > -_FAR else low
-        if isinstance(index, int) and index >= _FAR:
-            return high
-        if isinstance(index, int) and isinstance(high, int):
-            return max(low, min(index, high))
-        # A symbolic extent is at least 1; a symbolic index is taken to lie on the axis.
-        return dim_min(index, high) if isinstance(index, int) and index > 1 else index
-
-    if step > 0:
-        first, last = clamped(start, 0, extent), clamped(end, 0, extent)
-        count = ceildiv(last - first, step)
-    else:
-        first, last = clamped(start, 0, extent - 1), clamped(end, -1, extent - 1)
-        count = ceildiv(first - last, -step)
-    return first, dim_max(count, 0) if isinstance(count, int) else count
-
-
 @register
 class Slice(Operator):
     """x[start:end:step] along some axes, with ONNX's rules for what lies outside.
@@ -146,12 +137,13 @@ class Slice(Operator):
     """
 
     kind = "slice"
+    kernels = (StridedSlice(),)
     onnx = ("Slice",)
     relax = ("relax.strided_slice",)
     relay = ("strided_slice",)
     cases = (Case((f32(5, 7),), {"axes": (0, 1), "starts": (1, 2), "ends": (4, -1), "steps": (1, 1)}),
-             Case((f32(2, 3, 8, 8),), {"axes": (2, 3), "starts": (1, 0), "ends": (_FAR, _FAR), "steps": (2, 2)}),
-             Case((f32(4, 6),), {"axes": (1,), "starts": (-1,), "ends": (-_FAR,), "steps": (-1,)}),
+             Case((f32(2, 3, 8, 8),), {"axes": (2, 3), "starts": (1, 0), "ends": (FAR, FAR), "steps": (2, 2)}),
+             Case((f32(4, 6),), {"axes": (1,), "starts": (-1,), "ends": (-FAR,), "steps": (-1,)}),
              Case((f32(1, 32, 3, 5),), {"axes": (1,), "starts": (16,), "ends": (32,), "steps": (1,)}),
              Case((((3, 7), "uint8"),), {"axes": (1,), "starts": (6,), "ends": (0,), "steps": (-2,)}))
 
@@ -203,20 +195,12 @@ class Slice(Operator):
         steps = [1] * len(axes) if steps is None else steps
         if not len(axes) == len(starts) == len(ends) == len(steps) or len(set(axes)) != len(axes):
             raise ShapeError(f"axes {axes}, starts {starts}, ends {ends} and steps {steps} do not belong together")
-        limit = lambda index: max(-_FAR, min(index, _FAR)) if isinstance(index, int) else index  # noqa: E731
+        limit = lambda index: max(-FAR, min(index, FAR)) if isinstance(index, int) else index  # noqa: E731
         attrs = Attrs(axes=tuple(axes), starts=tuple(map(limit, starts)), ends=tuple(map(limit, ends)),
                       steps=tuple(map(limit, steps)))
         if cls.infer(attrs, node.type(0))[0] == node.type(0) and all(step == 1 for step in steps):
             return node.inputs[:1]
         return node.emit("slice", node.inputs[:1], **attrs)
-
-
-def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:
-    """axis -> (first index, number of elements, step) of a slice."""
-    if any(step == 0 for step in attrs.steps):
-        raise ShapeError("a step is 0")
-    return {axis: (*slice_range(shape[axis], start, end, step), step)
-            for axis, start, end, step in zip(attrs.axes, attrs.starts, attrs.ends, attrs.steps, strict=True)}
 
 
 def emit_slice(node: OnnxNode, value: str, axis: int, start: Dim, end: Dim) -> str:
@@ -257,6 +241,7 @@ class Pad(Operator):
     """
 
     kind = "pad"
+    kernels = (PadRows(),)
     onnx = ("Pad",)
     relax = ("relax.nn.pad",)
     relay = ("nn.pad",)
@@ -317,6 +302,7 @@ class Gather(Operator):
     """Slices of `x` along `axis` at `indices`, negative ones counted from the end."""
 
     kind = "gather"
+    kernels = (GatherRuns(),)
     operands = ("x", "indices")
     onnx = ("Gather",)
     relax = ("relax.take",)
@@ -361,6 +347,7 @@ class Tile(Operator):
     """The operand repeated. Attribute `repeats`: an entry an axis."""
 
     kind = "tile"
+    kernels = (StridedTile(),)
     onnx = ("Tile",)
     relax = ("relax.tile",)
     relay = ("tile",)

@@ -8,8 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import Dim, dim_max
+from ..ir.dims import Dim, ceildiv, dim_max, dim_min
+from ..ir.graph import Attrs
 from ..ir.types import TensorType
+
+#: Slice bounds from here on mean the end of the axis.
+FAR = 2**31 - 1
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -80,3 +84,32 @@ def saturate(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         converted[whole <= float(limits.min)] = limits.min
         return converted
     return array.astype(dtype)
+
+
+def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """First index and number of elements of start:end:step on an axis, by ONNX's clamping rules."""
+    def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
+        if isinstance(index, int) and index < 0:
+            index = index + extent if index > -FAR else low
+        if isinstance(index, int) and index >= FAR:
+            return high
+        if isinstance(index, int) and isinstance(high, int):
+            return max(low, min(index, high))
+        # A symbolic extent is at least 1; a symbolic index is taken to lie on the axis.
+        return dim_min(index, high) if isinstance(index, int) and index > 1 else index
+
+    if step > 0:
+        first, last = clamped(start, 0, extent), clamped(end, 0, extent)
+        count = ceildiv(last - first, step)
+    else:
+        first, last = clamped(start, 0, extent - 1), clamped(end, -1, extent - 1)
+        count = ceildiv(first - last, -step)
+    return first, dim_max(count, 0) if isinstance(count, int) else count
+
+
+def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:
+    """axis -> (first index, number of elements, step) of a slice."""
+    if any(step == 0 for step in attrs.steps):
+        raise ShapeError("a step is 0")
+    return {axis: (*slice_range(shape[axis], start, end, step), step)
+            for axis, start, end, step in zip(attrs.axes, attrs.starts, attrs.ends, attrs.steps, strict=True)}

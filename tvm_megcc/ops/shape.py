@@ -13,6 +13,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, f32, register
 from .memory import same_memory
+from .move_kernels import StridedExpand
 from .rules import axes_of, broadcast, shape_text
 
 
@@ -283,6 +284,7 @@ class Expand(Operator):
     """Broadcasts to at least `shape`, as an elementwise operator with an operand of that shape would."""
 
     kind = "expand"
+    kernels = (StridedExpand(),)
     onnx = ("Expand",)
     relax = ("relax.broadcast_to",)
     relay = ("broadcast_to",)

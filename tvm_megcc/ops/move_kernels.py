@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of what moves elements, of any element type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.dims import Dim, Symbol, ceildiv, product
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, NHWC, PLAIN, TensorType, nchwc
+from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from .memory import MemoryAxis, memory_axes
+from .rules import slice_axes
+
+CHUNK = 2048
+"""Elements a task moves, roughly."""
+
+def moved(type_: TensorType) -> dict[str, str]:
+    """Parameter `unit`: the C type of an element."""
+    return {"unit": DTYPES[type_.dtype][0]}
+
+
+def copy_cost(type_: TensorType, per_element: float) -> float:
+    return type_.stored * per_element if type_.is_static else 1e6
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An axis of the result in memory: extent, elements between neighbours in the operand, and whether it runs
+    through the operand backwards."""
+
+    extent: Dim
+    stride: Dim
+    backwards: bool = False
+
+
+def merged(walks: Sequence[Walk]) -> list[Walk]:
+    """Without axes of one element, neighbours that are one run joined."""
+    result: list[Walk] = []
+    for walk in walks:
+        if walk.extent == 1:
+            continue
+        previous = result[-1] if result else None
+        if previous and not previous.backwards and not walk.backwards \
+                and previous.stride == walk.stride * walk.extent:
+            result[-1] = Walk(previous.extent * walk.extent, walk.stride)
+        else:
+            result.append(walk)
+    return result or [Walk(1, 1)]
+
+
+def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
+    """Elements between neighbours along each axis in memory."""
+    result: dict[tuple[int, str], Dim] = {}
+    stride: Dim = 1
+    for axis, part, extent in reversed(axes):
+        result[axis, part] = stride
+        stride = stride * extent
+    return result
+
+
+class Strided(Kernel):
+    """Any result whose element is that of the operand at a strided place: transposed, sliced, repeated."""
+
+    name = "strided"
+
+    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+        """The result's axes in memory, and the first place in the operand that is read."""
+        raise NotImplementedError
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        walks, base = self.walks(op, inputs[0], outputs[0])
+        walks = merged(walks)
+        extents: dict[str, Dim] = {"BASE": base}
+        for index, walk in enumerate(walks):
+            extents[f"D{index}"], extents[f"S{index}"] = walk.extent, walk.stride
+        d, s = ([Symbol(f"{letter}{index}") for index in range(len(walks))] for letter in "DS")
+        unit_stride = walks[-1].stride == 1 and not walks[-1].backwards
+        if len(walks) == 1:
+            tasks = ceildiv(d[0], CHUNK)
+        else:
+            columns = walks[-1].extent
+            extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) and columns else 16
+            tasks = product(d[:-2]) * ceildiv(d[-2], Symbol("ROWS"))
+        size = Symbol("BASE") + 1 + sum(((d_ - 1) * s_ for d_, s_ in zip(d, s, strict=True)), start=0)
+        backwards = tuple(walk.backwards for walk in walks)
+        params = Attrs(axes=len(walks), backwards=backwards, run=unit_stride, chunk=CHUNK, **moved(inputs[0]))
+        pattern = "".join("ba"[not flag] for flag in backwards) + ("1" if unit_stride else "")
+        return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
+                       tasks, f"{op.kind}_{pattern}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 2.5)
+
+
+class StridedTranspose(Strided):
+    """Between any layouts whose lanes are full or stay together."""
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for source in possible_layouts(inputs[0], target):
+            for result in possible_layouts(outputs[0], target):
+                if "nchwc" not in (source.kind, result.kind):
+                    yield (source,), (result,)
+
+    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+        steps = strides(memory_axes(x))
+        return [Walk(extent, steps[op.attrs.perm[axis], ""]) for axis, _, extent in memory_axes(y)], 0
+
+
+class StridedExpand(Strided):
+    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+        shape = (1,) * (y.rank - x.rank) + x.shape
+        steps = strides(memory_axes(x.with_shape(shape)))
+        return [Walk(extent, 0 if shape[axis] == 1 else steps[axis, ""])
+                for axis, _, extent in memory_axes(y)], 0
+
+
+class StridedTile(Strided):
+    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+        steps = strides(memory_axes(x))
+        walks = []
+        for axis, part, extent in memory_axes(x):
+            walks += [Walk(op.attrs.repeats[axis], 0), Walk(extent, steps[axis, part])]
+        return walks, 0
+
+
+class StridedSlice(Strided):
+    """In one layout; of a blocked tensor whole blocks of channels."""
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(inputs[0], target):
+            if layout.kind == "nchwc" and 1 in op.attrs.axes:
+                first, count, step = slice_axes(op.attrs, inputs[0].shape)[1]
+                whole = isinstance(first, int) and isinstance(count, int) and step == 1
+                if not whole or first % layout.block or (count % layout.block
+                                                         and first + count != inputs[0].shape[1]):
+                    continue
+            yield (layout,), (layout,)
+
+    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+        cuts = slice_axes(op.attrs, x.shape)
+        walks, base = [], 0
+        axes = memory_axes(x)
+        steps = strides(axes)
+        for (axis, part, extent), (_, _, result) in zip(axes, memory_axes(y), strict=True):
+            stride = steps[axis, part]
+            if axis not in cuts or part == "lane":
+                walks.append(Walk(extent, stride))
+                continue
+            first, count, step = cuts[axis]
+            first = first // x.layout.block if part == "block" else first
+            lowest = first if step > 0 else first + (count - 1) * step
+            base = base + lowest * stride
+            walks.append(Walk(result, stride * abs(step), step < 0))
+        return walks, base
+
+
+class TransposeMatrix(Kernel):
+    """Matrices turned over, tile by tile: what most transposes are once neighbouring axes are joined."""
+
+    name = "tiled"
+    COLUMNS = 16
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        return StridedTranspose.layouts(self, op, inputs, outputs, target)
+
+    @staticmethod
+    def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
+        """(matrices, rows, columns) of the operand, or None."""
+        walks = merged(StridedTranspose().walks(op, x, y)[0])
+        if len(walks) == 2:
+            walks = [Walk(1, walks[0].extent * walks[1].extent), *walks]
+        if len(walks) != 3:
+            return None
+        batch, columns, rows = walks
+        is_matrix = columns.stride == 1 and rows.stride == columns.extent \
+            and batch.stride == columns.extent * rows.extent
+        return (batch.extent, rows.extent, columns.extent) if is_matrix else None
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if self._matrices(op, inputs[0], outputs[0]) is None:
+            return "is not a transpose of matrices"
+        return None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        n, r, c = extent_symbols("N", "R", "C")
+        extents = dict(zip("NRC", self._matrices(op, inputs[0], outputs[0]), strict=True))
+        return Lowered("move/transpose", Attrs(columns=self.COLUMNS, **moved(inputs[0])), extents,
+                       (Operand("x", 0, n * r * c),), (Operand("y", 0, n * r * c),), n * ceildiv(c, self.COLUMNS),
+                       "transpose_matrix", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 1.5)
+
+
+class RelayoutMatrix(TransposeMatrix):
+    """Between plain and nhwc: a transpose of channels and pixels."""
+
+    name = "tiled"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        if inputs[0].rank == 4:
+            yield (PLAIN,), (NHWC,)
+            yield (NHWC,), (PLAIN,)
+
+    @staticmethod
+    def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
+        n, c, h, w = x.shape
+        return (n, c, h * w) if x.layout == PLAIN else (n, h * w, c)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return None
+
+
+class RelayoutBlocks(Kernel):
+    """Between blocks of channels and plain or nhwc."""
+
+    name = "blocks"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        if inputs[0].rank == 4 and target.isa.lanes > 1:
+            for other in (PLAIN, NHWC):
+                yield (other,), (nchwc(target.isa.lanes),)
+                yield (nchwc(target.isa.lanes),), (other,)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return None if inputs[0].dtype == "float32" else "only float32"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        n, c, pixels = extent_symbols("N", "C", "HW")
+        shape = inputs[0].shape
+        extents = {"N": shape[0], "C": shape[1], "HW": shape[2] * shape[3]}
+        block = target.isa.lanes
+        padded = ceildiv(c, block) * block * n * pixels
+        source, result = inputs[0].layout, outputs[0].layout
+        sizes = [padded if layout.kind == "nchwc" else n * c * pixels for layout in (source, result)]
+        to_blocks = result.kind == "nchwc"
+        other = source if to_blocks else result
+        return Lowered("move/relayout", Attrs(to_blocks=to_blocks, other=other.kind), extents,
+                       (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),), n * ceildiv(c, block),
+                       f"relayout_{source}_{result}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 1.5)
+
+
+class ConcatRuns(Kernel):
+    """Runs of every operand copied one after the other."""
+
+    name = "runs"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(outputs[0], target):
+            if layout.kind == "nchwc" and op.attrs.axis == 1 \
+                    and any(not isinstance(t.shape[1], int) or t.shape[1] % layout.block for t in inputs[:-1]):
+                continue
+            yield (layout,) * len(inputs), (layout,)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return "at most 32 operands" if len(inputs) > 32 else None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        axes = memory_axes(outputs[0])
+        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis)
+        extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position])}
+        for index, type_ in enumerate(inputs):
+            extents[f"RUN{index}"] = product(extent for _, _, extent in memory_axes(type_)[position:])
+        outer, *runs = extent_symbols(*extents)
+        names = tuple(f"x{index}" for index in range(len(inputs)))
+        return Lowered("move/concat", Attrs(names=names, **moved(outputs[0])), extents,
+                       tuple(Operand(name, index, outer * run)
+                             for index, (name, run) in enumerate(zip(names, runs, strict=True))),
+                       (Operand("y", 0, outer * sum(runs, start=0)),), outer, f"concat{len(inputs)}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 0.7)
+
+
+class PadRows(Kernel):
+    """Row by row; only axes that are padded are told apart."""
+
+    name = "rows"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(outputs[0], target):
+            if layout.kind != "nchwc" or not (op.attrs.before[1] or op.attrs.after[1]):
+                yield (layout,), (layout,)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        amounts = (*op.attrs.before, *op.attrs.after)
+        if any(isinstance(amount, int) and amount < 0 for amount in amounts):
+            return "crops; a slice does that"
+        if op.attrs.mode == "constant" and inputs[0].dtype == "float16":
+            return "no constant in float16"
+        return None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        axes: list[tuple[Dim, Dim, Dim]] = []
+        for axis, part, extent in memory_axes(inputs[0]):
+            low, high = (0, 0) if part else (op.attrs.before[axis], op.attrs.after[axis])
+            if axes and low == high == 0 and axes[-1][1:] == (0, 0):
+                axes[-1] = (axes[-1][0] * extent, 0, 0)
+            else:
+                axes.append((extent, low, high))
+        inner = axes.pop()[0] if len(axes) > 1 and axes[-1][1:] == (0, 0) else 1
+        extents: dict[str, Dim] = {"RUN": inner}
+        for index, (extent, low, high) in enumerate(axes):
+            extents[f"X{index}"], extents[f"B{index}"], extents[f"A{index}"] = extent, low, high
+        run = Symbol("RUN")
+        x = [Symbol(f"X{index}") for index in range(len(axes))]
+        y = [Symbol(f"B{index}") + Symbol(f"X{index}") + Symbol(f"A{index}") for index in range(len(axes))]
+        mode, dtype = op.attrs.mode, inputs[0].dtype
+        params = {"axes": len(axes), "mode": mode, **moved(inputs[0])}
+        if mode == "constant":
+            params["value"] = c_constant(op.attrs.value, dtype)
+        return Lowered("move/pad", Attrs(params), extents, (Operand("x", 0, product(x) * run),),
+                       (Operand("y", 0, product(y) * run),), product(y[:-1]), f"pad_{mode}{len(axes)}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 1.0)
+
+
+def c_constant(value: float, dtype: str) -> str:
+    """A value as a C constant of an element type."""
+    if dtype.startswith("float"):
+        number = float(value)
+        if number != number:
+            return "MGC_NAN"
+        if number in (float("inf"), float("-inf")):
+            return "MGC_INF" if number > 0 else "-MGC_INF"
+        return repr(number) if dtype == "float64" else f"{number!r}f"
+    number = int(value)
+    if number == -2**63:
+        return "INT64_MIN"
+    return f"{number}" if abs(number) < 2**31 else f"{number}{'u' if number >= 2**63 else ''}ll"
+
+
+class GatherRuns(Kernel):
+    """Runs copied from where an index says; an index off the axis fails the call."""
+
+    name = "runs"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x, indices = inputs
+        axis = op.attrs.axis % x.rank
+        outer, extent, run, count = extent_symbols("OUTER", "EXTENT", "RUN", "COUNT")
+        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "RUN": product(x.shape[axis + 1:]),
+                   "COUNT": indices.size}
+        return Lowered("move/gather", Attrs(moved(x)), extents,
+                       (Operand("x", 0, outer * extent * run), Operand("index", 1, count)),
+                       (Operand("y", 0, outer * count * run),), outer * count,
+                       f"gather_{indices.dtype[3:]}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 1.5)
+

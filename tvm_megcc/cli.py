@@ -96,7 +96,8 @@ def _build(args: argparse.Namespace) -> int:
 
     folder = source.folder_of(args.path, args)
     with _progress(args, f"building {folder}"):
-        built = build(folder, args.target or None, args.cc)
+        limits = {name: size for name in ("flash", "ram") if (size := getattr(args, name)) is not None}
+        built = build(folder, args.target or None, args.cc, limits=limits)
     _print(args, describe.build(built), describe.build_text)
     return 0
 
@@ -194,6 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("path", metavar="PATH")
     _target_option(verb, "which of the folder's targets (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
+    verb.add_argument("--flash", type=_bytes, metavar="SIZE", help="flash of a microcontroller, such as 256K")
+    verb.add_argument("--ram", type=_bytes, metavar="SIZE", help="RAM of a microcontroller, such as 64K")
     _compile_options(verb)
 
     verb = _verb(verbs, "run", _run, "run a model, here or in an emulator")
@@ -235,6 +238,13 @@ def _parser() -> argparse.ArgumentParser:
     verb = _verb(verbs, "list", _list, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops"))
     return parser
+
+
+def _bytes(text: str) -> int:
+    """`256K` as a number of bytes."""
+    units = {"K": 1 << 10, "M": 1 << 20}
+    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
+    return int(number) * unit
 
 
 def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:

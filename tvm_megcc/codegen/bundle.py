@@ -79,7 +79,7 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
     for model in models:
         texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if embed:
-            texts[f"{model.name}_data.c"] = _render("data.c", {**context, "model": model})
+            texts[f"{model.name}_data.c"] = data_source(model.name, model.container)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
         texts[name] = _render(name, context)
     for artifact in artifacts:
@@ -95,6 +95,13 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
                             "container_bytes": len(a.container), **a.manifest} for a in artifacts],
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
+
+
+def data_source(name: str, container_bytes: bytes) -> str:
+    """A container as C: an array of little-endian 64-bit words, zeros behind its end."""
+    padded = container_bytes + bytes(-len(container_bytes) % 8)
+    words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", padded)]
+    return _render("data.c", {"name": name, "words": words, "version": VERSION})
 
 
 def read_manifest(folder: Path) -> dict:
@@ -227,12 +234,6 @@ class _View:
     @property
     def container(self) -> bytes:
         return self.artifact.container
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The container as little-endian 64-bit words in C, zeros behind its end."""
-        data = self.container + bytes(-len(self.container) % 8)
-        return tuple(f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", data))
 
     @property
     def memory(self) -> str:

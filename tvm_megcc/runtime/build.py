@@ -1,31 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated folder, compiled for one target: a shared library to load, a program to run. Any C compiler does."""
+"""A generated folder, compiled for one target: a library to load, a program or firmware to run. Any C compiler does."""
 
 from __future__ import annotations
 
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import paths
-from ..codegen.bundle import BUILD, read_manifest
+from ..codegen.bundle import BUILD, data_source, read_manifest
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target
+from . import firmware
 from .toolchain import Compiler, find_compiler, is_local, runs_here
 
 #: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+#: The runtime without what a static network on a small device does not need.
+STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
 #: C compilers at work at a time.
 JOBS = 2
 
 
 @dataclass(frozen=True)
 class Build:
-    """A compiled folder. library: for ctypes; None where this machine cannot load it. program: megcc_run."""
+    """A compiled folder.
+
+    library: for ctypes, where this machine can load it. program: a command, or a firmware image, for other machines.
+    """
 
     folder: Path
     target: Target
@@ -35,16 +41,17 @@ class Build:
 
 
 def build(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
-          cflags: Sequence[str] = ()) -> Build:
+          cflags: Sequence[str] = (), limits: Mapping[str, int] | None = None) -> Build:
     """Compiles a generated folder into its `build/<target>/`; files that did not change are not compiled again.
 
     Args:
         target: one of those the folder was made for; by default one that this machine runs, else the first.
         cc: the compiler, instead of the one that is found.
         cflags: further flags, after ours.
+        limits: bytes of "flash", "ram" and "stack" of a microcontroller, where they are not the example board's.
 
     Raises:
-        MegccError: if the folder is none of ours or was made for other targets.
+        MegccError: if the folder is none of ours or was made for other targets, or does not fit the limits.
         ToolError: if there is no compiler or it fails.
     """
     folder = Path(folder)
@@ -65,8 +72,24 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         link = (*(("-static",) if compiler.static else ()), "-pthread", "-Wl,--gc-sections")
         program = _link(compiler, link, compiled, output / "megcc_run")
     else:
-        objects.compile_all(_sources(folder), flags)
+        program = _firmware(folder, model, objects, flags, output, limits or {})
     return Build(folder, target, compiler, library, program)
+
+
+def _firmware(folder: Path, model: str, objects: _Objects, flags: Sequence[str], output: Path,
+              limits: Mapping[str, int]) -> Path:
+    """The model with the example board's start-up, in one image; the container lies in flash."""
+    sources = [*_sources(folder), *firmware.sources()]
+    if not (folder / f"{model}_data.c").exists():
+        data = output / f"{model}_data.c"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        data.write_text(data_source(model, (folder / f"{model}.megcc").read_bytes()))
+        sources.append(data)
+    compiled = objects.compile_all(sources, (*flags, *STATIC_PROFILE, *firmware.defines(model)))
+    try:
+        return _link(objects.compiler, (*flags, *firmware.link_flags(limits)), compiled, output / "firmware.elf")
+    except ToolError as error:
+        raise firmware.refusal(model, error, limits) from None
 
 
 def compile_objects(folder: str | Path, target: Target | str | None = None, cc: str | None = None,

@@ -18,6 +18,7 @@ from ..codegen.bundle import read_manifest
 from ..errors import MegccError, ShapeError, ToolError
 from ..ir.types import numpy_dtype
 from ..target import TARGETS, Target
+from . import firmware
 from .build import Build, build
 from .toolchain import find_emulator
 
@@ -198,13 +199,17 @@ def _pointers(arrays: Sequence[np.ndarray]):
 
 
 class EmulatedSession(Session):
-    """The program of a build under an emulator; every run is a process."""
+    """The program of a build under an emulator; every run is a process.
+
+    stack_bytes: deepest stack of the last run, where the target is a microcontroller.
+    """
 
     emulated = True
 
     def __init__(self, built: Build, emulator: Sequence[str]):
         super().__init__(built)
-        self._program, self._emulator = built.program, tuple(emulator)
+        self._program, self._emulator = built.program.resolve(), tuple(emulator)
+        self.stack_bytes: int | None = None
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         arrays, outputs = self._checked(inputs), []
@@ -215,12 +220,17 @@ class EmulatedSession(Session):
             for index, port in enumerate(self.outputs):
                 data = np.fromfile(Path(folder) / f"out{index}.bin", numpy_dtype(port.dtype))
                 outputs.append(data.reshape(port.shape))
+            if self.target.bare_metal:
+                self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
         return self._named(outputs)
 
     def _execute(self, folder: Path) -> None:
         """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there."""
-        container = (self.folder / f"{self.name}.megcc").resolve()
-        command = [*self._emulator, str(self._program.resolve()), str(container)]
+        if self.target.bare_metal:
+            command = firmware.emulation(*self._emulator, self._program)
+        else:
+            container = (self.folder / f"{self.name}.megcc").resolve()
+            command = [*self._emulator, str(self._program), *([str(container)] if container.exists() else [])]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
                                 stdin=subprocess.DEVNULL)
         if result.returncode:

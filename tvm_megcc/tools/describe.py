@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..codegen.bundle import read_manifest
+from ..runtime import firmware
 
 
 def folder(path: Path) -> dict:
@@ -37,13 +38,19 @@ def folder_text(report: dict) -> str:
 
 def build(built) -> dict:
     products = [path for path in (built.library, built.program) if path is not None]
-    return {"folder": str(built.folder), "target": str(built.target), "compiler": str(built.compiler),
-            "products": [{"path": str(path), "bytes": path.stat().st_size} for path in products]}
+    report = {"folder": str(built.folder), "target": str(built.target), "compiler": str(built.compiler),
+              "products": [{"path": str(path), "bytes": path.stat().st_size} for path in products]}
+    if built.target.bare_metal:
+        report["firmware"] = firmware.sizes(built.program)
+    return report
 
 
 def build_text(report: dict) -> str:
     lines = [f"{report['folder']} for {report['target']}, {report['compiler']}"]
     lines += [f"  {product['path']}  {product['bytes']:,} bytes" for product in report["products"]]
+    if "firmware" in report:
+        needs = report["firmware"]
+        lines.append(f"  flash {needs['flash']:,} bytes, RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack)")
     return "\n".join(lines) + "\n"
 
 

@@ -32,6 +32,8 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
                     "source": inputs or f"seed {seed}"} for port in session.inputs],
         "outputs": [describe(name, value) for name, value in results.items()],
     }
+    if getattr(session, "stack_bytes", None) is not None:
+        report["stack_bytes"] = session.stack_bytes
     if not session.emulated:
         times = []
         for _ in range(max(repeat, 1)):
@@ -59,6 +61,8 @@ def text(report: dict) -> str:
     for port in report["outputs"]:
         top = ", ".join(f"[{index}] {value:.6g}" for index, value in port["top"])
         lines.append(f"  out  {_port(port)}  top 5: {top}")
+    if "stack_bytes" in report:
+        lines.append(f"  deepest stack {report['stack_bytes']:,} bytes")
     if "seconds" in report:
         seconds = report["seconds"]
         lines.append(f"  time {seconds['best'] * 1e3:.3f} ms (best of {seconds['runs']}; "
@@ -72,11 +76,9 @@ def profile_text(profile: Sequence[Mapping]) -> list[str]:
     total = sum(call["seconds"] for call in profile) or 1.0
     lines = ["  profile       ms       %  GMAC/s  kernel"]
     for index, call in enumerate(profile):
-        rate = call["macs"] / call["seconds"] / 1e9 if call["seconds"] else 0.0
-        lines.append(f"    {index:4d} {call['seconds'] * 1e3:9.4f} {100 * call['seconds'] / total:7.1f} "
-                     f"{rate or '':>7.3}  {call['kernel']}  {call['origin']}" if rate else
-                     f"    {index:4d} {call['seconds'] * 1e3:9.4f} {100 * call['seconds'] / total:7.1f} "
-                     f"{'':>7}  {call['kernel']}  {call['origin']}")
+        rate = f"{call['macs'] / call['seconds'] / 1e9:.2f}" if call["macs"] and call["seconds"] else ""
+        lines.append(f"    {index:4d} {call['seconds'] * 1e3:9.4f} {100 * call['seconds'] / total:7.1f} {rate:>7}  "
+                     f"{call['kernel']}  {call['origin']}")
     return lines
 
 

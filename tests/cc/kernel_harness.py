@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
 
-#: Tails that kernels which fuse an epilogue are tested with, beside none: expression and class of each operand.
+#: Tails that kernels which fuse an epilogue are tested with, in turn: expression and class of each operand.
 EPILOGUES = ((None, ()), (X * call("sigmoid", X), ()),
              (maximum(X * arg(1) + arg(2), 0), ("channel", "full")))
 
@@ -70,9 +70,8 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
     output_types = declaration.infer(attrs, *types)
     results = declaration.compute(attrs, *arrays)
     for kernel in declaration.kernels:
-        for epilogue, classes in EPILOGUES if kernel.fuses_epilogue else EPILOGUES[:1]:
-            if "channel" in classes and declaration.channel_axis is None:
-                continue
+        epilogue, classes = EPILOGUES[index % len(EPILOGUES)] if kernel.fuses_epilogue else EPILOGUES[0]
+        if "channel" not in classes or declaration.channel_axis is not None:
             names = [f"i{n}" if a is not None else "" for n, a in enumerate(arrays)]
             extra = [_epilogue_operand(c, output_types[0], declaration.channel_axis, generator) for c in classes]
             extra_names = [f"e{n + 1}" for n in range(len(extra))]

@@ -209,7 +209,7 @@ def _difference(flat: np.ndarray, type_: TensorType, expected: np.ndarray, job: 
         return f"{wrong} of {actual.size} elements differ" if wrong else ""
     scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
     with np.errstate(invalid="ignore"):
-        error = np.abs(actual.astype(np.float64) - expected)
+        error = np.asarray(np.abs(actual.astype(np.float64) - expected))
     error[(actual == expected) | (np.isnan(actual) & np.isnan(expected))] = 0
     worst = float(np.nan_to_num(error, nan=np.inf).max(initial=0))
     return f"max error {worst:g}" if worst > job.tolerance * scale else ""

@@ -41,16 +41,25 @@ class Epilogue:
         self.params = "".join(f", const float *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
-    def __call__(self, value: str, channel: str = "", at: str = "", n: str = "") -> str:
+    def __call__(self, value: str, channel: str = "", at: str = "", n: str = "", one_channel: bool = False) -> str:
+        """The expression applied to a vector.
+
+        Args:
+            channel: C expression of its first channel; `one_channel`: all its lanes are of that channel.
+            at: C expression of its element offset in output 0.
+            n: C expression of the number of lanes that count; empty: all.
+        """
         if not self.present:
             return value
-        values = [value, *(self._load(p, channel, at, n) for p in self.operands)]
+        values = [value, *(self._load(p, channel, at, n, one_channel) for p in self.operands)]
         return f"epilogue({', '.join(values)})"
 
     @staticmethod
-    def _load(p: Parameter, channel: str, at: str, n: str) -> str:
+    def _load(p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
         if p.kind == "scalar":
             return f"mgc_set1({p.name}[0])"
+        if p.kind == "channel" and one_channel:
+            return f"mgc_set1({p.name}[{channel}])"
         place = f"{p.name} + {channel if p.kind == 'channel' else at}"
         return f"mgc_load_n({place}, {n})" if n else f"mgc_load({place})"
 

@@ -32,6 +32,18 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Equal tiles along a row of a depthwise convolution or pool.
+
+    missing: columns of a tile's window, counted from its first, that lie outside the input.
+    """
+
+    pixels: int
+    count: int
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Tiling:
     """How an ISA tiles a reduction.
 
@@ -64,10 +76,7 @@ class Tiling:
 
     def rows(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
         """A row of pixels in nearly equal tiles."""
-        count = -(-pixels // self.most_pixels(vectors))
-        small = pixels // count
-        tall = pixels - small * count
-        return tuple((p, n) for p, n in ((small + 1, tall), (small, count - tall)) if n)
+        return _even(pixels, self.most_pixels(vectors))
 
     def cost(self, pixels: int, vectors: int) -> float:
         """Cycles, roughly, of a row of pixels for one step of the reduction."""
@@ -87,10 +96,39 @@ class Tiling:
         """Tiles that cover `channels` output channels: the main ones, then the rest."""
         return _plan(self, pixels, channels, vectors)
 
+    def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
+             most: int) -> tuple[Run, ...]:
+        """A row of windows over `extent` columns as tiles of at most `most` pixels, edges known."""
+        runs: list[Run] = []
+        first = 0
+        for p, count in _even(pixels, most):
+            width = (p - 1) * stride + (kernel - 1) * dilation + 1
+            for _ in range(count):
+                start = first * stride - pad
+                missing = tuple(j for j in range(width) if not 0 <= start + j < extent)
+                if runs and (runs[-1].pixels, runs[-1].missing) == (p, missing):
+                    runs[-1] = Run(p, runs[-1].count + 1, missing)
+                else:
+                    runs.append(Run(p, 1, missing))
+                first += p
+        return tuple(runs)
+
+    def most_windows(self, taps: int) -> int:
+        """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all."""
+        return min(8, max(4, self.registers - taps - 2))
+
     def small(self) -> tuple[int, int]:
         """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels."""
         vectors = {16: 1, 8: 2}.get(self.lanes, 4)
         return min(self.most_pixels(vectors), 8), vectors
+
+
+def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
+    """(size, how many) of as few and as equal parts as there can be, none larger than `most`."""
+    count = -(-pixels // most)
+    small = pixels // count
+    tall = pixels - small * count
+    return tuple((p, n) for p, n in ((small + 1, tall), (small, count - tall)) if n)
 
 
 @lru_cache(maxsize=4096)

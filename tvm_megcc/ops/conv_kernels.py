@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel candidates of conv2d. Layouts, packed weights and loop orders are described in docs/kernels.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.dims import Dim, ceildiv, dim_max, product, round_up
+from ..ir.graph import Attrs, Op
+from ..ir.types import NHWC, PLAIN, Layout, nchwc
+from ..target import Target
+from .base import Kernel, Lowered, Operand, Types, extent_symbols
+from .tiling import Tiling
+
+
+def blocked(target: Target) -> Layout:
+    """The layout with channels in vectors; for scalar code that is the plain one."""
+    return nchwc(target.isa.lanes) if target.isa.lanes > 1 else PLAIN
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """The geometry of one convolution. ic, oc: channels of one group."""
+
+    n: Dim
+    g: int
+    ic: int
+    ih: Dim
+    iw: Dim
+    oc: int
+    oh: Dim
+    ow: Dim
+    kh: int
+    kw: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+    @staticmethod
+    def of(op: Op, inputs: Types, outputs: Types) -> _Shape:
+        (n, _, ih, iw), (oc, ic, kh, kw) = inputs[0].shape, inputs[1].shape
+        groups = op.attrs.groups
+        return _Shape(n, groups, ic, ih, iw, oc // groups, *outputs[0].shape[2:], kh, kw, tuple(op.attrs.strides),
+                      tuple(op.attrs.dilations), tuple(op.attrs.pads))
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(d, int) for d in (self.n, self.ih, self.iw, self.oh, self.ow))
+
+    @property
+    def taps(self) -> int:
+        return self.kh * self.kw
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.taps == 1 and self.strides == (1, 1) and not any(self.pads)
+
+    def overhangs(self, axis: int) -> bool:
+        """Whether some window leaves the input along the axis."""
+        before = self.pads[axis]
+        extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
+        last = (out - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - before - extent
+        return before > 0 or not isinstance(last, int) or last > 0
+
+    def name(self, **flags) -> str:
+        """`conv2d_3x3_s2`: what the kernel's code is specialised to."""
+        parts = [f"conv2d_{self.kh}x{self.kw}"]
+        if self.strides != (1, 1):
+            parts.append("s" + "x".join(map(str, dict.fromkeys(self.strides))))
+        if self.dilations != (1, 1):
+            parts.append("d" + "x".join(map(str, dict.fromkeys(self.dilations))))
+        return "_".join(parts + [flag for flag, is_set in flags.items() if is_set])
+
+
+def _index_of(op: Op) -> bool:
+    return len(op.own_inputs) > 2 and bool(op.own_inputs[2])
+
+
+class DirectConv(Kernel):
+    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length."""
+
+    name = "direct"
+    fuses_epilogue = True
+    constants = (1, 2)
+
+    def layouts(self, op, inputs, outputs, target):
+        rest = (PLAIN,) * (len(op.own_inputs) - 1)
+        for x in dict.fromkeys((blocked(target), PLAIN, NHWC)):
+            for y in (blocked(target), NHWC):
+                yield (x, *rest), (y,)
+
+    def refuse(self, op, inputs, outputs, target):
+        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+            return "works on float32 only"
+        groups, lanes = op.attrs.groups, target.isa.lanes
+        if groups > 1:
+            if inputs[0].layout != blocked(target) or outputs[0].layout != blocked(target):
+                return "works on groups in the blocked layout only"
+            if inputs[1].shape[1] % lanes or inputs[1].shape[0] // groups % lanes:
+                return f"groups of {inputs[1].shape[1]} channels are no whole vectors"
+        return None
+
+    def lower(self, op, inputs, outputs, target):
+        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        x_layout = inputs[0].layout.kind
+        y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
+        tiling = Tiling.of(target.isa, target.isa.lane_fma and x_layout != "plain")
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        bias = _index_of(op)
+        ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
+        if s.is_pointwise and s.is_static:
+            oh, ow = ih, iw = _rows(tiling, s)
+        pixels, chunks = 1, 1
+        if isinstance(ow, int):
+            vectors = tiling.best(ow, s.oc)
+            chunks = _chunks(s, vectors * lanes, target)
+            pixels = max(p for group in tiling.plan(ow, s.oc, vectors) for p, _ in group.tiles)
+
+        def columns(pixels: int) -> int:
+            return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+
+        N, G, IC, IH, IW, OC, OH, OW, CHUNKS, PATCH = extent_symbols(
+            "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS", "PATCH")
+        extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
+                   "PT": s.pads[0], "PL": s.pads[1], "CHUNKS": chunks}
+        scratch: Dim = 0
+        if hpad:
+            extents["PATCH"] = columns(pixels)
+            scratch = 4 * s.kh * _stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
+        operands = [Operand("x", 0, N * G * _stored(IC, x_layout, lanes) * IH * IW),
+                    Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g))]
+        if bias:
+            operands.append(Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
+        flags = {"x_" + x_layout: x_layout != "nchwc", "y_" + y_layout: y_layout != "nchwc", "grouped": s.g > 1,
+                 "vpad": vpad, "hpad": hpad, "bias": bias}
+        return Lowered(
+            "conv2d/direct",
+            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
+                  x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
+                  tiling=tiling),
+            extents, tuple(operands),
+            (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
+            N * G * OH * CHUNKS, s.name(**flags), "direct", scratch=scratch)
+
+    def cost(self, op, inputs, outputs, target):
+        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        if not s.is_static:
+            return float(s.ic * s.oc)
+        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * -(-s.oc // lanes)
+        other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
+        return vectors * 1.1 + other * outputs[0].size / lanes + 200
+
+
+def _stored(channels: Dim, layout: str, lanes: int) -> Dim:
+    return round_up(channels, lanes) if layout == "nchwc" else channels
+
+
+def _rows(tiling: Tiling, s: _Shape) -> tuple[int, int]:
+    """(rows, pixels a row) of an image whose shape does not matter: rows that tiles cover best, none too long."""
+    options = [(rows, s.oh // rows * s.ow) for rows in range(1, s.oh + 1) if s.oh % rows == 0]
+    short = [option for option in options if option[1] <= 256] or options[-1:]
+    return min(short, key=lambda o: (round(o[0] * tiling.total(o[1], s.oc, tiling.best(o[1], s.oc)), 3), o[1]))
+
+
+def _chunks(s: _Shape, step: int, target: Target) -> int:
+    """Parts that the output channels are cut into so that the weights of one stay in half the second cache."""
+    if not target.l2:
+        return 1
+    fitting = max(1, (target.l2 // 2) // (4 * s.ic * s.taps * step))
+    return -(-s.oc // (fitting * step))
+
+
+class DepthwiseConv(Kernel):
+    """One filter a channel: all its weights stay in registers along a row."""
+
+    name = "depthwise"
+    fuses_epilogue = True
+    constants = (1, 2)
+
+    def layouts(self, op, inputs, outputs, target):
+        layout = blocked(target)
+        yield (layout, *(PLAIN,) * (len(op.own_inputs) - 1)), (layout,)
+
+    def refuse(self, op, inputs, outputs, target):
+        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+            return "works on float32 only"
+        outputs_, per_group = inputs[1].shape[:2]
+        if per_group != 1 or outputs_ != op.attrs.groups:
+            return "needs one filter a channel"
+        return None
+
+    def lower(self, op, inputs, outputs, target):
+        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        bias = _index_of(op)
+        N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
+        blocks = ceildiv(C, lanes)
+        extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
+                   "PL": s.pads[1]}
+        operands = [Operand("x", 0, N * blocks * lanes * IH * IW),
+                    Operand("w", 1, blocks * lanes * s.taps, ("depthwise", lanes))]
+        if bias:
+            operands.append(Operand("b", 2, blocks * lanes, ("channel", lanes)))
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        return Lowered(
+            "conv2d/depthwise",
+            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
+                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(target.isa)),
+            extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
+            "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0)
+
+    def cost(self, op, inputs, outputs, target):
+        s = _Shape.of(op, inputs, outputs)
+        if not s.is_static:
+            return float(s.g)
+        return 200 + s.n * -(-s.g // target.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)
+
+
+class PlainConv(Kernel):
+    """Any convolution in plain layout, weights as they are: slow, and always there."""
+
+    name = "plain"
+    fuses_epilogue = True
+
+    def refuse(self, op, inputs, outputs, target):
+        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+            return "works on float32 only"
+        return None
+
+    def lower(self, op, inputs, outputs, target):
+        s = _Shape.of(op, inputs, outputs)
+        bias = _index_of(op)
+        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "KH", "KW", "SH", "SW", "DH", "DW", "PT", "PL")
+        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, s.kh, s.kw, *s.strides, *s.dilations, *s.pads[:2])
+        N, G, IC, IH, IW, OC, OH, OW, KH, KW = extent_symbols(*names[:10])
+        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * KH * KW)]
+        if bias:
+            operands.append(Operand("b", 2, G * OC))
+        return Lowered("conv2d/plain", Attrs(bias=bias), dict(zip(names, values, strict=True)), tuple(operands),
+                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH,
+                       "conv2d" + "_bias" * bias, "plain")
+
+    def cost(self, op, inputs, outputs, target):
+        s = _Shape.of(op, inputs, outputs)
+        if not s.is_static:
+            return float(s.ic * s.oc * 1000)
+        return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

@@ -12,7 +12,7 @@ from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
-from .reduce_kernels import ARG_EXTREME, REDUCE
+from .reduce_kernels import ArgExtremeScalars, ReduceScalars, ReduceVectors
 from .rules import axes_of, axis_of
 from .shape import axes_operand
 
@@ -60,14 +60,7 @@ _REDUCTIONS = (
     ("l2", "ReduceL2", "", "", lambda x, axes: np.sqrt((x * x).sum(axes))),
     ("sum_square", "ReduceSumSquare", "", "", lambda x, axes: (x * x).sum(axes)),
     ("log_sum", "ReduceLogSum", "", "", lambda x, axes: np.log(x.sum(axes))),
-    ("log_sum_exp", "ReduceLogSumExp", "", "logsumexp", lambda x, axes: _log_sum_exp(x, axes)),
 )
-
-
-def _log_sum_exp(x: np.ndarray, axes) -> np.ndarray:
-    top = x.max(axes, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0)
-    return np.log(np.exp(x - top).sum(axes)) + top.squeeze(axes)
 
 
 def _cases(name: str) -> tuple[Case, ...]:
@@ -87,7 +80,7 @@ def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable)
     register(type(f"Reduce{name.title().replace('_', '')}", (Reduction,), {
         "__doc__": f"Reduction: {name.replace('_', ' ')}.", "kind": f"reduce_{name}", "onnx": (onnx_name,),
         "relax": (f"relax.{relax}",) if relax else (), "relay": (relay,) if relay else (),
-        "numpy": staticmethod(numpy), "kernels": (REDUCE,), "cases": _cases(name),
+        "numpy": staticmethod(numpy), "kernels": (ReduceVectors(), ReduceScalars()), "cases": _cases(name),
         "from_onnx": classmethod(_from_onnx),
     }))
 
@@ -99,10 +92,31 @@ def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
     return reduce(node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1)))
 
 
+@decomposes("ReduceLogSumExp")
+def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
+    """log(sum(exp(x - max))) + max."""
+    axes, keepdims = axes_operand(node, 18) or None, bool(node.attr("keepdims", 1))
+    if axes is None and node.attr("noop_with_empty_axes", 0):
+        return node.inputs[:1]
+    (top,) = reduce(node, "reduce_max", node.inputs[0], axes, True)
+    (shifted,) = node.emit("sub", (node.inputs[0], top))
+    (sum_,) = reduce(node, "reduce_log_sum", *node.emit("exp", (shifted,)), axes, keepdims)
+    if not keepdims:
+        (top,) = node.emit("reshape", (top,), shape=node.type_of(sum_).shape)
+    return node.emit("add", (sum_, top))
+
+
 def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:
+    """Emits a reduction that keeps its axes, so that every layout is open to it, and drops them afterwards."""
     rank = node.type_of(value).rank
     axes = axes_of(range(rank) if axes is None else axes, rank)
-    return node.emit(kind, (value,), axes=axes, keepdims=keepdims) if axes else (value,)
+    if not axes:
+        return (value,)
+    (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
+    if keepdims:
+        return (result,)
+    shape = tuple(dim for axis, dim in enumerate(node.type_of(value).shape) if axis not in axes)
+    return node.emit("reshape", (result,), shape=shape)
 
 
 for _row in _REDUCTIONS:
@@ -113,7 +127,7 @@ class ArgExtreme(Operator):
     """Index of the extreme element along attribute `axis`, as int64; of equals the first, or the last if `last`."""
 
     numpy: Callable
-    kernels = (ARG_EXTREME,)
+    kernels = (ArgExtremeScalars(),)
     cases = (Case((f32(3, 5, 7),), {"axis": 1, "keepdims": True, "last": False}),
              Case((f32(2, 37),), {"axis": 1, "keepdims": False, "last": False}),
              Case((((4, 30), "int32"),), {"axis": 1, "keepdims": False, "last": False}),

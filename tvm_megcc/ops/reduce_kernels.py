@@ -1,24 +1,196 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of reductions."""
+"""The kernels of reductions and of what walks along one axis."""
 
 from __future__ import annotations
 
-from .base import Kernel
+from dataclasses import dataclass
+
+from ..ir.dims import Dim, Symbol, ceildiv, product
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, PLAIN, TensorType
+from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from .memory import memory_axes
 
 
-class ReduceKernel(Kernel):
-    name = "reduce"
+@dataclass(frozen=True)
+class Fold:
+    """A reduction in C.
 
-    def refuse(self, op, inputs, outputs, target):
-        return "not written"
+    start: the value of no elements. step: joins accumulator `a` and element `v`, vectors. join: joins two scalars
+    `a` and `v`; "" where missing lanes may count as 0 and mgc_sum() joins them. finish: the result of the vector
+    `a` of reduced values; `count` is how many elements each came from.
+    """
+
+    start: str
+    step: str
+    join: str = ""
+    finish: str = "a"
 
 
-class ArgExtremeKernel(Kernel):
-    name = "arg_extreme"
+FOLDS = {
+    "sum": Fold("0.0f", "a + v"),
+    "mean": Fold("0.0f", "a + v", finish="a / mgc_set1(count)"),
+    "max": Fold("-MGC_INF", "mgc_max(a, v)", "v > a ? v : a"),
+    "min": Fold("MGC_INF", "mgc_min(a, v)", "v < a ? v : a"),
+    "prod": Fold("1.0f", "a * v", "a * v"),
+    "l1": Fold("0.0f", "a + mgc_abs(v)"),
+    "l2": Fold("0.0f", "mgc_fma(v, v, a)", finish="mgc_sqrt(a)"),
+    "sum_square": Fold("0.0f", "mgc_fma(v, v, a)"),
+    "log_sum": Fold("0.0f", "a + v", finish="mgc_log(a)"),
+}
 
-    def refuse(self, op, inputs, outputs, target):
-        return "not written"
+#: The same for integers, which wrap.
+INTEGER_FOLDS = {
+    "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
+    "max": Fold("p[0]", "v > a ? v : a"), "min": Fold("p[0]", "v < a ? v : a"),
+}
 
 
-REDUCE = ReduceKernel()
-ARG_EXTREME = ArgExtremeKernel()
+def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]:
+    """The operand's axes in memory, neighbours merged: extent, and whether it is reduced."""
+    merged: list[tuple[Dim, bool]] = []
+    for axis, _, extent in memory_axes(x):
+        reduced = axis in axes
+        if extent == 1:
+            continue
+        if merged and merged[-1][1] == reduced:
+            merged[-1] = (merged[-1][0] * extent, reduced)
+        else:
+            merged.append((extent, reduced))
+    return merged if any(reduced for _, reduced in merged) else [*merged, (1, True)]
+
+
+class Reduce(Kernel):
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(inputs[0], target):
+            # The pad lanes of a blocked tensor are no elements.
+            blocked = layout.kind == "nchwc"
+            if layout == PLAIN or (op.attrs.keepdims and not (blocked and 1 in op.attrs.axes)):
+                yield (layout,), (layout,)
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        axes = reduced_axes(inputs[0], op.attrs.axes)
+        extents = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
+        d = [Symbol(name) for name in extents]
+        kept = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
+        reduced = tuple(flag for _, flag in axes)
+        pattern = "".join("kr"[flag] for flag in reduced)
+        return Lowered(
+            f"reduce/{self.name}", Attrs(reduced=reduced, **self.params(op, inputs[0])), extents,
+            (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, target),
+            f"{op.kind}_{pattern}", self.name)
+
+    def tasks(self, kept: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
+        return product(kept)
+
+    def params(self, op: Op, x: TensorType) -> dict:
+        raise NotImplementedError
+
+    @staticmethod
+    def _name(op: Op) -> str:
+        return op.kind.removeprefix("reduce_")
+
+
+class ReduceVectors(Reduce):
+    """float32: along the last axis with vectors of partial results, across it a vector of results at a time."""
+
+    name = "vector"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if self._name(op) not in FOLDS:
+            return "is several simpler reductions"
+        return None if inputs[0].dtype == "float32" else "only float32"
+
+    def tasks(self, kept, reduced, target) -> Dim:
+        return product(kept) if reduced[-1] else product(kept[:-1]) * ceildiv(kept[-1], target.isa.lanes)
+
+    def params(self, op: Op, x: TensorType) -> dict:
+        fold = FOLDS[self._name(op)]
+        return {"start": fold.start, "step": fold.step, "join": fold.join, "finish": fold.finish}
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return inputs[0].stored * 2 / target.isa.lanes if inputs[0].is_static else 1e6
+
+
+class ReduceScalars(Reduce):
+    """Integers, one element at a time."""
+
+    name = "scalar"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if inputs[0].dtype.startswith("float") or inputs[0].dtype == "bool":
+            return "only integers"
+        return None if self._name(op) in INTEGER_FOLDS else "not on integers"
+
+    def params(self, op: Op, x: TensorType) -> dict:
+        fold = INTEGER_FOLDS[self._name(op)]
+        return {"start": fold.start, "step": fold.step, "unit": DTYPES[x.dtype][0],
+                "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}
+
+
+class AlongAxis(Kernel):
+    """Operators on the lines of one axis: [OUTER][N][INNER] in memory."""
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(inputs[0], target):
+            if layout == PLAIN or (layout.kind == "nhwc" and outputs[0].rank == 4):
+                yield (layout,), (layout,)
+
+    @staticmethod
+    def extents(op: Op, x: TensorType) -> dict[str, Dim]:
+        axes = memory_axes(x)
+        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis % x.rank)
+        sizes = [extent for _, _, extent in axes]
+        return {"OUTER": product(sizes[:position]), "N": sizes[position], "INNER": product(sizes[position + 1:])}
+
+
+class ArgExtremeScalars(AlongAxis):
+    name = "scalar"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return "not float16" if inputs[0].dtype == "float16" else None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
+        better = ("<" if op.kind == "arg_min" else ">") + ("=" if op.attrs.last else "")
+        params = Attrs(better=better, unit=DTYPES[inputs[0].dtype][0], real=inputs[0].dtype.startswith("float"))
+        return Lowered("reduce/arg_extreme", params, self.extents(op, inputs[0]),
+                       (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),), outer * inner,
+                       op.kind + ("_last" if op.attrs.last else ""), self.name)
+
+
+class SoftmaxRows(AlongAxis):
+    """Along the last axis in memory: a row a task."""
+
+    name = "rows"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if inputs[0].dtype != "float32":
+            return "only float32"
+        return self.wrong_axis(self.extents(op, inputs[0])["INNER"] == 1)
+
+    def wrong_axis(self, last: bool) -> str | None:
+        return None if last else "not the last axis in memory"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        extents = self.extents(op, inputs[0])
+        outer, n, inner = extent_symbols(*extents)
+        last = extents["INNER"] == 1
+        size = outer * n if last else outer * n * inner
+        if last:
+            extents.pop("INNER")
+        tasks = outer if last else outer * ceildiv(inner, target.isa.lanes)
+        return Lowered(f"softmax/{self.name}", Attrs(log=op.kind == "log_softmax"), extents, (Operand("x", 0, size),),
+                       (Operand("y", 0, size),), tasks, op.kind, self.name, in_place=((0, 0),))
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return inputs[0].stored * 20 / target.isa.lanes if inputs[0].is_static else 1e6
+
+
+class SoftmaxColumns(SoftmaxRows):
+    """Along any other axis: a vector of neighbouring lines a task."""
+
+    name = "columns"
+
+    def wrong_axis(self, last: bool) -> str | None:
+        return "the last axis in memory" if last else None

@@ -8,8 +8,8 @@ from pathlib import Path
 from ..runtime import elf
 from ..runtime.build import STATIC_PROFILE, compile_objects
 
-#: Smallest code.
-FLAGS = ("-Os", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", *STATIC_PROFILE)
+#: Smallest code, linked to fixed addresses.
+FLAGS = ("-Os", "-fno-pie", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", *STATIC_PROFILE)
 
 
 def size(folder: Path, target=None, cc: str | None = None) -> dict:
@@ -38,8 +38,9 @@ def text(report: dict) -> str:
              f"  {'':<40} {'text':>9} {'rodata':>9} {'data':>7} {'bss':>7}"]
     for part, totals in report["parts"].items():
         lines.append(_row(part, totals))
-        files = sorted((row for row in report["files"] if row["part"] == part), key=lambda r: -r["text"] - r["rodata"])
-        lines += [_row("  " + Path(row["file"]).name, row) for row in files]
+        files = [row for row in report["files"] if row["part"] == part and row["text"] + row["rodata"] + row["data"]]
+        lines += [_row("  " + Path(row["file"]).name, row)
+                  for row in sorted(files, key=lambda row: -row["text"] - row["rodata"])]
     code = [totals for part, totals in report["parts"].items() if part != "container"]
     lines.append(_row("all code", {c: sum(t[c] for t in code) for c in ("text", "rodata", "data", "bss")}))
     lines += [f"  {name}: {count:,} bytes" for name, count in report["containers"].items()]

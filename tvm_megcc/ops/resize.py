@@ -12,6 +12,7 @@ from ..errors import MegccError, ShapeError
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
+from .move_kernels import ResizeLinear, ResizeNearest
 from .rules import axis_of
 
 MODES = ("nearest", "linear")
@@ -56,50 +57,61 @@ def linear_weights(extent: int, result: int, scale: float, coordinates: str) -> 
     return lower.astype(np.int64), (position - lower).astype(np.float32)
 
 
+def tables(extent: int, result: int, scale: float, mode: str, coordinates: str, rounding: str) -> list[np.ndarray]:
+    """The operands of a resize that say, for each element of the result's axis, where it comes from."""
+    if mode == "nearest":
+        return [nearest_indices(extent, result, scale, coordinates, rounding).astype(np.int32)]
+    lower, weight = linear_weights(extent, result, scale, coordinates)
+    return [lower.astype(np.int32), weight]
+
+
+def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...], mode: str,
+          coordinates: str = "half_pixel", rounding: str = "floor") -> Case:
+    operands = [table for axis, size in zip(axes, sizes, strict=True)
+                for table in tables(shape[axis], size, size / shape[axis], mode, coordinates, rounding)]
+    return Case((f32(*shape), *((table.shape, table.dtype.name) for table in operands)),
+                {"axes": axes, "mode": mode}, tuple(range(1, 1 + len(operands))), dict(enumerate(operands, 1)))
+
+
 @register
 class Resize(Operator):
-    """Attributes: `axes` and, an entry each, `sizes` and `scales` (of coordinates); `mode`, `coordinates`, `rounding`.
+    """Attributes `axes` (one, or two neighbours) and `mode` ("nearest" or "linear").
 
-    mode: "nearest" or "linear". coordinates: one of COORDINATES. rounding: one of NEAREST.
+    After x come, for each axis, the index of the (lower) neighbour of each element of the result as int32 and, for
+    linear, the weight of the upper one as float32.
     """
 
     kind = "resize"
+    operands = ("x", "table*")
+    onnx = ("Resize", "Upsample")
     relax = ("relax.image.resize2d",)
     relay = ("image.resize2d",)
-    onnx = ("Resize", "Upsample")
+    kernels = (ResizeNearest(), ResizeLinear())
     cases = (
-        Case((f32(1, 16, 3, 5),), {"axes": (2, 3), "sizes": (6, 10), "scales": (2.0, 2.0), "mode": "nearest",
-                                   "coordinates": "asymmetric", "rounding": "floor"}),
-        Case((f32(2, 5, 3, 4),), {"axes": (2, 3), "sizes": (9, 8), "scales": (3.0, 2.0), "mode": "nearest",
-                                  "coordinates": "half_pixel", "rounding": "round_prefer_floor"}),
-        Case((f32(1, 3, 5, 7),), {"axes": (2, 3), "sizes": (3, 5), "scales": (3 / 5, 5 / 7), "mode": "nearest",
-                                  "coordinates": "half_pixel", "rounding": "round_prefer_ceil"}),
-        *(Case((f32(1, 3, 4, 5),), {"axes": (2, 3), "sizes": (7, 11), "scales": (7 / 4, 11 / 5), "mode": "linear",
-                                    "coordinates": coordinates, "rounding": "floor"}) for coordinates in COORDINATES),
-        Case((f32(1, 2, 6, 6),), {"axes": (2, 3), "sizes": (3, 1), "scales": (0.5, 1 / 6), "mode": "linear",
-                                  "coordinates": "align_corners", "rounding": "floor"}),
-        Case((f32(2, 9),), {"axes": (1,), "sizes": (13,), "scales": (13 / 9,), "mode": "linear",
-                            "coordinates": "half_pixel", "rounding": "floor"}))
+        _case((1, 16, 3, 5), (2, 3), (6, 10), "nearest", "asymmetric"),
+        _case((2, 5, 3, 4), (2, 3), (9, 8), "nearest", rounding="round_prefer_floor"),
+        _case((1, 3, 5, 7), (2, 3), (3, 5), "nearest", rounding="round_prefer_ceil"),
+        *(_case((1, 3, 4, 5), (2, 3), (7, 11), "linear", coordinates) for coordinates in COORDINATES),
+        _case((1, 20, 6, 6), (2, 3), (3, 1), "linear", "align_corners"),
+        _case((2, 9), (1,), (13,), "linear"), _case((3, 4, 2), (1,), (7,), "nearest"))
 
     @staticmethod
-    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+    def infer(attrs: Attrs, x: TensorType, *operands: TensorType) -> tuple[TensorType, ...]:
         shape = list(x.shape)
-        for axis, size in zip(attrs.axes, attrs.sizes, strict=True):
-            shape[axis] = size
-            if isinstance(size, int) and size < 1:
-                raise ShapeError(f"size {size} of axis {axis}")
+        for axis, table in zip(attrs.axes, operands[::len(operands) // len(attrs.axes)], strict=True):
+            shape[axis] = table.shape[0]
         return (TensorType(x.dtype, tuple(shape)),)
 
     @staticmethod
-    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        for axis, size, scale in zip(attrs.axes, attrs.sizes, attrs.scales, strict=True):
-            extent = x.shape[axis]
+    def compute(attrs: Attrs, x: np.ndarray, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        given = iter(operands)
+        for axis in attrs.axes:
+            lower = next(given)
             if attrs.mode == "nearest":
-                x = np.take(x, nearest_indices(extent, size, scale, attrs.coordinates, attrs.rounding), axis)
+                x = np.take(x, lower, axis)
                 continue
-            lower, weight = linear_weights(extent, size, scale, attrs.coordinates)
-            weight = weight.reshape([-1 if index == axis else 1 for index in range(x.ndim)])
-            low, high = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, extent - 1), axis)
+            weight = next(given).reshape([-1 if index == axis else 1 for index in range(x.ndim)])
+            low, high = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, x.shape[axis] - 1), axis)
             x = (low * (1 - weight) + high * weight).astype(x.dtype)
         return (x,)
 
@@ -122,26 +134,29 @@ class Resize(Operator):
             raise MegccError("antialias is not supported")
         kept = [(axis, size, scale) for axis, size, scale in zip(axes, sizes, scales, strict=True)
                 if size != x.shape[axis] or scale != 1.0]
-        if not kept:
-            return node.inputs[:1]
-        axes, sizes, scales = zip(*kept, strict=True)
-        return node.emit("resize", node.inputs[:1], axes=axes, sizes=sizes, scales=scales, mode=mode,
-                         coordinates=coordinates, rounding=rounding)
+        value = node.inputs[0]
+        while kept:
+            pair = len(kept) > 1 and kept[1][0] == kept[0][0] + 1
+            group, kept = kept[:1 + pair], kept[1 + pair:]
+            operands = []
+            for axis, size, scale in group:
+                if not isinstance(x.shape[axis], int) or not isinstance(size, int):
+                    raise MegccError(f"resizes a symbolic extent ({x.shape[axis]} to {size}); give the input a shape")
+                operands += tables(x.shape[axis], size, scale, mode, coordinates, rounding)
+            (value,) = node.emit("resize", (value, *map(node.constant, operands)),
+                                 axes=tuple(axis for axis, _, _ in group), mode=mode)
+        return (value,)
 
 
 def _target(node: OnnxNode, extents: Sequence) -> tuple[list, list[float]]:
     """Sizes and scales of the axes, each from what the node gives."""
-    where = {True: (None, 1, None), False: (2, None, 3)}[node.op_type == "Upsample" or node.opset < 11]
+    sizes = None
     if node.op_type == "Upsample" and node.opset < 9:
-        scales, sizes = node.attr("scales"), None
-    elif where[1] is not None:
-        scales, sizes = node.const(1, "scales"), None
+        scales = node.attr("scales")
+    elif node.op_type == "Upsample" or node.opset < 11:
+        scales = node.const(1, "scales")
     else:
-        scales, sizes = None, node.dims(3, "sizes")
-        if not sizes:
-            scales, sizes = node.const(2, "scales") if node.has(2) else None, None
-            if node.opset == 11 and scales is None:
-                scales = node.const(1, "scales")
+        scales, sizes = node.const(2, "scales"), node.dims(3, "sizes")
     if sizes:
         return _from_sizes(node, extents, list(sizes))
     if scales is None or len(scales) != len(extents):
@@ -162,10 +177,8 @@ def _scaled(extent, scale: float):
 def _from_sizes(node: OnnxNode, extents: Sequence, sizes: list) -> tuple[list, list[float]]:
     if len(sizes) != len(extents):
         raise ShapeError(f"{len(sizes)} sizes for {len(extents)} axes")
-    if not all(isinstance(dim, int) for dim in (*extents, *sizes)):
-        changed = [(a, b) for a, b in zip(extents, sizes, strict=True) if a != b]
-        if any(not isinstance(dim, int) for pair in changed for dim in pair):
-            raise MegccError("resizes a symbolic extent; give the input a shape")
+    if any(not isinstance(dim, int) for dim in (*extents, *sizes)):
+        return sizes, [1.0] * len(sizes)
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     scales = [1.0 if size == extent else size / extent for size, extent in zip(sizes, extents, strict=True)]
     if policy != "stretch":

@@ -104,6 +104,17 @@ def data_source(name: str, container_bytes: bytes) -> str:
     return _render("data.c", {"name": name, "words": words, "version": VERSION})
 
 
+def read_container(folder: Path, name: str) -> bytes:
+    """The container of a model in a generated folder, be it a file or embedded in C."""
+    path = folder / f"{name}.megcc"
+    if path.exists():
+        return path.read_bytes()
+    size = next(m["container_bytes"] for m in read_manifest(folder)["models"] if m["name"] == name)
+    source = (folder / f"{name}_data.c").read_text()
+    words = re.findall(r"\b0x[0-9a-f]+\b", source[source.index("= {"):])
+    return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:size]
+
+
 def read_manifest(folder: Path) -> dict:
     """The manifest of a generated folder.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import paths
-from ..codegen.bundle import BUILD, data_source, read_manifest
+from ..codegen.bundle import BUILD, data_source, read_container, read_manifest
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target
 from . import firmware
@@ -83,7 +83,7 @@ def _firmware(folder: Path, model: str, objects: _Objects, flags: Sequence[str],
     if not (folder / f"{model}_data.c").exists():
         data = output / f"{model}_data.c"
         data.parent.mkdir(parents=True, exist_ok=True)
-        data.write_text(data_source(model, (folder / f"{model}.megcc").read_bytes()))
+        data.write_text(data_source(model, read_container(folder, model)))
         sources.append(data)
     compiled = objects.compile_all(sources, (*flags, *STATIC_PROFILE, *firmware.defines(model)))
     try:

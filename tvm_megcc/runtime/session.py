@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..codegen import container
-from ..codegen.bundle import read_manifest
+from ..codegen.bundle import read_container, read_manifest
 from ..errors import MegccError, ShapeError, ToolError
 from ..ir.types import numpy_dtype
 from ..target import TARGETS, Target
@@ -209,6 +209,7 @@ class EmulatedSession(Session):
     def __init__(self, built: Build, emulator: Sequence[str]):
         super().__init__(built)
         self._program, self._emulator = built.program.resolve(), tuple(emulator)
+        self._container = read_container(built.folder, self.name)
         self.stack_bytes: int | None = None
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
@@ -229,8 +230,12 @@ class EmulatedSession(Session):
         if self.target.bare_metal:
             command = firmware.emulation(*self._emulator, self._program)
         else:
-            container = (self.folder / f"{self.name}.megcc").resolve()
-            command = [*self._emulator, str(self._program), *([str(container)] if container.exists() else [])]
+            (folder / f"{self.name}.megcc").write_bytes(self._container)
+            command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]
+            for index, port in enumerate(self.inputs):
+                command += ["--input", f"{port.name}=in{index}.bin"]
+            for index, port in enumerate(self.outputs):
+                command += ["--output", f"{port.name}=out{index}.bin"]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
                                 stdin=subprocess.DEVNULL)
         if result.returncode:

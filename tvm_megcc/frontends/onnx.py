@@ -81,7 +81,7 @@ class _Importer:
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
-        outputs = self._outputs(scope, inputs)
+        outputs = self._outputs(scope)
         return self.builder.graph(self.model.name, inputs, outputs)
 
     # -- the graph's ends
@@ -163,12 +163,12 @@ class _Importer:
             return bound.get(dim.dim_param, Symbol(dim.dim_param))
         return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
 
-    def _outputs(self, scope: _Scope, inputs: list[str]) -> list[str]:
+    def _outputs(self, scope: _Scope) -> list[str]:
         """Each output as a value of the output's own name."""
         names: list[str] = []
         for name in self.output_names:
             value = scope[name]
-            if value != name or value in inputs or value in self.builder.constants or value in names:
+            if value != name or value in self.builder.constants:
                 value = self.builder.copy(value, name)
             names.append(value)
         return names

@@ -92,9 +92,13 @@ class Builder:
             self.shapes[name] = value
 
     def copy(self, value: str, name: str) -> str:
-        """A value of the given name with the content of another: what an output needs that is an input as well."""
-        attrs = Attrs(shape=self.types[value].shape)
-        type_, name = self.types[value], self.unique(name)
+        """A value of the given name with the content of another: what an output needs that is a constant, an input or
+        another output."""
+        if value == name:
+            value = self.unique(f"{name}.value")
+            self.rename(name, value, 0)
+        type_ = self.types[value]
+        attrs = Attrs(shape=type_.shape)
         self.types[name] = type_
         self.ops.append(Op("reshape", attrs, (value,), (name,), origin=name))
         return name

@@ -134,7 +134,9 @@ def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Remainder with the sign of the divisor; by 0 it gives 0."""
+    """Remainder with the sign of the divisor; of integers by 0 it gives 0."""
+    if a.dtype.kind == "f":
+        return np.mod(a, b)
     return np.where(b == 0, 0, np.mod(a, np.where(b == 0, np.ones_like(b), b))).astype(a.dtype)
 
 
@@ -412,8 +414,6 @@ def import_gelu(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Mod")
 def import_mod(node: OnnxNode) -> tuple[str, ...]:
-    if not node.attr("fmod", 0) and node.type(0).dtype.startswith("float"):
-        raise ShapeError("needs fmod=1 for floats")
     return emit_broadcast(node, "fmod" if node.attr("fmod", 0) else "mod", node.inputs)
 
 

@@ -406,4 +406,5 @@ def space_to_depth(node: OnnxNode) -> tuple[str, ...]:
     if b < 1 or any(isinstance(dim, int) and dim % b for dim in (h, w)):
         raise ShapeError(f"{shape_text((h, w))} does not split into blocks of {b} x {b}")
     split_ = (n, c, h // b, b, w // b, b)
-    return (regroup(node, node.inputs[0], split_, (0, 3, 5, 1, 2, 4), (n, c * b * b, h // b, w // b)),)
+    perm = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return (regroup(node, node.inputs[0], split_, perm, (n, c * b * b, h // b, w // b)),)

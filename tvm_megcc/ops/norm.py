@@ -120,6 +120,8 @@ def group_norm(node: OnnxNode) -> tuple[str, ...]:
 def lp_norm(node: OnnxNode) -> tuple[str, ...]:
     axis = axis_of(node.attr("axis", -1), node.type(0).rank)
     (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), True)
+    dtype = node.type(0).dtype
+    (norm,) = node.emit("max", (norm, _scalar(node, np.finfo(dtype).tiny, dtype)))  # of zeros the result is 0
     return node.emit("div", (node.inputs[0], norm))
 
 

@@ -43,6 +43,13 @@ class Reduction(Operator):
         return (result if attrs.keepdims else result.squeeze(tuple(attrs.axes)),)
 
 
+def _limits(dtype: np.dtype) -> tuple:
+    """The least and the greatest value, which reductions of nothing give."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
 def _mean(x: np.ndarray, axes) -> np.ndarray:
     if x.dtype.kind == "f":
         return x.mean(axes)
@@ -53,8 +60,8 @@ def _mean(x: np.ndarray, axes) -> np.ndarray:
 _REDUCTIONS = (
     ("sum", "ReduceSum", "sum", "sum", lambda x, axes: x.sum(axes)),
     ("mean", "ReduceMean", "mean", "mean", _mean),
-    ("max", "ReduceMax", "max", "max", lambda x, axes: x.max(axes)),
-    ("min", "ReduceMin", "min", "min", lambda x, axes: x.min(axes)),
+    ("max", "ReduceMax", "max", "max", lambda x, axes: x.max(axes, initial=_limits(x.dtype)[0])),
+    ("min", "ReduceMin", "min", "min", lambda x, axes: x.min(axes, initial=_limits(x.dtype)[1])),
     ("prod", "ReduceProd", "prod", "prod", lambda x, axes: x.prod(axes)),
     ("l1", "ReduceL1", "", "", lambda x, axes: np.abs(x).sum(axes)),
     ("l2", "ReduceL2", "", "", lambda x, axes: np.sqrt((x * x).sum(axes))),

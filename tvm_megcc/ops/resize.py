@@ -26,7 +26,8 @@ def source_coordinates(extent: int, result: int, scale: float, coordinates: str)
     if coordinates == "asymmetric":
         return position / scale
     if coordinates == "align_corners":
-        return position * (extent - 1) / (result - 1) if result > 1 else np.zeros(result)
+        length = extent * scale
+        return position * (extent - 1) / (length - 1) if result > 1 else np.zeros(result)
     if coordinates == "pytorch_half_pixel" and result == 1:
         return np.zeros(1)
     if coordinates == "half_pixel_symmetric":

@@ -13,6 +13,7 @@ from ..ir import expr as expressions
 from ..ir.dims import Dim, Extreme, FloorDiv, Sum, Symbol
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
+from .c_format import reindent
 from .select import KernelSpec, Parameter
 
 _SAFE_EXTENT_LIMIT = 1 << 30
@@ -100,7 +101,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     body = find_template(spec.template, spec.isa).render(entry=marker, **context)
     helpers, separator, function = body.partition(marker)
     assert separator and marker not in function, f"template {spec.template} must use {{{{ entry }}}} once"
-    return _FILE.format(
+    return reindent(_FILE.format(
         version=VERSION,
         description=_description(spec, origins),
         isa=spec.isa.name.upper(),
@@ -110,7 +111,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         entry=_entry(spec, function),
         body=function.lstrip("\n"),
         need=_need_function(spec),
-    )
+    ))
 
 
 _FILE = """\

@@ -59,9 +59,9 @@ class KernelSpec:
 
     @cached_property
     def symbol(self) -> str:
-        known = [str(value) for _, value in self.extents if value is not None]
+        known = [f"{name.lower()}{value}" for name, value in self.extents if value not in (None, 1)]
         dtypes = dict.fromkeys(short_dtype(p.dtype) for p in (*self.inputs, *self.outputs))
-        parts = [self.what, "x".join(known), "".join(dtypes)]
+        parts = [self.what, "".join(known), "".join(dtypes)]
         if self.epilogue is not None:
             kinds = "".join(p.kind[0] for p in self.inputs if p.kind not in ("own", "full"))
             parts.append(expression_name(self.epilogue) + (f"_{kinds}" if kinds else ""))

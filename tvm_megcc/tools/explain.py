@@ -8,7 +8,7 @@ from pathlib import Path
 from ..api import parse_shapes
 from ..codegen.plan import plan_kernels
 from ..compiler import require_static, run_passes
-from ..errors import ModelError
+from ..errors import MegccError, ModelError
 from ..frontends.onnx import import_onnx
 from ..ir.text import op_text
 from ..ops.base import operator
@@ -18,6 +18,8 @@ from ..target import parse_targets
 def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
             optimize: str = "speed") -> dict:
     """The choice for every operator of an ONNX model, or every reason why it cannot be compiled."""
+    if Path(model).is_dir():
+        raise MegccError(f"{model}: explain wants the ONNX model itself")
     (cpu, *_) = parse_targets(target)
     report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
     try:

@@ -109,11 +109,11 @@ class DirectConv(Kernel):
         bias = _index_of(op)
         ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
         if s.is_pointwise and s.is_static:
-            oh, ow = ih, iw = _rows(tiling, s)
+            oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc)
         pixels, chunks = 1, 1
         if isinstance(ow, int):
             vectors = tiling.best(ow, s.oc)
-            chunks = _chunks(s, vectors * lanes, target)
+            chunks = chunks_in_cache(s.ic * s.taps, s.oc, vectors * lanes, target)
             pixels = max(p for group in tiling.plan(ow, s.oc, vectors) for p, _ in group.tiles)
 
         def columns(pixels: int) -> int:
@@ -155,19 +155,27 @@ def _stored(channels: Dim, layout: str, lanes: int) -> Dim:
     return round_up(channels, lanes) if layout == "nchwc" else channels
 
 
-def _rows(tiling: Tiling, s: _Shape) -> tuple[int, int]:
+def equal_rows(tiling: Tiling, height: int, width: int, channels: int) -> tuple[int, int]:
     """(rows, pixels a row) of an image whose shape does not matter: rows that tiles cover best, none too long."""
-    options = [(rows, s.oh // rows * s.ow) for rows in range(1, s.oh + 1) if s.oh % rows == 0]
+    options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
     short = [option for option in options if option[1] <= 256] or options[-1:]
-    return min(short, key=lambda o: (round(o[0] * tiling.total(o[1], s.oc, tiling.best(o[1], s.oc)), 3), o[1]))
+
+    def cost(rows: int, pixels: int) -> float:
+        return round(rows * tiling.total(pixels, channels, tiling.best(pixels, channels)), 3)
+
+    return min(short, key=lambda option: (cost(*option), option[1]))
 
 
-def _chunks(s: _Shape, step: int, target: Target) -> int:
-    """Parts that the output channels are cut into so that the weights of one stay in half the second cache."""
+def chunks_in_cache(depth: int, channels: int, step: int, target: Target) -> int:
+    """Parts, of whole steps, that output channels are cut into so that one's weights stay in half the second cache.
+
+    Args:
+        depth: weights of an output channel. step: output channels of a tile.
+    """
     if not target.l2:
         return 1
-    fitting = max(1, (target.l2 // 2) // (4 * s.ic * s.taps * step))
-    return -(-s.oc // (fitting * step))
+    fitting = max(1, (target.l2 // 2) // (4 * depth * step))
+    return -(-channels // (fitting * step))
 
 
 class DepthwiseConv(Kernel):

@@ -62,15 +62,15 @@ class Tiling:
     def of(isa: Isa, lane_fma: bool = False) -> Tiling:
         return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"))
 
-    def widths(self) -> tuple[int, ...]:
-        """Vectors a tile may have: a tile covers whole blocks or divides one."""
-        most = {16: 4, 8: 2}.get(self.lanes, 4)
+    def widths(self, pixels: int = 0) -> tuple[int, ...]:
+        """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
+        most = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
         return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
 
     def most_pixels(self, vectors: int) -> int:
         """Pixels of the tallest tile that does not spill."""
         if self.lane_fma:
-            return {1: 12, 2: 9, 4: 5}[vectors]
+            return {1: 12, 2: 9, 4: 5}.get(vectors, 1)
         spare = 1 if self.fused else 2
         return max(1, min((self.registers - vectors - spare) // vectors, 28 // vectors))
 
@@ -90,7 +90,7 @@ class Tiling:
 
     def best(self, pixels: int, channels: int) -> int:
         """Vectors of the main tile for this shape."""
-        return min(self.widths(), key=lambda v: (self.total(pixels, channels, v), -v))
+        return min(self.widths(pixels), key=lambda v: (self.total(pixels, channels, v), -v))
 
     def plan(self, pixels: int, channels: int, vectors: int) -> tuple[Group, ...]:
         """Tiles that cover `channels` output channels: the main ones, then the rest."""

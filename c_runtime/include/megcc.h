@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running a compiled model.
+ *
+ *     megcc_model model;                             // yours, a fixed size; read-only after opening, shared by threads
+ *     megcc_model_open(&model, &NAME_module, data, size, NULL, &error);
+ *     megcc_session *session;                        // one a thread, lives in the memory that you give
+ *     megcc_session_open(&session, &model, memory, sizeof memory, NULL, &error);
+ *     memcpy(megcc_session_input(session, 0, NULL), image, sizeof image);
+ *     megcc_session_run(session, &error);
+ *     const float *scores = megcc_session_output(session, 0, NULL);
+ *
+ * Nothing is copied and nothing is allocated: `data` and the memory of a session must outlive their users. There are
+ * no globals. Every function that returns int32_t returns a status, 0 is success. `error` and `options` may be NULL;
+ * options that are all zero are the defaults.
+ *
+ * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error texts and kernel names,
+ * MEGCC_NO_DYNAMIC shapes that change, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT asking the CPU,
+ * MEGCC_NO_STDIO the functions at the end that use files and the heap.
+ */
+#ifndef MEGCC_H
+#define MEGCC_H
+
+#include "megcc_kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MEGCC_API 1u
+#define MEGCC_MAX_RANK 8
+#define MEGCC_NONE 0xFFFFFFFFu
+
+/* --- status -------------------------------------------------------------------------------------------------- */
+
+enum {
+    MEGCC_OK = 0,
+    MEGCC_MORE = 1,             /* megcc_session_step: instructions are left */
+    /* the caller */
+    MEGCC_E_ARGUMENT = 0x10,    /* an argument is NULL, out of range, too small or misaligned */
+    MEGCC_E_SHAPE = 0x11,       /* the model was not compiled for these input shapes */
+    MEGCC_E_ORDER = 0x12,       /* not now: shapes are not set yet, an input has no data */
+    MEGCC_E_VERSION = 0x13,     /* header, library and kernels are of different versions or switches */
+    /* the container */
+    MEGCC_E_FORMAT = 0x20,      /* no container, or one of another format */
+    MEGCC_E_CORRUPT = 0x21,     /* damaged: `where` names the field, `detail` the row */
+    MEGCC_E_CODE = 0x22,        /* made for other code, or for CPUs that this is not */
+    MEGCC_E_SIGNATURE = 0x23,   /* a call does not fit its kernel */
+    MEGCC_E_CHECKSUM = 0x24,    /* the weights are damaged */
+    MEGCC_E_UNSUPPORTED = 0x25, /* needs something that this build of the runtime leaves out */
+    /* resources */
+    MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned: `needed` says */
+    MEGCC_E_ALLOCATION = 0x31,  /* the allocator gave nothing, or there is none */
+    MEGCC_E_FILE = 0x32,
+    MEGCC_E_THREADS = 0x33,     /* threads cannot be made, or they are more than the model was compiled for */
+    /* execution */
+    MEGCC_E_CANCELLED = 0x40,   /* the observer said so */
+    MEGCC_E_KERNEL = 0x41       /* a kernel refused the values of its operands; `detail` is what it returned */
+};
+
+typedef struct megcc_error {
+    int32_t status;
+    uint32_t instruction;       /* MEGCC_NONE: none in particular */
+    const char *where;          /* argument or field of schema/megcc.fbs; NULL: unknown, or MEGCC_NO_STRINGS */
+    int64_t detail;             /* the row of that field, or the value that is wrong */
+    uint64_t needed;            /* bytes, alignment or count that would do; 0: does not apply */
+} megcc_error;
+
+#ifndef MEGCC_NO_STRINGS
+/* Writes one line without '\n', cut to `size` with its '\0', and returns `buffer`. */
+const char *megcc_error_text(const megcc_error *error, char *buffer, size_t size);
+#endif
+
+/* --- tensors ------------------------------------------------------------------------------------------------- */
+
+/* As DType and LayoutKind in schema/megcc.fbs. */
+enum {
+    MEGCC_FLOAT32, MEGCC_FLOAT16, MEGCC_FLOAT64, MEGCC_INT8, MEGCC_UINT8, MEGCC_INT16, MEGCC_UINT16, MEGCC_INT32,
+    MEGCC_UINT32, MEGCC_INT64, MEGCC_UINT64, MEGCC_BOOL
+};
+enum { MEGCC_PLAIN, MEGCC_NHWC, MEGCC_NCHWC };
+
+/* real = scale * (integer - zero_point) */
+typedef struct megcc_quant {
+    float scale;
+    int32_t zero_point;
+} megcc_quant;
+
+/* What a tensor is. Pointers lead into the container. */
+typedef struct megcc_tensor {
+    const char *name;           /* "" if it has none */
+    uint8_t dtype, layout, rank;
+    uint8_t block;              /* channels a block of MEGCC_NCHWC, otherwise 0 */
+    int32_t dims[MEGCC_MAX_RANK]; /* in the model's order whatever the layout; -1: not known before set_shapes */
+    uint64_t bytes;             /* 0 while a dimension is not known */
+    const megcc_quant *quant;   /* NULL: not quantised */
+    uint32_t quants;            /* number of entries: 1, or the extent of `quant_axis` */
+    int32_t quant_axis;         /* -1: one entry for all */
+} megcc_tensor;
+
+/* --- model --------------------------------------------------------------------------------------------------- */
+
+typedef struct megcc_model_options {
+    uint32_t cpu;               /* MEGCC_ISA_* to assume; 0: ask the CPU */
+} megcc_model_options;
+
+/* Vectors of a program, in the order of the schema. */
+enum {
+    MEGCC_TENSORS, MEGCC_EXTENTS, MEGCC_OPERANDS, MEGCC_INSTRUCTIONS, MEGCC_INPUTS, MEGCC_OUTPUTS, MEGCC_STATES,
+    MEGCC_QUANTS, MEGCC_QUANT_DATA, MEGCC_NAMES, MEGCC_DEVICE_MODELS, MEGCC_PROGRAM_VECTORS
+};
+
+typedef struct megcc_rows {
+    const uint8_t *data;
+    uint32_t count;
+} megcc_rows;
+
+/* The part of a container that this CPU runs. */
+typedef struct megcc_program {
+    const megcc_code *code;
+    uint32_t isa, alignment, workers, symbols, values;
+    uint32_t operands;          /* of the instruction that has most */
+    uint32_t unbounded;         /* number of tensors without a place in the arena */
+    uint32_t arena_bytes;       /* of the device model that wants most */
+    megcc_rows rows[MEGCC_PROGRAM_VECTORS];
+} megcc_program;
+
+/* Read what you like, write nothing. */
+typedef struct megcc_model {
+    const char *name;
+    const uint8_t *data;        /* the container */
+    uint32_t size;
+    const uint8_t *weights;
+    uint32_t weights_bytes, weights_crc;
+    uint64_t id;
+    megcc_program program;
+} megcc_model;
+
+/* Checks the whole container but the values of its weights; costs microseconds. `data` must be aligned as the generated
+ * header says, and stay. On failure the model is not usable. */
+int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_module *module, const void *data,
+                                 size_t size, const megcc_model_options *options, megcc_error *error);
+
+static inline int32_t megcc_model_open(megcc_model *model, const megcc_module *module, const void *data, size_t size,
+                                       const megcc_model_options *options, megcc_error *error)
+{
+    return megcc_model_open_version(MEGCC_API, model, module, data, size, options, error);
+}
+
+/* Compares the CRC-32 of the weights: reads all of them. */
+int32_t megcc_model_check(const megcc_model *model, megcc_error *error);
+
+/* The bytes that a session needs, and their alignment. */
+size_t megcc_model_memory(const megcc_model *model, size_t *alignment);
+
+uint32_t megcc_model_inputs(const megcc_model *model);
+uint32_t megcc_model_outputs(const megcc_model *model);
+int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
+int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
+
+/* The same number as a constant expression, for arrays; the generated header has its arguments. */
+#define MEGCC_SESSION_BYTES (40u * sizeof(void *))
+#define MEGCC_MEMORY_BYTES(alignment, pointers, words, arena) \
+    ((MEGCC_SESSION_BYTES + (pointers) * sizeof(void *) + (words) * 4u + MEGCC_MEMORY_ALIGN(alignment) - 1u) \
+         / MEGCC_MEMORY_ALIGN(alignment) * MEGCC_MEMORY_ALIGN(alignment) + (arena))
+#define MEGCC_MEMORY_ALIGN(alignment) ((alignment) < 8u ? 8u : (alignment))
+
+/* --- session ------------------------------------------------------------------------------------------------- */
+
+typedef struct megcc_session megcc_session;
+
+/* Runs one task of an instruction as worker `worker`. */
+typedef void (*megcc_body)(void *context, int32_t task, int32_t worker);
+
+/* `run` calls body(context, task, worker) once for every task in [0, tasks), in any order, on any threads, with
+ * `worker` in [0, workers) and never the same worker twice at a time; it returns when all are done. */
+typedef struct megcc_parallel {
+    void (*run)(void *user, megcc_body body, void *context, int32_t tasks);
+    void *user;
+    int32_t workers;            /* at most as many as the model was compiled for */
+} megcc_parallel;
+
+/* Called before (after = 0) and after (after = 1) each instruction; non-zero stops the run with MEGCC_E_CANCELLED. */
+typedef struct megcc_observer {
+    int32_t (*observe)(void *user, megcc_session *session, uint32_t instruction, int32_t after);
+    void *user;
+} megcc_observer;
+
+/* Memory of tensors whose size has no bound. Gives a block of `bytes` with the alignment of megcc_model_memory(), or
+ * NULL; bytes = 0 takes the block `old` of `old_bytes` back. Contents need not be kept. */
+typedef struct megcc_allocator {
+    void *(*resize)(void *user, void *old, size_t old_bytes, size_t bytes);
+    void *user;
+} megcc_allocator;
+
+typedef struct megcc_session_options {
+    megcc_parallel parallel;
+    megcc_observer observer;
+    megcc_allocator allocator;
+} megcc_session_options;
+
+/* Builds a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written to it. */
+int32_t megcc_session_open(megcc_session **session, const megcc_model *model, void *memory, size_t size,
+                           const megcc_session_options *options, megcc_error *error);
+
+/* Gives back what the allocator gave. A session without UNBOUNDED tensors may just be forgotten. */
+void megcc_session_close(megcc_session *session);
+
+/* The shapes of all inputs. Bindings are dropped, states become zero. On failure nothing changes. */
+typedef struct megcc_shape {
+    int32_t rank;
+    int32_t dims[MEGCC_MAX_RANK];
+} megcc_shape;
+
+int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
+                                 megcc_error *error);
+
+/* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there is
+ * no such input, it is bound, or it has no shape or memory yet. */
+void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor);
+
+/* Where an output is, until the next run. NULL: there is no such output, or it was not computed yet. */
+const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor);
+
+/* Reads an input from, or writes an output to, your memory instead; NULL ends it. The memory is aligned for its
+ * element type, inputs are never written, outputs overlap nothing. A kept state cannot be bound. */
+int32_t megcc_session_bind_input(megcc_session *session, uint32_t index, const void *data, size_t bytes);
+int32_t megcc_session_bind_output(megcc_session *session, uint32_t index, void *data, size_t bytes);
+
+/* Computes the outputs. A failed run leaves the session usable and its states as they were. */
+int32_t megcc_session_run(megcc_session *session, megcc_error *error);
+
+/* The same in pieces: one instruction. MEGCC_MORE until the outputs are there; the next step starts a new run. */
+int32_t megcc_session_step(megcc_session *session, megcc_error *error);
+
+/* Sets states to zero and drops a run that was begun by steps. */
+void megcc_session_reset(megcc_session *session);
+
+/* For observers: operand (inputs, then outputs) of an instruction, and its kernel's name ("" without strings). */
+const void *megcc_session_operand(megcc_session *session, uint32_t instruction, uint32_t operand,
+                                  megcc_tensor *tensor);
+const char *megcc_session_kernel(const megcc_session *session, uint32_t instruction);
+
+/* --- host: files, heap and threads (src/host.c, src/pool.c) ----------------------------------------------------- */
+
+#ifndef MEGCC_NO_STDIO
+/* A file as `data` for megcc_model_open: mapped read-only where that exists, otherwise read into aligned memory. */
+typedef struct megcc_file {
+    void *data;
+    size_t size;
+    int32_t mapped;
+} megcc_file;
+
+int32_t megcc_file_open(megcc_file *file, const char *path, megcc_error *error);
+void megcc_file_close(megcc_file *file);
+
+/* megcc_file_open and megcc_model_open. Close the file after the last use of the model. */
+int32_t megcc_model_load_file(megcc_model *model, megcc_file *file, const megcc_module *module, const char *path,
+                              const megcc_model_options *options, megcc_error *error);
+
+/* A block of the heap with the given alignment (a power of two), or NULL. */
+void *megcc_heap_get(size_t bytes, size_t alignment);
+void megcc_heap_free(void *memory);
+
+/* An allocator over the heap, for blocks aligned as the model wants. */
+megcc_allocator megcc_heap_allocator(const megcc_model *model);
+#endif
+
+#ifndef MEGCC_NO_THREADS
+typedef struct megcc_pool megcc_pool;
+
+/* A pool of `workers` threads, the calling one among them, in `memory` of megcc_pool_bytes() aligned for a pointer.
+ * Serves one session at a time. MEGCC_E_THREADS: there are no threads here. */
+size_t megcc_pool_bytes(int32_t workers);
+int32_t megcc_pool_open(megcc_pool **pool, void *memory, size_t size, int32_t workers);
+void megcc_pool_close(megcc_pool *pool);
+megcc_parallel megcc_pool_parallel(megcc_pool *pool);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the running CPU can do. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is possible
+ * from user code; otherwise it is what the compiler was told.
+ */
+#include "internal.h"
+
+#if !defined(MEGCC_NO_CPU_DETECT) && defined(__x86_64__) && defined(__GNUC__)
+
+#include <cpuid.h>
+
+#define V3_ECX (bit_FMA | bit_MOVBE | bit_F16C | bit_OSXSAVE | bit_AVX)
+#define V3_EBX (bit_AVX2 | bit_BMI | bit_BMI2)
+#define V4_EBX (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
+
+uint32_t megcc_cpu(void)
+{
+    uint32_t eax, ebx, ecx, edx, state, high;
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & V3_ECX) != V3_ECX
+        || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (ebx & V3_EBX) != V3_EBX)
+        return MEGCC_ISA_X86_64;
+    /* Registers that the system saves: 2, 4: SSE, AVX; 0x20, 0x40, 0x80: masks and both halves of AVX-512. */
+    __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
+    if ((state & 0x06u) != 0x06u)
+        return MEGCC_ISA_X86_64;
+    return (ebx & V4_EBX) == V4_EBX && (state & 0xE0u) == 0xE0u ? MEGCC_ISA_X86_64_V4 : MEGCC_ISA_X86_64_V3;
+}
+
+#elif !defined(MEGCC_NO_CPU_DETECT) && defined(__aarch64__) && defined(__linux__)
+
+#include <sys/auxv.h>
+
+#define HWCAP_HALF_AND_DOT (1ul << 9 | 1ul << 10 | 1ul << 20)   /* FPHP, ASIMDHP, ASIMDDP */
+#define HWCAP2_MATRIX (1ul << 13)                               /* I8MM */
+
+uint32_t megcc_cpu(void)
+{
+    if ((getauxval(AT_HWCAP) & HWCAP_HALF_AND_DOT) != HWCAP_HALF_AND_DOT)
+        return MEGCC_ISA_ARM64;
+    return (getauxval(AT_HWCAP2) & HWCAP2_MATRIX) != 0 ? MEGCC_ISA_ARM64_V86 : MEGCC_ISA_ARM64_V82;
+}
+
+#else
+
+uint32_t megcc_cpu(void)
+{
+#if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+    return MEGCC_ISA_X86_64_V4;
+#elif defined(__AVX2__) && defined(__FMA__)
+    return MEGCC_ISA_X86_64_V3;
+#elif defined(__x86_64__) || defined(_M_X64)
+    return MEGCC_ISA_X86_64;
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8)
+    return MEGCC_ISA_ARM64_V86;
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+    return MEGCC_ISA_ARM64_V82;
+#elif defined(__aarch64__) || defined(_M_ARM64)
+    return MEGCC_ISA_ARM64;
+#elif defined(__riscv) && __riscv_xlen == 64
+    return MEGCC_ISA_RISCV64;
+#elif defined(__ARM_ARCH_7EM__)
+    return MEGCC_ISA_CORTEX_M4;
+#elif defined(__arm__) && defined(__ARM_NEON)
+    return MEGCC_ISA_ARMV7;
+#else
+    return MEGCC_ISA_C;
+#endif
+}
+
+#endif

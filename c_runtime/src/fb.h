@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flatbuffers, as much as a container needs: tables that are found, and fields that are read, only after checking
+ * that they lie inside the file. A reader that met something wrong stays not ok and answers zeros.
+ */
+#ifndef MEGCC_FB_H
+#define MEGCC_FB_H
+
+#include "internal.h"
+
+typedef struct fb_reader {
+    const uint8_t *data;
+    uint32_t size;
+    uint32_t table, table_bytes;    /* of the table being read */
+    uint32_t fields, fields_bytes;  /* its list of field offsets */
+    bool ok;
+} fb_reader;
+
+static inline uint32_t fb_16(const fb_reader *r, uint32_t at)
+{
+    return (uint32_t)r->data[at] | (uint32_t)r->data[at + 1] << 8;
+}
+
+static inline uint32_t fb_32(const fb_reader *r, uint32_t at)
+{
+    return *(const row_u32 *)(const void *)(r->data + at);
+}
+
+/* Follows the offset at `at`, which is inside the file; what it leads to begins with a 32-bit number. */
+static inline uint32_t fb_follow(fb_reader *r, uint32_t at)
+{
+    const uint32_t distance = fb_32(r, at);
+    if (distance > r->size - at || r->size - at - distance < 4 || (at + distance) % 4 != 0) {
+        r->ok = false;
+        return 0;
+    }
+    return at + distance;
+}
+
+/* Makes the table that the offset at `at` leads to the one being read. */
+static inline void fb_enter(fb_reader *r, uint32_t at)
+{
+    r->table_bytes = r->fields_bytes = 0;
+    r->table = fb_follow(r, at);
+    if (!r->ok)
+        return;
+    const uint32_t fields = r->table - fb_32(r, r->table); /* a signed distance: wraps as it should */
+    if (fields % 2 != 0 || fields >= r->size || r->size - fields < 4) {
+        r->ok = false;
+        return;
+    }
+    const uint32_t fields_bytes = fb_16(r, fields), table_bytes = fb_16(r, fields + 2);
+    if (fields_bytes < 4 || fields_bytes > r->size - fields || table_bytes > r->size - r->table) {
+        r->ok = false;
+        return;
+    }
+    r->fields = fields;
+    r->fields_bytes = fields_bytes;
+    r->table_bytes = table_bytes;
+}
+
+/* Position of a field of `bytes` bytes; 0 if the table does not have it. */
+static inline uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
+{
+    const uint32_t entry = 4 + 2 * slot;
+    if (!r->ok || entry + 2 > r->fields_bytes)
+        return 0;
+    const uint32_t offset = fb_16(r, r->fields + entry);
+    if (offset == 0)
+        return 0;
+    if (offset % 4 != 0 || offset > r->table_bytes || r->table_bytes - offset < bytes) {
+        r->ok = false;
+        return 0;
+    }
+    return r->table + offset;
+}
+
+static inline uint32_t fb_number(fb_reader *r, uint32_t slot)
+{
+    const uint32_t at = fb_field(r, slot, 4);
+    return at == 0 ? 0 : fb_32(r, at);
+}
+
+static inline uint64_t fb_long(fb_reader *r, uint32_t slot)
+{
+    const uint32_t at = fb_field(r, slot, 8);
+    return at == 0 ? 0 : (uint64_t)fb_32(r, at + 4) << 32 | fb_32(r, at);
+}
+
+/* The vector that the offset at `at` leads to. */
+static inline megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
+{
+    megcc_rows rows = { r->data, 0 };
+    const uint32_t begin = fb_follow(r, at);
+    if (!r->ok)
+        return rows;
+    const uint32_t count = fb_32(r, begin);
+    if (count > (r->size - begin - 4) / row_bytes) {
+        r->ok = false;
+        return rows;
+    }
+    rows.data = r->data + begin + 4;
+    rows.count = count;
+    return rows;
+}
+
+/* A field that is a vector of rows; an absent one is empty. */
+static inline megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
+{
+    const megcc_rows none = { r->data, 0 };
+    const uint32_t at = fb_field(r, slot, 4);
+    return at == 0 ? none : fb_rows(r, at, row_bytes);
+}
+
+/* The string that the offset at `at` leads to; it ends with '\0'. */
+static inline const char *fb_string(fb_reader *r, uint32_t at)
+{
+    const megcc_rows text = fb_rows(r, at, 1);
+    if (!r->ok || (uint32_t)(text.data - r->data) + text.count >= r->size || text.data[text.count] != '\0') {
+        r->ok = false;
+        return "";
+    }
+    return (const char *)text.data;
+}
+
+#endif

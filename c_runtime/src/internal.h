@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the runtime share: rows of the container as C structs, small accessors, and the functions that
+ * one file has for another. Rows are read in place; verify.c has checked them when anything else sees them.
+ */
+#ifndef MEGCC_INTERNAL_H
+#define MEGCC_INTERNAL_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "megcc.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "containers are little-endian"
+#endif
+
+/* The container may be an array of any type, read here as structs. */
+#if defined(__GNUC__)
+#define MEGCC_ROW __attribute__((__may_alias__))
+#else
+#define MEGCC_ROW
+#endif
+
+#ifndef MEGCC_NO_STRINGS
+#define AT(where) (where)
+#else
+#define AT(where) NULL
+#endif
+
+#define MEGCC_ALLOCATED 0xFFFFFFFFu /* call_slot.workspace: allocated when the call runs */
+#define MEGCC_MAX_IO 1024u
+#define MEGCC_MAX_TABLE 65536u      /* symbols and values */
+#define MEGCC_MAX_WORKERS 256u
+
+enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE };
+enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP };
+
+/* --- rows, as in schema/megcc.fbs ------------------------------------------------------------------------------ */
+
+typedef struct MEGCC_ROW tensor_row {
+    uint8_t dtype, layout, storage, rank, block, region;
+    uint16_t name;
+    uint32_t dims, root, data, bytes, quant;
+} tensor_row;
+
+typedef struct MEGCC_ROW quant_row {
+    int32_t axis;
+    uint32_t count, first;
+} quant_row;
+
+typedef struct MEGCC_ROW instruction_row {
+    uint8_t opcode, inputs, outputs, extents;
+    uint32_t operands, first_extent;
+} instruction_row;
+
+typedef struct MEGCC_ROW tensor_slot {
+    uint32_t offset, bytes;
+} tensor_slot;
+
+typedef struct MEGCC_ROW call_slot {
+    uint32_t kernel, workspace;
+} call_slot;
+
+typedef struct MEGCC_ROW bound_row {
+    int32_t lo, hi;
+} bound_row;
+
+typedef struct MEGCC_ROW state_row {
+    uint32_t output, input;
+} state_row;
+
+typedef uint32_t MEGCC_ROW row_u32;
+typedef int32_t MEGCC_ROW row_i32;
+
+/* One bucket of a program, found in the container. */
+typedef struct device_model {
+    megcc_rows bounds, tensors, calls;
+    uint32_t arena_bytes;
+} device_model;
+
+static inline const void *row_at(megcc_rows rows, uint32_t index, size_t size)
+{
+    return rows.data + (size_t)index * size;
+}
+
+static inline uint32_t number_at(megcc_rows rows, uint32_t index)
+{
+    return *(const row_u32 *)row_at(rows, index, sizeof(uint32_t));
+}
+
+static inline const tensor_row *tensor_at(const megcc_program *program, uint32_t index)
+{
+    return row_at(program->rows[MEGCC_TENSORS], index, sizeof(tensor_row));
+}
+
+static inline const instruction_row *instruction_at(const megcc_program *program, uint32_t index)
+{
+    return row_at(program->rows[MEGCC_INSTRUCTIONS], index, sizeof(instruction_row));
+}
+
+static inline uint32_t operand_at(const megcc_program *program, const instruction_row *instruction, uint32_t index)
+{
+    return number_at(program->rows[MEGCC_OPERANDS], instruction->operands + index);
+}
+
+/* The tensor whose memory `tensor` lies in. */
+static inline uint32_t root_of(const megcc_program *program, uint32_t tensor)
+{
+    const tensor_row *row = tensor_at(program, tensor);
+    return row->storage == STORAGE_VIEW ? row->root : tensor;
+}
+
+static inline const int32_t *extents_of(const megcc_program *program)
+{
+    return (const void *)program->rows[MEGCC_EXTENTS].data;
+}
+
+static inline bool is_dynamic(const megcc_program *program)
+{
+    return program->symbols + program->values != 0;
+}
+
+static inline uint64_t align_up(uint64_t value, uint32_t alignment)
+{
+    return (value + alignment - 1) & ~(uint64_t)(alignment - 1);
+}
+
+static inline bool is_aligned(const void *pointer, size_t alignment)
+{
+    return ((uintptr_t)pointer & (alignment - 1)) == 0;
+}
+
+/* --- status.c -------------------------------------------------------------------------------------------------- */
+
+/* Fills `error`, which may be NULL, and returns `status`. */
+int32_t megcc_fail(megcc_error *error, int32_t status, const char *where, uint32_t instruction, int64_t detail,
+                   uint64_t needed);
+
+/* --- verify.c -------------------------------------------------------------------------------------------------- */
+
+/* Checks the container and finds the program for `cpu`. */
+int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error);
+
+/* Finds the bucket `index` of a program that is verified. */
+void megcc_device_model(const megcc_model *model, uint32_t index, device_model *result);
+
+/* --- signature.c ----------------------------------------------------------------------------------------------- */
+
+/* The demands of one call. */
+typedef struct call_need {
+    uint64_t shared, scratch;   /* rounded up to the alignment */
+    int32_t tasks;
+} call_need;
+
+#define MEGCC_MAX_NEED 64       /* operands + 3 of a kernel whose sizes depend on extents */
+
+/* Bytes that the dimensions of a tensor ask for, saturated at MEGCC_SIZE_LIMIT. `extents`: the program's, resolved. */
+uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);
+
+uint32_t megcc_dtype_bytes(uint32_t dtype);
+
+/* The demands of a call that is verified. */
+void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extent, call_need *need);
+
+/* Checks the sizes of a bucket with these extents: every tensor against its slot, every call against its kernel's
+ * signature. A failure has `status`. */
+int32_t megcc_verify_sizes(const megcc_program *program, const device_model *bucket, const int32_t *extents,
+                           int32_t status, megcc_error *error);
+
+/* --- cpu.c ----------------------------------------------------------------------------------------------------- */
+
+/* The highest MEGCC_ISA_* that runs here. */
+uint32_t megcc_cpu(void);
+
+/* --- model.c --------------------------------------------------------------------------------------------------- */
+
+void megcc_describe(const megcc_program *program, uint32_t tensor, const int32_t *extents, megcc_tensor *result);
+
+/* --- session.c, vm.c, shape.c ---------------------------------------------------------------------------------- */
+
+struct megcc_session {
+    const megcc_model *model;
+    megcc_session_options options;
+    device_model bucket;
+    uint8_t *arena;
+    uint8_t **base;             /* address of each tensor that is no view; NULL: not allocated */
+    void **operands;            /* of the running call */
+    int32_t *status;            /* of each worker */
+    const int32_t *extents;     /* of the program, resolved; NULL: no shapes yet */
+    uint32_t next;              /* instruction of the next step */
+#ifndef MEGCC_NO_DYNAMIC
+    size_t *capacity;           /* of each tensor that the allocator gave memory for */
+    int32_t *table[2];          /* symbols, values, resolved extents: in use, and being tried */
+    uint8_t *workspace;         /* of calls that allocate it */
+    size_t workspace_bytes;
+#endif
+};
+
+/* Where a tensor is; NULL if it has no memory yet. */
+static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
+{
+    const tensor_row *row = tensor_at(&session->model->program, tensor);
+    if (row->storage != STORAGE_VIEW)
+        return session->base[tensor];
+    uint8_t *root = session->base[row->root];
+    return root == NULL ? NULL : root + row->data;
+}
+
+/* After a complete run: outputs become the inputs of the next. */
+void megcc_session_keep_states(megcc_session *session);
+
+/* Points every tensor to its place in the bucket: no bindings, states zero. */
+void megcc_session_place(megcc_session *session);
+
+#ifndef MEGCC_NO_DYNAMIC
+/* Makes an allocated block at least so large, contents lost; 0 gives it back. */
+int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes);
+
+/* Memory for a tensor of STORAGE_UNBOUNDED, unless it has some. */
+int32_t megcc_materialise(megcc_session *session, uint32_t tensor);
+
+/* Gives it back, unless it is the caller's own. */
+void megcc_release(megcc_session *session, uint32_t tensor);
+#endif
+
+#endif

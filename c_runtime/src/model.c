@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a model and asking about it. Nothing here writes anywhere but to the caller's megcc_model.
+ */
+#include "internal.h"
+
+int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_module *module, const void *data,
+                                 size_t size, const megcc_model_options *options, megcc_error *error)
+{
+    if (api != MEGCC_API)
+        return megcc_fail(error, MEGCC_E_VERSION, AT("MEGCC_API"), MEGCC_NONE, api, MEGCC_API);
+    if (model == NULL || module == NULL || data == NULL)
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
+    if (module->kernel_abi != MEGCC_KERNEL_ABI)
+        return megcc_fail(error, MEGCC_E_VERSION, AT("megcc_module.kernel_abi"), MEGCC_NONE, module->kernel_abi,
+                          MEGCC_KERNEL_ABI);
+    if (!is_aligned(data, 8))
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, 64);
+    if (size > INT32_MAX)
+        return megcc_fail(error, MEGCC_E_FORMAT, AT("size"), MEGCC_NONE, 0, INT32_MAX);
+    memset(model, 0, sizeof *model);
+    model->data = data;
+    model->size = (uint32_t)size;
+    return megcc_verify(model, module, options != NULL && options->cpu != 0 ? options->cpu : megcc_cpu(), error);
+}
+
+int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
+{
+    /* CRC-32 of IEEE 802.3, half a byte at a time. */
+    static const uint32_t table[16] = {
+        0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
+        0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C, 0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C,
+    };
+    uint32_t crc = 0xFFFFFFFFu;
+    for (uint32_t i = 0; i < model->weights_bytes; i++) {
+        crc ^= model->weights[i];
+        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15];
+    }
+    if (~crc != model->weights_crc)
+        return megcc_fail(error, MEGCC_E_CHECKSUM, AT("Model.weights"), MEGCC_NONE, (int64_t)~crc, 0);
+    return MEGCC_OK;
+}
+
+size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
+{
+    const megcc_program *p = &model->program;
+    const uint64_t tensors = p->rows[MEGCC_TENSORS].count;
+    const uint64_t pointers = tensors * (p->unbounded != 0 ? 2 : 1) + p->operands;
+    const uint64_t table = (uint64_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
+    const uint64_t words = p->workers + (is_dynamic(p) ? 2 * table : 0);
+    const uint64_t bytes = MEGCC_MEMORY_BYTES((uint64_t)p->alignment, pointers, words, p->arena_bytes);
+    if (alignment != NULL)
+        *alignment = MEGCC_MEMORY_ALIGN(p->alignment);
+    return bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes;
+}
+
+/* --- descriptions ---------------------------------------------------------------------------------------------- */
+
+void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *extents, megcc_tensor *result)
+{
+    const tensor_row *row = tensor_at(p, tensor);
+    bool known = true;
+    memset(result, 0, sizeof *result);
+    result->name = "";
+    if (row->name != 0) {
+        const uint8_t *at = row_at(p->rows[MEGCC_NAMES], row->name - 1u, 4);
+        result->name = (const char *)at + *(const row_u32 *)(const void *)at + 4;
+    }
+    result->dtype = row->dtype;
+    result->layout = row->layout;
+    result->rank = row->rank;
+    result->block = row->block;
+    for (uint32_t axis = 0; axis < row->rank; axis++) {
+        const int32_t extent = extents[row->dims + axis];
+        result->dims[axis] = extent < 0 ? -1 : extent;
+        known &= extent >= 0;
+    }
+    result->bytes = known ? megcc_tensor_bytes(row, extents) : 0;
+    result->quant_axis = -1;
+    if (row->quant != 0) {
+        const quant_row *quant = row_at(p->rows[MEGCC_QUANTS], row->quant - 1, sizeof *quant);
+        result->quant = row_at(p->rows[MEGCC_QUANT_DATA], quant->first, 4);
+        result->quants = quant->count;
+        result->quant_axis = quant->axis;
+    }
+}
+
+static int32_t describe_port(const megcc_model *model, megcc_rows ports, uint32_t index, megcc_tensor *tensor)
+{
+    if (index >= ports.count)
+        return MEGCC_E_ARGUMENT;
+    megcc_describe(&model->program, number_at(ports, index), extents_of(&model->program), tensor);
+    return MEGCC_OK;
+}
+
+uint32_t megcc_model_inputs(const megcc_model *model)
+{
+    return model->program.rows[MEGCC_INPUTS].count;
+}
+
+uint32_t megcc_model_outputs(const megcc_model *model)
+{
+    return model->program.rows[MEGCC_OUTPUTS].count;
+}
+
+int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
+{
+    return describe_port(model, model->program.rows[MEGCC_INPUTS], index, tensor);
+}
+
+int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor)
+{
+    return describe_port(model, model->program.rows[MEGCC_OUTPUTS], index, tensor);
+}

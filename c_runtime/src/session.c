@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A session: one block of the caller's memory that holds, in this order, the struct, pointers, 32-bit words, arena.
+ */
+#include "internal.h"
+
+typedef char session_fits[sizeof(struct megcc_session) <= MEGCC_SESSION_BYTES ? 1 : -1];
+
+static int32_t check_options(const megcc_model *model, const megcc_session_options *options, megcc_error *error)
+{
+    if (options->parallel.run == NULL)
+        return MEGCC_OK;
+#ifdef MEGCC_NO_THREADS
+    (void)model;
+    return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_THREADS"), MEGCC_NONE, 0, 0);
+#else
+    const int32_t workers = options->parallel.workers;
+    if (workers < 1 || (uint32_t)workers > model->program.workers)
+        return megcc_fail(error, MEGCC_E_THREADS, AT("parallel.workers"), MEGCC_NONE, workers, model->program.workers);
+    return MEGCC_OK;
+#endif
+}
+
+/* Divides the memory, which is large enough and zero up to the arena. */
+static void divide(megcc_session *session, size_t arena_at)
+{
+    const megcc_program *p = &session->model->program;
+    const uint32_t tensors = p->rows[MEGCC_TENSORS].count;
+    void *at = (uint8_t *)session + MEGCC_SESSION_BYTES;
+    session->base = at;
+    at = session->base + tensors;
+#ifndef MEGCC_NO_DYNAMIC
+    if (p->unbounded != 0) {
+        session->capacity = at;
+        at = session->capacity + tensors;
+    }
+#endif
+    session->operands = at;
+    at = session->operands + p->operands;
+    session->status = at;
+#ifndef MEGCC_NO_DYNAMIC
+    if (is_dynamic(p)) {
+        const size_t words = (size_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
+        session->table[0] = session->status + p->workers;
+        session->table[1] = session->table[0] + words;
+    }
+#endif
+    session->arena = (uint8_t *)session + arena_at;
+}
+
+int32_t megcc_session_open(megcc_session **result, const megcc_model *model, void *memory, size_t size,
+                           const megcc_session_options *options, megcc_error *error)
+{
+    if (result == NULL || model == NULL)
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
+    *result = NULL;
+    size_t alignment;
+    const size_t needed = megcc_model_memory(model, &alignment);
+    if (memory == NULL || size < needed || needed == SIZE_MAX)
+        return megcc_fail(error, MEGCC_E_MEMORY, AT("size"), MEGCC_NONE, (int64_t)size, needed);
+    if (!is_aligned(memory, alignment))
+        return megcc_fail(error, MEGCC_E_MEMORY, AT("memory"), MEGCC_NONE, 0, alignment);
+    if (options != NULL) {
+        const int32_t status = check_options(model, options, error);
+        if (status != MEGCC_OK)
+            return status;
+    }
+
+    megcc_session *session = memory;
+    const size_t arena_at = needed - model->program.arena_bytes;
+    memset(session, 0, arena_at);
+    session->model = model;
+    if (options != NULL)
+        session->options = *options;
+    divide(session, arena_at);
+    if (!is_dynamic(&model->program)) {
+        megcc_device_model(model, 0, &session->bucket);
+        session->extents = extents_of(&model->program);
+        megcc_session_place(session);
+    }
+    *result = session;
+    return MEGCC_OK;
+}
+
+void megcc_session_close(megcc_session *session)
+{
+#ifndef MEGCC_NO_DYNAMIC
+    const megcc_program *p = &session->model->program;
+    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++)
+        megcc_release(session, i);
+    megcc_grow(session, &session->workspace, &session->workspace_bytes, 0);
+#else
+    (void)session;
+#endif
+}
+
+/* Where a tensor lies when it is not bound. */
+static uint8_t *own_place(const megcc_session *session, uint32_t tensor)
+{
+    const tensor_row *row = tensor_at(&session->model->program, tensor);
+    const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
+    switch (row->storage) {
+    case STORAGE_WEIGHT:
+        return (uint8_t *)(uintptr_t)(session->model->weights + row->data); /* never an output: see verify.c */
+    case STORAGE_ARENA:
+    case STORAGE_STATE:
+        return session->arena + slot->offset;
+    default:
+        return NULL;
+    }
+}
+
+void megcc_session_place(megcc_session *session)
+{
+    for (uint32_t i = 0; i < session->model->program.rows[MEGCC_TENSORS].count; i++) {
+#ifndef MEGCC_NO_DYNAMIC
+        if (session->capacity != NULL && session->capacity[i] != 0) {
+            const tensor_row *row = tensor_at(&session->model->program, i);
+            if (session->capacity[i] >= megcc_tensor_bytes(row, session->extents))
+                continue;
+            megcc_release(session, i);
+        }
+#endif
+        session->base[i] = own_place(session, i);
+    }
+    megcc_session_reset(session);
+}
+
+/* --- states ---------------------------------------------------------------------------------------------------- */
+
+static const state_row *state_at(const megcc_program *p, uint32_t index)
+{
+    return row_at(p->rows[MEGCC_STATES], index, sizeof(state_row));
+}
+
+void megcc_session_reset(megcc_session *session)
+{
+    const megcc_program *p = &session->model->program;
+    session->next = 0;
+    for (uint32_t i = 0; session->extents != NULL && i < p->rows[MEGCC_STATES].count; i++) {
+        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
+        memset(session->base[input], 0, (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+    }
+}
+
+void megcc_session_keep_states(megcc_session *session)
+{
+    const megcc_program *p = &session->model->program;
+    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
+        const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
+        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
+        memcpy(session->base[input], session->base[output],
+               (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+    }
+}
+
+/* --- inputs and outputs ---------------------------------------------------------------------------------------- */
+
+static const int32_t *known_extents(const megcc_session *session)
+{
+    return session->extents != NULL ? session->extents : extents_of(&session->model->program);
+}
+
+#ifndef MEGCC_NO_DYNAMIC
+/* An unbounded input that is not bound to the caller's memory gets some of its own. */
+static bool has_own_memory(megcc_session *session, uint32_t tensor)
+{
+    if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED)
+        return session->base[tensor] == own_place(session, tensor);
+    if (session->base[tensor] != NULL && session->capacity[tensor] == 0)
+        return false;
+    return megcc_materialise(session, tensor) == MEGCC_OK;
+}
+#else
+static bool has_own_memory(megcc_session *session, uint32_t tensor)
+{
+    return session->base[tensor] == own_place(session, tensor);
+}
+#endif
+
+void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor)
+{
+    const megcc_program *p = &session->model->program;
+    if (index >= p->rows[MEGCC_INPUTS].count)
+        return NULL;
+    const uint32_t input = number_at(p->rows[MEGCC_INPUTS], index);
+    if (tensor != NULL)
+        megcc_describe(p, input, known_extents(session), tensor);
+    return session->extents != NULL && has_own_memory(session, input) ? session->base[input] : NULL;
+}
+
+const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor)
+{
+    const megcc_program *p = &session->model->program;
+    if (index >= p->rows[MEGCC_OUTPUTS].count)
+        return NULL;
+    const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], index);
+    if (tensor != NULL)
+        megcc_describe(p, output, known_extents(session), tensor);
+    return session->base[output];
+}
+
+/* Lets a tensor lie in `data`, or again in its own place. */
+static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, uint8_t *data, size_t bytes)
+{
+    const megcc_program *p = &session->model->program;
+    if (index >= ports.count)
+        return MEGCC_E_ARGUMENT;
+    if (session->extents == NULL || session->next != 0)
+        return MEGCC_E_ORDER;
+    const uint32_t tensor = number_at(ports, index);
+    const tensor_row *row = tensor_at(p, tensor);
+    if (row->storage == STORAGE_STATE)
+        return MEGCC_E_ARGUMENT;
+    if (data != NULL && (bytes < megcc_tensor_bytes(row, session->extents)
+                         || !is_aligned(data, megcc_dtype_bytes(row->dtype))))
+        return MEGCC_E_ARGUMENT;
+#ifndef MEGCC_NO_DYNAMIC
+    megcc_release(session, tensor);
+#endif
+    session->base[tensor] = data != NULL ? data : own_place(session, tensor);
+    return MEGCC_OK;
+}
+
+int32_t megcc_session_bind_input(megcc_session *session, uint32_t index, const void *data, size_t bytes)
+{
+    return bind(session, session->model->program.rows[MEGCC_INPUTS], index, (uint8_t *)(uintptr_t)data, bytes);
+}
+
+int32_t megcc_session_bind_output(megcc_session *session, uint32_t index, void *data, size_t bytes)
+{
+    return bind(session, session->model->program.rows[MEGCC_OUTPUTS], index, data, bytes);
+}

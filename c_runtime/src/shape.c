@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shapes that are known only when the model runs: symbols from the inputs' dimensions, extents from symbols, a bucket
+ * that holds them, and memory for tensors without a bound.
+ */
+#include "internal.h"
+
+static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shapes, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+        const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
+        if (shapes[i].rank != row->rank || memcmp(shapes[i].dims, extents_of(p) + row->dims, 4u * row->rank) != 0)
+            return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
+    }
+    megcc_session_place(session);
+    return MEGCC_OK;
+}
+
+#ifndef MEGCC_NO_DYNAMIC
+
+/* A table of the session: symbols, values, then the program's extents with these put in. */
+static int32_t *resolved(const megcc_program *p, int32_t *table)
+{
+    return table + p->symbols + p->values;
+}
+
+/* A dimension that is exactly a symbol says what the symbol is; the same symbol elsewhere must agree. */
+static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
+{
+    for (uint32_t s = 0; s < p->symbols; s++)
+        table[s] = -1;
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+        const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
+        if (shapes[i].rank != row->rank)
+            return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, row->rank);
+        for (uint32_t axis = 0; axis < row->rank; axis++) {
+            const int32_t extent = extents_of(p)[row->dims + axis], given = shapes[i].dims[axis];
+            const int64_t symbol = -1 - (int64_t)extent;
+            if (given < 0 || (extent < 0 && symbol < p->symbols && table[symbol] >= 0 && table[symbol] != given))
+                return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
+            if (extent < 0 && symbol < p->symbols)
+                table[symbol] = given;
+        }
+    }
+    return MEGCC_OK;
+}
+
+static int32_t resolve_extents(const megcc_program *p, int32_t *table, megcc_error *error)
+{
+    const int32_t status = p->code->shapes(table, table + p->symbols);
+    if (status != MEGCC_OK)
+        return megcc_fail(error, MEGCC_E_SHAPE, AT("megcc_code.shapes"), MEGCC_NONE, status, 0);
+    int32_t *result = resolved(p, table);
+    for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++) {
+        const int32_t extent = extents_of(p)[i];
+        result[i] = extent >= 0 ? extent : table[-1 - (int64_t)extent];
+        if (result[i] < 0)
+            return megcc_fail(error, MEGCC_E_SHAPE, AT("Program.extents"), MEGCC_NONE, i, 0);
+    }
+    return MEGCC_OK;
+}
+
+/* Dimensions that are numbers or expressions. */
+static int32_t compare_inputs(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
+{
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+        const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
+        if (memcmp(shapes[i].dims, resolved(p, table) + row->dims, 4u * row->rank) != 0)
+            return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
+    }
+    return MEGCC_OK;
+}
+
+static bool holds(const device_model *bucket, uint32_t symbol, int32_t value)
+{
+    const bound_row *b = row_at(bucket->bounds, symbol, sizeof *b);
+    return b->lo <= value && (b->hi < 0 || value <= b->hi);
+}
+
+/* Finds the first bucket that holds all symbols, or, unless `input` is NULL, those that are dimensions of it. */
+static bool find_bucket(const megcc_model *model, const tensor_row *input, const int32_t *symbols,
+                        device_model *bucket)
+{
+    const megcc_program *p = &model->program;
+    for (uint32_t i = 0; i < p->rows[MEGCC_DEVICE_MODELS].count; i++) {
+        megcc_device_model(model, i, bucket);
+        bool found = true;
+        for (uint32_t s = 0; found && input == NULL && s < p->symbols; s++)
+            found = holds(bucket, s, symbols[s]);
+        for (uint32_t axis = 0; found && input != NULL && axis < input->rank; axis++) {
+            const int64_t symbol = -1 - (int64_t)extents_of(p)[input->dims + axis];
+            if (symbol >= 0 && symbol < p->symbols)
+                found = holds(bucket, (uint32_t)symbol, symbols[symbol]);
+        }
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+/* No bucket holds these shapes: blames the first input that is in none by itself, or else the last. */
+static int32_t blame_input(const megcc_model *model, const int32_t *symbols, megcc_error *error)
+{
+    const megcc_rows inputs = model->program.rows[MEGCC_INPUTS];
+    device_model bucket;
+    uint32_t i = 0;
+    while (i + 1 < inputs.count && find_bucket(model, tensor_at(&model->program, number_at(inputs, i)), symbols, &bucket))
+        i++;
+    return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
+}
+
+static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *shapes, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    int32_t *table = session->table[1];
+    device_model bucket;
+
+    int32_t status = find_symbols(p, shapes, table, error);
+    if (status == MEGCC_OK)
+        status = resolve_extents(p, table, error);
+    if (status == MEGCC_OK)
+        status = compare_inputs(p, shapes, table, error);
+    if (status != MEGCC_OK)
+        return status;
+    if (!find_bucket(session->model, NULL, table, &bucket))
+        return blame_input(session->model, table, error);
+    status = megcc_verify_sizes(p, &bucket, resolved(p, table), MEGCC_E_SHAPE, error);
+    if (status != MEGCC_OK)
+        return status;
+
+    session->table[1] = session->table[0];
+    session->table[0] = table;
+    session->extents = resolved(p, table);
+    session->bucket = bucket;
+    megcc_session_place(session);
+    return MEGCC_OK;
+}
+
+/* --- tensors without a bound ----------------------------------------------------------------------------------- */
+
+int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes)
+{
+    const megcc_allocator *allocator = &session->options.allocator;
+    if (bytes != 0 && *capacity >= bytes)
+        return MEGCC_OK;
+    if (*capacity != 0)
+        allocator->resize(allocator->user, *memory, *capacity, 0);
+    *memory = NULL;
+    *capacity = 0;
+    if (bytes == 0)
+        return MEGCC_OK;
+    if (allocator->resize == NULL || bytes > SIZE_MAX)
+        return MEGCC_E_ALLOCATION;
+    void *block = allocator->resize(allocator->user, NULL, 0, (size_t)bytes);
+    if (block == NULL)
+        return MEGCC_E_ALLOCATION;
+    if (!is_aligned(block, session->model->program.alignment)) {
+        allocator->resize(allocator->user, block, (size_t)bytes, 0);
+        return MEGCC_E_ALLOCATION;
+    }
+    *memory = block;
+    *capacity = (size_t)bytes;
+    return MEGCC_OK;
+}
+
+int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
+{
+    if (session->base[tensor] != NULL) /* bound, or large enough since megcc_session_place() */
+        return MEGCC_OK;
+    const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
+    return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0 ? bytes : 1);
+}
+
+void megcc_release(megcc_session *session, uint32_t tensor)
+{
+    if (session->capacity != NULL && session->capacity[tensor] != 0)
+        megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
+}
+
+#endif
+
+int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
+                                 megcc_error *error)
+{
+    const uint32_t inputs = session->model->program.rows[MEGCC_INPUTS].count;
+    if (shapes == NULL || count != inputs)
+        return megcc_fail(error, MEGCC_E_ARGUMENT, AT("count"), MEGCC_NONE, count, inputs);
+#ifndef MEGCC_NO_DYNAMIC
+    if (is_dynamic(&session->model->program))
+        return set_dynamic_shapes(session, shapes, error);
+#endif
+    return set_static_shapes(session, shapes, error);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls against the signatures of their kernels, for known extents: at open where shapes are static, otherwise each
+ * time that shapes are set. Afterwards kernels run blind.
+ */
+#include "internal.h"
+
+uint32_t megcc_dtype_bytes(uint32_t dtype)
+{
+    static const uint8_t bytes[] = { 4, 2, 8, 1, 1, 2, 2, 4, 4, 8, 8, 1 };
+    return bytes[dtype];
+}
+
+uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
+{
+    int64_t bytes = megcc_dtype_bytes(row->dtype);
+    for (uint32_t axis = 0; axis < row->rank; axis++) {
+        int64_t extent = extents[row->dims + axis];
+        if (row->layout == MEGCC_NCHWC && axis == 1)
+            extent = (extent + row->block - 1) / row->block * row->block;
+        bytes = megcc_size_mul(bytes, extent);
+    }
+    return (uint64_t)bytes;
+}
+
+/* The sizes that a call asks of operands, shared workspace, scratch and tasks, in the order of megcc_need_fn. */
+static int32_t demands(const megcc_kernel *kernel, const int32_t *extent, int64_t need[MEGCC_MAX_NEED])
+{
+    const uint32_t operands = (uint32_t)kernel->inputs + kernel->outputs;
+    if (operands + 3 > MEGCC_MAX_NEED)
+        return MEGCC_E_UNSUPPORTED;
+    if (kernel->need != NULL)
+        return kernel->need(extent, need);
+    for (uint32_t i = 0; i < operands; i++)
+        need[i] = kernel->operand[i].bytes;
+    need[operands] = kernel->shared;
+    need[operands + 1] = kernel->scratch;
+    need[operands + 2] = kernel->tasks;
+    return MEGCC_OK;
+}
+
+static void round_demands(const megcc_program *p, const int64_t *last, call_need *result)
+{
+    result->shared = align_up((uint64_t)last[0], p->alignment);
+    result->scratch = align_up((uint64_t)last[1], p->alignment);
+    result->tasks = (int32_t)last[2];
+}
+
+void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extent, call_need *result)
+{
+    int64_t need[MEGCC_MAX_NEED];
+    (void)demands(kernel, extent, need); /* megcc_verify_sizes has seen that this succeeds */
+    round_demands(program, need + kernel->inputs + kernel->outputs, result);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------- */
+
+/* What a call touches: bytes [begin, end) of one of the memories below. */
+typedef struct range {
+    uint32_t memory;            /* ARENA, OTHER, or an unbounded tensor */
+    uint64_t begin, end;
+} range;
+
+#define ARENA 0xFFFFFFFFu
+#define OTHER 0xFFFFFFFEu
+
+static bool overlap(const range *a, const range *b)
+{
+    return a->memory == b->memory && a->memory != OTHER && a->begin < b->end && b->begin < a->end;
+}
+
+static bool same(const range *a, const range *b)
+{
+    return a->begin == b->begin && a->end == b->end;
+}
+
+static bool is_port(const megcc_program *p, uint32_t tensor)
+{
+    for (uint32_t list = MEGCC_INPUTS; list <= MEGCC_OUTPUTS; list++)
+        for (uint32_t i = 0; i < p->rows[list].count; i++)
+            if (number_at(p->rows[list], i) == tensor)
+                return true;
+    return false;
+}
+
+/* Bytes that are there at a tensor with memory of its own. Inputs and outputs may be bound to memory that is as large as
+ * their dimensions say, so no call may count on more. */
+static uint64_t room_at_root(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t root)
+{
+    const tensor_row *row = tensor_at(p, root);
+    const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
+    if (row->storage == STORAGE_WEIGHT)
+        return row->bytes;
+    if (row->storage == STORAGE_UNBOUNDED || is_port(p, root))
+        return megcc_tensor_bytes(row, extents);
+    return slot->bytes;
+}
+
+/* Bytes that are there at any tensor. */
+static uint64_t room_at(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t tensor)
+{
+    const tensor_row *row = tensor_at(p, tensor);
+    const uint64_t room = room_at_root(p, bucket, extents, root_of(p, tensor));
+    if (row->storage != STORAGE_VIEW)
+        return room;
+    if (row->data > room || row->bytes > room - row->data)
+        return 0;
+    return row->bytes != 0 ? row->bytes : room - row->data;
+}
+
+static range range_of(const megcc_program *p, const device_model *bucket, uint32_t tensor, uint64_t bytes)
+{
+    const uint32_t root = root_of(p, tensor);
+    const uint8_t storage = tensor_at(p, root)->storage;
+    const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
+    range r = { ARENA, 0, 0 };
+    r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0);
+    if (storage == STORAGE_WEIGHT)
+        r.memory = OTHER;
+    else if (storage == STORAGE_UNBOUNDED)
+        r.memory = root;
+    r.end = r.begin + bytes;
+    return r;
+}
+
+/* --- one call -------------------------------------------------------------------------------------------------- */
+
+/* Writing to `r` must leave alone what is kept from run to run. */
+static bool spares_states(const megcc_program *p, const device_model *bucket, const range *r)
+{
+    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
+        const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
+        const uint32_t tensor = number_at(p->rows[MEGCC_INPUTS], s->input);
+        const tensor_slot *slot = row_at(bucket->tensors, tensor, sizeof *slot);
+        const range kept = { ARENA, slot->offset, (uint64_t)slot->offset + slot->bytes };
+        if (overlap(r, &kept))
+            return false;
+    }
+    return true;
+}
+
+static int32_t verify_call_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents,
+                                 uint32_t index, int32_t status, megcc_error *error)
+{
+    const instruction_row *row = instruction_at(p, index);
+    const call_slot *slot = row_at(bucket->calls, index, sizeof *slot);
+    const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
+    const uint32_t inputs = row->inputs, operands = inputs + row->outputs;
+    int64_t need[MEGCC_MAX_NEED];
+
+    const int32_t refused = demands(kernel, extents + row->first_extent, need);
+    if (refused != MEGCC_OK)
+        return megcc_fail(error, status, AT("Instruction.first_extent"), index, refused, 0);
+
+    const int64_t *last = need + operands;
+    call_need total;
+    for (uint32_t i = 0; i < 2; i++)
+        if (last[i] < 0 || last[i] > UINT32_MAX)
+            return megcc_fail(error, status, AT("CallSlot.workspace"), index, last[i], 0);
+    if (last[2] < 0 || last[2] > INT32_MAX)
+        return megcc_fail(error, status, AT("Instruction.first_extent"), index, last[2], 0);
+    round_demands(p, last, &total);
+    range work = { OTHER, 0, 0 };
+    if (slot->workspace != MEGCC_ALLOCATED) {
+        work.memory = ARENA;
+        work.begin = slot->workspace;
+        work.end = work.begin + total.shared + p->workers * total.scratch;
+        if (work.end > bucket->arena_bytes || !spares_states(p, bucket, &work))
+            return megcc_fail(error, status, AT("CallSlot.workspace"), index, slot->workspace, work.end);
+    }
+
+    for (uint32_t i = 0; i < operands; i++) {
+        const uint32_t tensor = operand_at(p, row, i);
+        if (need[i] < 0 || (uint64_t)need[i] > room_at(p, bucket, extents, tensor))
+            return megcc_fail(error, status, AT("TensorSlot.bytes"), index, tensor, (uint64_t)need[i]);
+        const range r = range_of(p, bucket, tensor, (uint64_t)need[i]);
+        if (overlap(&r, &work) || (i >= inputs && !spares_states(p, bucket, &r)))
+            return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
+        /* This operand against the outputs before it, or, if it is an output, against all operands before it. */
+        for (uint32_t k = 0; i >= inputs && k < i; k++) {
+            const range other = range_of(p, bucket, operand_at(p, row, k), (uint64_t)need[k]);
+            const bool alias = k < inputs && k < 32 && (kernel->operand[i].alias >> k & 1) != 0;
+            if (overlap(&r, &other) && !(alias && same(&r, &other)))
+                return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
+        }
+    }
+    return MEGCC_OK;
+}
+
+int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents, int32_t status,
+                           megcc_error *error)
+{
+    for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
+        const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
+        const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
+        const uint64_t room = is_port(p, i) && tensor_at(p, i)->storage != STORAGE_UNBOUNDED
+                                  ? slot->bytes : room_at(p, bucket, extents, i);
+        if (bytes > room || bytes > PTRDIFF_MAX)
+            return megcc_fail(error, status, AT("Tensor.dims"), MEGCC_NONE, i, bytes);
+    }
+    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
+        const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
+        const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], s->output);
+        const range r = range_of(p, bucket, output, megcc_tensor_bytes(tensor_at(p, output), extents));
+        if (!spares_states(p, bucket, &r))
+            return megcc_fail(error, status, AT("State.output"), MEGCC_NONE, i, 0);
+    }
+    for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
+        if (instruction_at(p, i)->opcode != OP_CALL)
+            continue;
+        const int32_t result = verify_call_sizes(p, bucket, extents, i, status, error);
+        if (result != MEGCC_OK)
+            return result;
+    }
+    return MEGCC_OK;
+}

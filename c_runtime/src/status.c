@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "internal.h"
+
+int32_t megcc_fail(megcc_error *error, int32_t status, const char *where, uint32_t instruction, int64_t detail,
+                   uint64_t needed)
+{
+    if (error != NULL) {
+        error->status = status;
+        error->instruction = instruction;
+        error->where = where;
+        error->detail = detail;
+        error->needed = needed;
+    }
+    return status;
+}
+
+#ifndef MEGCC_NO_STRINGS
+
+static const char *meaning(int32_t status)
+{
+    switch (status) {
+    case MEGCC_OK: return "success";
+    case MEGCC_MORE: return "instructions are left";
+    case MEGCC_E_ARGUMENT: return "wrong argument";
+    case MEGCC_E_SHAPE: return "the model was not compiled for this shape";
+    case MEGCC_E_ORDER: return "shapes or data of an input are not set yet";
+    case MEGCC_E_VERSION: return "header, library and kernels are of different versions";
+    case MEGCC_E_FORMAT: return "this is no container of a format known here";
+    case MEGCC_E_CORRUPT: return "the container is damaged";
+    case MEGCC_E_CODE: return "the container was made for other code or another CPU";
+    case MEGCC_E_SIGNATURE: return "a call does not fit its kernel";
+    case MEGCC_E_CHECKSUM: return "the weights are damaged";
+    case MEGCC_E_UNSUPPORTED: return "not supported by this build of the runtime";
+    case MEGCC_E_MEMORY: return "the session's memory is too small or misaligned";
+    case MEGCC_E_ALLOCATION: return "the allocator gave no memory";
+    case MEGCC_E_FILE: return "cannot read the file";
+    case MEGCC_E_THREADS: return "so many threads cannot be used";
+    case MEGCC_E_CANCELLED: return "cancelled by the observer";
+    case MEGCC_E_KERNEL: return "a kernel refused the values of its operands";
+    default: return "unknown status";
+    }
+}
+
+typedef struct line {
+    char *text;
+    size_t used, size;
+} line;
+
+static void put(line *l, const char *text)
+{
+    while (*text != '\0' && l->used + 1 < l->size)
+        l->text[l->used++] = *text++;
+}
+
+static void put_number(line *l, const char *label, uint64_t value)
+{
+    char digits[21];
+    size_t at = sizeof digits;
+    digits[--at] = '\0';
+    do
+        digits[--at] = (char)('0' + value % 10);
+    while ((value /= 10) != 0);
+    put(l, label);
+    put(l, digits + at);
+}
+
+const char *megcc_error_text(const megcc_error *error, char *buffer, size_t size)
+{
+    line l = { buffer, 0, size };
+    put(&l, meaning(error->status));
+    if (error->where != NULL) {
+        put(&l, ": ");
+        put(&l, error->where);
+    }
+    put_number(&l, error->detail < 0 ? " (-" : " (",
+               error->detail < 0 ? 0 - (uint64_t)error->detail : (uint64_t)error->detail);
+    put(&l, ")");
+    if (error->instruction != MEGCC_NONE)
+        put_number(&l, ", instruction ", error->instruction);
+    if (error->needed != 0)
+        put_number(&l, ", needed ", error->needed);
+    if (size != 0)
+        buffer[l.used] = '\0';
+    return buffer;
+}
+
+#endif

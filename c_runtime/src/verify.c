@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The container is hostile, the code is trusted. Everything that the runtime will follow without looking is checked
+ * here, once: where tables, vectors and strings lie, and every index, offset and enumeration in them. What depends on
+ * extents (sizes, overlaps) is in signature.c, since shapes that change need it again.
+ */
+#include "fb.h"
+
+/* Slots of the tables in the schema. */
+enum { MODEL_FORMAT, MODEL_FLAGS, MODEL_ID, MODEL_CRC, MODEL_NAME, MODEL_PROGRAMS, MODEL_WEIGHTS };
+enum { PROGRAM_ISA, PROGRAM_CODE_ID, PROGRAM_ALIGNMENT, PROGRAM_WORKERS, PROGRAM_SYMBOLS, PROGRAM_VALUES,
+       PROGRAM_VECTOR };
+enum { BUCKET_BOUNDS, BUCKET_TENSORS, BUCKET_CALLS, BUCKET_ARENA_BYTES };
+
+static const uint8_t row_bytes[MEGCC_PROGRAM_VECTORS] = {
+    sizeof(tensor_row), 4, 4, sizeof(instruction_row), 4, 4, sizeof(state_row), sizeof(quant_row), 4, 4, 4,
+};
+
+#ifndef MEGCC_NO_STRINGS
+static const char vector_names[MEGCC_PROGRAM_VECTORS][24] = {
+    "Program.tensors", "Program.extents", "Program.operands", "Program.instructions", "Program.inputs",
+    "Program.outputs", "Program.states", "Program.quants", "Program.quant_data", "Program.names",
+    "Program.device_models",
+};
+#endif
+
+#define REQUIRE(condition, where, row) \
+    do { \
+        if (!(condition)) \
+            return megcc_fail(error, MEGCC_E_CORRUPT, AT(where), MEGCC_NONE, row, 0); \
+    } while (0)
+
+/* Whether [begin, begin + count) lies in [0, end). */
+static bool within(uint32_t begin, uint32_t count, uint32_t end)
+{
+    return begin <= end && count <= end - begin;
+}
+
+/* --- parts of a program ---------------------------------------------------------------------------------------- */
+
+static int32_t verify_extents(const megcc_program *p, megcc_error *error)
+{
+    const int32_t *extents = extents_of(p);
+    const int64_t table = (int64_t)p->symbols + p->values;
+    for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++)
+        REQUIRE(-1 - (int64_t)extents[i] < table, "Program.extents", i);
+    return MEGCC_OK;
+}
+
+static int32_t verify_quants(const megcc_program *p, megcc_error *error)
+{
+    for (uint32_t i = 0; i < p->rows[MEGCC_QUANTS].count; i++) {
+        const quant_row *q = row_at(p->rows[MEGCC_QUANTS], i, sizeof *q);
+        const uint32_t words = p->rows[MEGCC_QUANT_DATA].count;
+        REQUIRE(q->axis >= 0 || (q->axis == -1 && q->count == 1), "Quant.axis", i);
+        REQUIRE(q->count <= words / 2 && within(q->first, 2 * q->count, words), "Quant.first", i);
+    }
+    return MEGCC_OK;
+}
+
+static int32_t verify_tensor_quant(const megcc_program *p, const tensor_row *t, uint32_t i, megcc_error *error)
+{
+    REQUIRE(t->quant <= p->rows[MEGCC_QUANTS].count, "Tensor.quant", i);
+    if (t->quant == 0)
+        return MEGCC_OK;
+    const quant_row *q = row_at(p->rows[MEGCC_QUANTS], t->quant - 1, sizeof *q);
+    REQUIRE(q->axis < t->rank, "Quant.axis", i);
+    if (q->axis >= 0)
+        REQUIRE((int64_t)q->count == extents_of(p)[t->dims + (uint32_t)q->axis], "Quant.count", i);
+    return MEGCC_OK;
+}
+
+static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, uint32_t i, megcc_error *error)
+{
+    const tensor_row *t = tensor_at(p, i);
+    REQUIRE(t->dtype <= MEGCC_BOOL, "Tensor.dtype", i);
+    REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
+    REQUIRE(t->storage <= STORAGE_STATE, "Tensor.storage", i);
+    REQUIRE(t->rank <= MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4), "Tensor.rank", i);
+    REQUIRE(t->layout == MEGCC_NCHWC ? t->block != 0 && t->rank >= 2 : t->block == 0, "Tensor.block", i);
+    REQUIRE(t->region == 0, "Tensor.region", i);
+    REQUIRE(t->name <= p->rows[MEGCC_NAMES].count, "Tensor.name", i);
+    REQUIRE(within(t->dims, t->rank, p->rows[MEGCC_EXTENTS].count), "Tensor.dims", i);
+    if (t->storage == STORAGE_VIEW) {
+        REQUIRE(t->root < p->rows[MEGCC_TENSORS].count && tensor_at(p, t->root)->storage != STORAGE_VIEW,
+                "Tensor.root", i);
+        REQUIRE(t->data % megcc_dtype_bytes(t->dtype) == 0, "Tensor.data", i);
+    } else if (t->storage == STORAGE_WEIGHT) {
+        REQUIRE(t->root == 0, "Tensor.root", i);
+        REQUIRE(t->data % p->alignment == 0 && within(t->data, t->bytes, model->weights_bytes), "Tensor.data", i);
+    } else {
+        REQUIRE(t->root == 0, "Tensor.root", i);
+        REQUIRE(t->data == 0, "Tensor.data", i);
+        REQUIRE(t->bytes == 0, "Tensor.bytes", i);
+    }
+    return verify_tensor_quant(p, t, i, error);
+}
+
+/* Also counts operands and unbounded tensors. */
+static int32_t verify_instructions(megcc_program *p, megcc_error *error)
+{
+    const uint32_t tensors = p->rows[MEGCC_TENSORS].count;
+    for (uint32_t i = 0; i < p->rows[MEGCC_OPERANDS].count; i++)
+        REQUIRE(number_at(p->rows[MEGCC_OPERANDS], i) < tensors, "Program.operands", i);
+    for (uint32_t i = 0; i < tensors; i++)
+        p->unbounded += tensor_at(p, i)->storage == STORAGE_UNBOUNDED;
+
+    for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
+        const instruction_row *row = instruction_at(p, i);
+        if (row->opcode == OP_CALL) {
+            const uint32_t operands = (uint32_t)row->inputs + row->outputs;
+            REQUIRE(within(row->operands, operands, p->rows[MEGCC_OPERANDS].count), "Instruction.operands", i);
+            REQUIRE(within(row->first_extent, row->extents, p->rows[MEGCC_EXTENTS].count), "Instruction.first_extent",
+                    i);
+            if (operands > p->operands)
+                p->operands = operands;
+        } else if (row->opcode == OP_RELEASE) {
+            REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED,
+                    "Instruction.operands", i);
+        } else if (row->opcode <= OP_LOOP) {
+            return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Instruction.opcode"), i, row->opcode, 0);
+        } else {
+            REQUIRE(false, "Instruction.opcode", i);
+        }
+    }
+    return MEGCC_OK;
+}
+
+/* Whether the tensor is among the first `count` of these inputs or outputs. */
+static bool is_among(megcc_rows tensors, uint32_t count, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (number_at(tensors, i) == tensor)
+            return true;
+    return false;
+}
+
+/* Inputs and outputs are distinct tensors with memory of their own, so that each can be bound. */
+static int32_t verify_ports(const megcc_program *p, megcc_error *error)
+{
+    const megcc_rows inputs = p->rows[MEGCC_INPUTS], outputs = p->rows[MEGCC_OUTPUTS];
+    REQUIRE(inputs.count <= MEGCC_MAX_IO, "Program.inputs", MEGCC_MAX_IO);
+    REQUIRE(outputs.count <= MEGCC_MAX_IO, "Program.outputs", MEGCC_MAX_IO);
+    for (uint32_t i = 0; i < inputs.count; i++) {
+        const uint32_t t = number_at(inputs, i);
+        REQUIRE(t < p->rows[MEGCC_TENSORS].count && !is_among(inputs, i, t), "Program.inputs", i);
+        const uint8_t storage = tensor_at(p, t)->storage;
+        REQUIRE(storage != STORAGE_WEIGHT && storage != STORAGE_VIEW, "Program.inputs", i);
+    }
+    for (uint32_t i = 0; i < outputs.count; i++) {
+        const uint32_t t = number_at(outputs, i);
+        REQUIRE(t < p->rows[MEGCC_TENSORS].count && !is_among(outputs, i, t) && !is_among(inputs, inputs.count, t),
+                "Program.outputs", i);
+        const uint8_t storage = tensor_at(p, t)->storage;
+        REQUIRE(storage == STORAGE_ARENA || storage == STORAGE_UNBOUNDED, "Program.outputs", i);
+    }
+    return MEGCC_OK;
+}
+
+/* A state is an output in the arena that becomes, after a run, an input that is kept. */
+static int32_t verify_states(const megcc_program *p, megcc_error *error)
+{
+    REQUIRE(p->rows[MEGCC_STATES].count <= p->rows[MEGCC_INPUTS].count, "Program.states", p->rows[MEGCC_INPUTS].count);
+    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
+        const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
+        REQUIRE(s->output < p->rows[MEGCC_OUTPUTS].count, "State.output", i);
+        REQUIRE(s->input < p->rows[MEGCC_INPUTS].count, "State.input", i);
+        const tensor_row *out = tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], s->output));
+        const tensor_row *in = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], s->input));
+        REQUIRE(out->storage == STORAGE_ARENA, "State.output", i);
+        REQUIRE(in->storage == STORAGE_STATE, "State.input", i);
+        REQUIRE(out->dtype == in->dtype && out->rank == in->rank && out->layout == in->layout && out->block == in->block
+                    && memcmp(extents_of(p) + out->dims, extents_of(p) + in->dims, 4u * in->rank) == 0,
+                "State.input", i);
+    }
+    return MEGCC_OK;
+}
+
+#ifndef MEGCC_NO_DYNAMIC
+/* Each symbol is a dimension of some input: otherwise shapes would not say what it is. */
+static int32_t verify_symbols(const megcc_program *p, megcc_error *error)
+{
+    for (uint32_t symbol = 0; symbol < p->symbols; symbol++) {
+        bool found = false;
+        for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+            const tensor_row *t = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
+            for (uint32_t axis = 0; axis < t->rank; axis++)
+                found |= extents_of(p)[t->dims + axis] == -1 - (int32_t)symbol;
+        }
+        REQUIRE(found, "Program.symbols", symbol);
+    }
+    return MEGCC_OK;
+}
+#endif
+
+/* --- device models --------------------------------------------------------------------------------------------- */
+
+static void read_bucket(fb_reader *r, const megcc_program *p, uint32_t index, device_model *bucket)
+{
+    const megcc_rows list = p->rows[MEGCC_DEVICE_MODELS];
+    fb_enter(r, (uint32_t)(list.data - r->data) + 4 * index);
+    bucket->bounds = fb_vector(r, BUCKET_BOUNDS, sizeof(bound_row));
+    bucket->tensors = fb_vector(r, BUCKET_TENSORS, sizeof(tensor_slot));
+    bucket->calls = fb_vector(r, BUCKET_CALLS, sizeof(call_slot));
+    bucket->arena_bytes = fb_number(r, BUCKET_ARENA_BYTES);
+}
+
+void megcc_device_model(const megcc_model *model, uint32_t index, device_model *result)
+{
+    fb_reader r = { model->data, model->size, 0, 0, 0, 0, true };
+    read_bucket(&r, &model->program, index, result);
+}
+
+static int32_t verify_slots(const megcc_program *p, const device_model *bucket, megcc_error *error)
+{
+    for (uint32_t i = 0; i < bucket->bounds.count; i++) {
+        const bound_row *b = row_at(bucket->bounds, i, sizeof *b);
+        REQUIRE(b->lo >= 0 && (b->hi < 0 || b->lo <= b->hi), "Bound.lo", i);
+    }
+    for (uint32_t i = 0; i < bucket->tensors.count; i++) {
+        const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
+        const uint8_t storage = tensor_at(p, i)->storage;
+        if (storage == STORAGE_ARENA || storage == STORAGE_STATE)
+            REQUIRE(slot->offset % p->alignment == 0 && within(slot->offset, slot->bytes, bucket->arena_bytes),
+                    "TensorSlot.offset", i);
+        else
+            REQUIRE(slot->offset == 0 && slot->bytes == 0, "TensorSlot.offset", i);
+    }
+    return MEGCC_OK;
+}
+
+/* What of a call does not depend on extents. */
+static int32_t verify_call(const megcc_program *p, const device_model *bucket, uint32_t i, megcc_error *error)
+{
+    const instruction_row *row = instruction_at(p, i);
+    const call_slot *slot = row_at(bucket->calls, i, sizeof *slot);
+    if (row->opcode != OP_CALL)
+        return MEGCC_OK;
+    REQUIRE(slot->kernel < p->code->kernels, "CallSlot.kernel", i);
+    REQUIRE(slot->workspace == MEGCC_ALLOCATED ? is_dynamic(p) : slot->workspace % p->alignment == 0,
+            "CallSlot.workspace", i);
+    const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
+    if (row->inputs != kernel->inputs || row->outputs != kernel->outputs || row->extents != kernel->extents)
+        return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Instruction.operands"), i, slot->kernel, 0);
+    for (uint32_t k = 0; k < (uint32_t)row->inputs + row->outputs; k++) {
+        const uint32_t tensor = operand_at(p, row, k);
+        if (tensor_at(p, tensor)->dtype != kernel->operand[k].dtype)
+            return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Tensor.dtype"), i, tensor, 0);
+        const uint32_t root = root_of(p, tensor);
+        if (k >= row->inputs && (tensor_at(p, root)->storage == STORAGE_WEIGHT
+                                 || is_among(p->rows[MEGCC_INPUTS], p->rows[MEGCC_INPUTS].count, root)))
+            return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Tensor.storage"), i, tensor, 0);
+    }
+    return MEGCC_OK;
+}
+
+static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, megcc_error *error)
+{
+    device_model bucket;
+    read_bucket(r, p, index, &bucket);
+    REQUIRE(r->ok, "Program.device_models", index);
+    REQUIRE(bucket.bounds.count == p->symbols, "DeviceModel.bounds", index);
+    REQUIRE(bucket.tensors.count == p->rows[MEGCC_TENSORS].count, "DeviceModel.tensors", index);
+    REQUIRE(bucket.calls.count == p->rows[MEGCC_INSTRUCTIONS].count, "DeviceModel.calls", index);
+    if (bucket.arena_bytes > p->arena_bytes)
+        p->arena_bytes = bucket.arena_bytes;
+    int32_t status = verify_slots(p, &bucket, error);
+    if (p->code == NULL)
+        return status;
+    for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++)
+        status = verify_call(p, &bucket, i, error);
+    if (status == MEGCC_OK && !is_dynamic(p))
+        status = megcc_verify_sizes(p, &bucket, extents_of(p), MEGCC_E_SIGNATURE, error);
+    return status;
+}
+
+/* --- programs and the model ------------------------------------------------------------------------------------ */
+
+/* Reads the program table at `at` and checks everything in it; `code` is what the module has for it, or NULL. */
+static int32_t verify_program(fb_reader *r, const megcc_model *model, const megcc_module *module, uint32_t at,
+                              megcc_program *p, megcc_error *error)
+{
+    fb_enter(r, at);
+    memset(p, 0, sizeof *p);
+    p->isa = fb_number(r, PROGRAM_ISA);
+    p->alignment = fb_number(r, PROGRAM_ALIGNMENT);
+    p->workers = fb_number(r, PROGRAM_WORKERS);
+    p->symbols = fb_number(r, PROGRAM_SYMBOLS);
+    p->values = fb_number(r, PROGRAM_VALUES);
+    const uint64_t code_id = fb_long(r, PROGRAM_CODE_ID);
+    REQUIRE(r->ok, "Model.programs", at);
+    for (uint32_t i = 0; i < MEGCC_PROGRAM_VECTORS; i++) {
+        p->rows[i] = fb_vector(r, PROGRAM_VECTOR + i, row_bytes[i]);
+        REQUIRE(r->ok, vector_names[i], at);
+    }
+    for (uint32_t i = 0; i < module->codes; i++)
+        if (module->code[i].id == code_id && module->code[i].isa == p->isa)
+            p->code = &module->code[i];
+
+    REQUIRE(p->alignment >= 4 && p->alignment <= 4096 && (p->alignment & (p->alignment - 1)) == 0,
+            "Program.alignment", p->alignment);
+    REQUIRE(p->workers >= 1 && p->workers <= MEGCC_MAX_WORKERS, "Program.workers", p->workers);
+    REQUIRE(p->symbols <= MEGCC_MAX_TABLE, "Program.symbols", p->symbols);
+    REQUIRE(p->values <= MEGCC_MAX_TABLE, "Program.values", p->values);
+    REQUIRE(!is_dynamic(p) || p->code == NULL
+                || (p->code->shapes != NULL && p->code->symbols == p->symbols && p->code->values == p->values),
+            "Program.values", p->values);
+
+    int32_t status = verify_extents(p, error);
+    if (status == MEGCC_OK)
+        status = verify_quants(p, error);
+    for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_TENSORS].count; i++)
+        status = verify_tensor(model, p, i, error);
+    for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_NAMES].count; i++) {
+        fb_string(r, (uint32_t)(p->rows[MEGCC_NAMES].data - r->data) + 4 * i);
+        REQUIRE(r->ok, "Program.names", i);
+    }
+    if (status == MEGCC_OK)
+        status = verify_instructions(p, error);
+    if (status == MEGCC_OK)
+        status = verify_ports(p, error);
+    if (status == MEGCC_OK)
+        status = verify_states(p, error);
+#ifndef MEGCC_NO_DYNAMIC
+    if (status == MEGCC_OK)
+        status = verify_symbols(p, error);
+#else
+    if (status == MEGCC_OK && (is_dynamic(p) || p->unbounded != 0))
+        status = megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_DYNAMIC"), MEGCC_NONE, 0, 0);
+#endif
+    REQUIRE(status != MEGCC_OK || p->rows[MEGCC_DEVICE_MODELS].count != 0, "Program.device_models", 0);
+    for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_DEVICE_MODELS].count; i++)
+        status = verify_bucket(r, p, i, error);
+    return status;
+}
+
+static bool runs_on(uint32_t isa, uint32_t cpu)
+{
+    return isa == MEGCC_ISA_C || (isa >> 16 == cpu >> 16 && isa <= cpu);
+}
+
+/* Reads the table of the model; `programs` is its list of them. */
+static int32_t read_model(fb_reader *r, megcc_model *model, megcc_rows *programs, megcc_error *error)
+{
+    if (r->size < 8 || memcmp(r->data + 4, "MGCC", 4) != 0)
+        return megcc_fail(error, MEGCC_E_FORMAT, AT("file_identifier"), MEGCC_NONE, 0, 0);
+    fb_enter(r, 0);
+    const uint32_t format = fb_number(r, MODEL_FORMAT);
+    REQUIRE(r->ok, "Model", 0);
+    if (format != 1)
+        return megcc_fail(error, MEGCC_E_FORMAT, AT("Model.format"), MEGCC_NONE, format, 1);
+    const uint32_t flags = fb_number(r, MODEL_FLAGS);
+    if (flags != 0)
+        return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Model.flags"), MEGCC_NONE, flags, 0);
+    model->id = fb_long(r, MODEL_ID);
+    model->weights_crc = fb_number(r, MODEL_CRC);
+    const megcc_rows weights = fb_vector(r, MODEL_WEIGHTS, 1);
+    REQUIRE(r->ok, "Model.weights", 0);
+    model->weights = weights.data;
+    model->weights_bytes = weights.count;
+    const uint32_t name = fb_field(r, MODEL_NAME, 4);
+    model->name = name == 0 ? "" : fb_string(r, name);
+    REQUIRE(r->ok, "Model.name", 0);
+    *programs = fb_vector(r, MODEL_PROGRAMS, 4);
+    REQUIRE(r->ok, "Model.programs", 0);
+    return MEGCC_OK;
+}
+
+int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error)
+{
+    fb_reader r = { model->data, model->size, 0, 0, 0, 0, true };
+    megcc_rows programs = { NULL, 0 };
+    int32_t status = read_model(&r, model, &programs, error);
+    bool found = false;
+    for (uint32_t i = 0; status == MEGCC_OK && i < programs.count; i++) {
+        megcc_program program;
+        status = verify_program(&r, model, module, (uint32_t)(programs.data - r.data) + 4 * i, &program, error);
+        if (!found && program.code != NULL && runs_on(program.isa, cpu)) {
+            found = true;
+            model->program = program;
+        }
+    }
+    if (status == MEGCC_OK && !found)
+        status = megcc_fail(error, MEGCC_E_CODE, AT("Program.code_id"), MEGCC_NONE, cpu, 0);
+    if (status == MEGCC_OK && !is_aligned(model->weights, model->program.alignment))
+        status = megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, model->program.alignment);
+    return status;
+}

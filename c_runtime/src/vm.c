@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The machine: calls kernels one after the other. Everything was checked before, so nothing is here.
+ */
+#include "internal.h"
+
+/* A call in pieces of tasks: what each worker needs to know. */
+typedef struct job {
+    const megcc_call *call;
+    megcc_kernel_fn run;
+    uint8_t *scratch;
+    uint64_t scratch_bytes;     /* a worker */
+    int32_t tasks, pieces, workers;
+    int32_t *status;            /* of each worker */
+} job;
+
+static void run_piece(void *context, int32_t piece, int32_t worker)
+{
+    const job *j = context;
+    if (worker < 0 || worker >= j->workers || piece < 0 || piece >= j->pieces || j->status[worker] != MEGCC_OK)
+        return;
+    const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
+    const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
+    j->status[worker] = j->run(j->call, begin, end, j->scratch + (uint64_t)worker * j->scratch_bytes);
+}
+
+/* Runs all tasks; several pieces a worker even out their differences. */
+static int32_t run_tasks(megcc_session *session, job *j)
+{
+    j->pieces = 1;
+    j->workers = 1;
+    j->status = session->status;
+    j->status[0] = MEGCC_OK;
+#ifndef MEGCC_NO_THREADS
+    const megcc_parallel *parallel = &session->options.parallel;
+    if (parallel->run != NULL && parallel->workers > 1 && j->tasks > 1) {
+        j->workers = parallel->workers;
+        j->pieces = j->tasks / 4 < j->workers ? j->tasks : 4 * j->workers;
+        memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
+        parallel->run(parallel->user, run_piece, j, j->pieces);
+        for (int32_t i = 0; i < j->workers; i++)
+            if (j->status[i] != MEGCC_OK)
+                return j->status[i];
+        return MEGCC_OK;
+    }
+#endif
+    run_piece(j, 0, 0);
+    return j->status[0];
+}
+
+/* Workspace of a call: in the arena, or allocated. */
+static int32_t workspace(megcc_session *session, const call_slot *slot, const call_need *need, uint8_t **result)
+{
+#ifndef MEGCC_NO_DYNAMIC
+    if (slot->workspace == MEGCC_ALLOCATED) {
+        const uint64_t bytes = need->shared + session->model->program.workers * need->scratch;
+        *result = NULL;
+        if (bytes == 0)
+            return MEGCC_OK;
+        const int32_t status = megcc_grow(session, &session->workspace, &session->workspace_bytes, bytes);
+        *result = session->workspace;
+        return status;
+    }
+#else
+    (void)need;
+#endif
+    *result = session->arena + slot->workspace;
+    return MEGCC_OK;
+}
+
+static int32_t run_call(megcc_session *session, const instruction_row *row, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    const uint32_t index = session->next, operands = (uint32_t)row->inputs + row->outputs;
+    const call_slot *slot = row_at(session->bucket.calls, index, sizeof *slot);
+    const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
+    const int32_t *extent = session->extents + row->first_extent;
+
+    const void **in = (const void **)session->operands;
+    void **out = session->operands + row->inputs;
+    for (uint32_t i = 0; i < operands; i++) {
+        const uint32_t tensor = operand_at(p, row, i);
+#ifndef MEGCC_NO_DYNAMIC
+        const uint32_t root = root_of(p, tensor);
+        if (tensor_at(p, root)->storage == STORAGE_UNBOUNDED) {
+            if (i >= row->inputs && megcc_materialise(session, root) != MEGCC_OK)
+                return megcc_fail(error, MEGCC_E_ALLOCATION, AT("allocator"), index, root, 0);
+            if (session->base[root] == NULL)
+                return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
+        }
+#endif
+        if (i < row->inputs)
+            in[i] = address_of(session, tensor);
+        else
+            out[i - row->inputs] = address_of(session, tensor);
+    }
+
+    call_need need;
+    uint8_t *memory;
+    megcc_call_need(p, kernel, extent, &need);
+    if (workspace(session, slot, &need, &memory) != MEGCC_OK)
+        return megcc_fail(error, MEGCC_E_ALLOCATION, AT("CallSlot.workspace"), index, 0, need.shared);
+    const megcc_call call = { in, out, extent, need.shared != 0 ? memory : NULL };
+    job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL };
+    if (need.scratch != 0)
+        j.scratch = memory + need.shared;
+    const int32_t status = run_tasks(session, &j);
+    if (status != MEGCC_OK)
+        return megcc_fail(error, MEGCC_E_KERNEL, AT("kernel"), index, status, 0);
+    return MEGCC_OK;
+}
+
+static int32_t observe(megcc_session *session, int32_t after, megcc_error *error)
+{
+    const megcc_observer *observer = &session->options.observer;
+    if (observer->observe == NULL)
+        return MEGCC_OK;
+    const int32_t answer = observer->observe(observer->user, session, session->next, after);
+    if (answer != 0)
+        return megcc_fail(error, MEGCC_E_CANCELLED, AT("observer"), session->next, answer, 0);
+    return MEGCC_OK;
+}
+
+static int32_t run_instruction(megcc_session *session, megcc_error *error)
+{
+    const instruction_row *row = instruction_at(&session->model->program, session->next);
+    int32_t status = observe(session, 0, error);
+    if (status != MEGCC_OK)
+        return status;
+#ifndef MEGCC_NO_DYNAMIC
+    if (row->opcode == OP_RELEASE)
+        megcc_release(session, row->operands);
+    else
+#endif
+        status = run_call(session, row, error);
+    return status == MEGCC_OK ? observe(session, 1, error) : status;
+}
+
+int32_t megcc_session_step(megcc_session *session, megcc_error *error)
+{
+    const uint32_t count = session->model->program.rows[MEGCC_INSTRUCTIONS].count;
+    if (session->extents == NULL)
+        return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
+    if (session->next < count) {
+        const int32_t status = run_instruction(session, error);
+        if (status != MEGCC_OK) {
+            session->next = 0;
+            return status;
+        }
+        session->next++;
+    }
+    if (session->next < count)
+        return MEGCC_MORE;
+    session->next = 0;
+    megcc_session_keep_states(session);
+    return MEGCC_OK;
+}
+
+int32_t megcc_session_run(megcc_session *session, megcc_error *error)
+{
+    int32_t status;
+    session->next = 0;
+    do
+        status = megcc_session_step(session, error);
+    while (status == MEGCC_MORE);
+    return status;
+}
+
+/* --- for observers --------------------------------------------------------------------------------------------- */
+
+static const instruction_row *call_at(const megcc_session *session, uint32_t instruction)
+{
+    const megcc_program *p = &session->model->program;
+    if (session->extents == NULL || instruction >= p->rows[MEGCC_INSTRUCTIONS].count)
+        return NULL;
+    const instruction_row *row = instruction_at(p, instruction);
+    return row->opcode == OP_CALL ? row : NULL;
+}
+
+const void *megcc_session_operand(megcc_session *session, uint32_t instruction, uint32_t operand, megcc_tensor *tensor)
+{
+    const megcc_program *p = &session->model->program;
+    const instruction_row *row = call_at(session, instruction);
+    if (row == NULL || operand >= (uint32_t)row->inputs + row->outputs)
+        return NULL;
+    const uint32_t index = operand_at(p, row, operand);
+    if (tensor != NULL)
+        megcc_describe(p, index, session->extents, tensor);
+    return address_of(session, index);
+}
+
+const char *megcc_session_kernel(const megcc_session *session, uint32_t instruction)
+{
+#ifndef MEGCC_NO_STRINGS
+    if (call_at(session, instruction) != NULL) {
+        const call_slot *slot = row_at(session->bucket.calls, instruction, sizeof *slot);
+        return session->model->program.code->kernel[slot->kernel].symbol;
+    }
+#else
+    (void)session;
+    (void)instruction;
+#endif
+    return "";
+}

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Containers made by hand for the kernels in c_runtime/tests/kernels.c."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+from tvm_megcc.codegen.container import (
+    ALLOCATED,
+    Bound,
+    CallSlot,
+    ContainerModel,
+    DeviceModel,
+    DType,
+    Instruction,
+    LayoutKind,
+    Opcode,
+    Program,
+    Quant,
+    State,
+    Storage,
+    Tensor,
+    TensorSlot,
+)
+
+ISA_C, ISA_X86_64_V4 = 0x00000000, 0x00010004
+WEIGHT = tuple(0.5 * i for i in range(24))
+
+
+def tensor(storage: Storage, rank: int, dims: int, **fields) -> Tensor:
+    row = Tensor(DType.float32, LayoutKind.plain, storage, rank, 0, 0, 0, dims, 0, 0, 0, 0)
+    return replace(row, **fields)
+
+
+def static_program() -> Program:
+    """t0 = x * w; t1 = t0 + h, in place; y = check(t1); h' = t1, kept for the next run."""
+    tensors = (
+        tensor(Storage.arena, 2, 0, name=1),                       # 0 x
+        tensor(Storage.state, 2, 0, name=2),                       # 1 h
+        tensor(Storage.weight, 1, 2, data=64, bytes=96, quant=1),  # 2 w
+        tensor(Storage.arena, 2, 0),                               # 3 t0
+        tensor(Storage.arena, 2, 0),                               # 4 t1, where t0 is
+        tensor(Storage.view, 1, 2, root=4, data=0, bytes=96),      # 5 t1 as a vector
+        tensor(Storage.arena, 1, 2, name=3),                       # 6 y
+        tensor(Storage.arena, 2, 0, name=4),                       # 7 h'
+    )
+    slots = tuple(TensorSlot(offset, size) for offset, size in (
+        (0, 96), (96, 96), (0, 0), (192, 96), (192, 96), (0, 0), (288, 96), (384, 96)))
+    return Program(
+        isa=ISA_C, code_id=1, alignment=16, workers=4, symbols=0, values=0, tensors=tensors, extents=(4, 6, 24),
+        operands=(0, 2, 3, 3, 1, 4, 5, 6, 4, 7),
+        instructions=tuple(Instruction(Opcode.call, *row) for row in (
+            (2, 1, 0, 0, 0), (2, 1, 0, 3, 0), (1, 1, 0, 6, 0), (1, 1, 0, 8, 0))),
+        inputs=(0, 1), outputs=(6, 7), states=(State(1, 1),), quants=(Quant(-1, 1, 0),),
+        quant_data=(struct.unpack("<I", struct.pack("<f", 0.5))[0], 3), names=("x", "h", "y", "h_out"),
+        device_models=(DeviceModel((), slots, (CallSlot(0, 0), CallSlot(1, 480), CallSlot(2, 0), CallSlot(3, 0)),
+                                   480 + 64 + 4 * 64),))
+
+
+def static_model() -> ContainerModel:
+    """Also a program for a better CPU whose code is not there, and unused words in front of the weight."""
+    other = replace(static_program(), isa=ISA_X86_64_V4, code_id=99, alignment=64, workers=1,
+                    device_models=(DeviceModel((), tuple(
+                        TensorSlot(64 * i * 2, 96) if t.storage in (Storage.arena, Storage.state) else TensorSlot(0, 0)
+                        for i, t in enumerate(static_program().tensors)), (CallSlot(7, 0),) * 4, 1024),))
+    return ContainerModel("static", 11, (other, static_program()),
+                          bytes(64) + struct.pack("<24f", *WEIGHT))
+
+
+N, TWICE = -1, -2
+
+
+def dynamic_program() -> Program:
+    """a[n,3], b[2n] -> t = double(a); u = t + t with allocated or planned workspace; y[n,3] = check(u); z = double(b).
+
+    Two buckets are planned, [1, 4] and [5, 16]; above that everything lies outside of the arena.
+    """
+    def bucket(lo: int, hi: int) -> DeviceModel:
+        a, b = 12 * hi, 8 * hi
+        a, b = -(-a // 16) * 16, -(-b // 16) * 16
+        offsets = (0, a, a + b, 2 * a + b, 3 * a + b, 4 * a + b, 0)
+        sizes = (12 * hi, 8 * hi, 12 * hi, 12 * hi, 12 * hi, 8 * hi, 0)
+        slots = tuple(TensorSlot(o, s) for o, s in zip(offsets, sizes, strict=True))
+        work = 4 * a + 2 * b
+        return DeviceModel((Bound(lo, hi),), slots,
+                           (CallSlot(0, 0), CallSlot(1, work), CallSlot(2, 0), CallSlot(0, 0)), work + 512)
+
+    tensors = (
+        tensor(Storage.arena, 2, 0, name=1),            # 0 a
+        tensor(Storage.arena, 1, 2, name=2),            # 1 b
+        tensor(Storage.arena, 2, 0),                    # 2 t
+        tensor(Storage.arena, 2, 0),                    # 3 u
+        tensor(Storage.arena, 2, 0, name=3),            # 4 y
+        tensor(Storage.arena, 1, 2, name=4),            # 5 z
+        tensor(Storage.view, 1, 3, root=3),             # 6 u as a vector
+    )
+    return Program(
+        isa=ISA_C, code_id=2, alignment=16, workers=4, symbols=1, values=2, tensors=tensors,
+        extents=(N, 3, TWICE, -3), operands=(0, 2, 2, 2, 3, 6, 4, 1, 5),
+        instructions=tuple(Instruction(Opcode.call, *row) for row in (
+            (1, 1, 1, 0, 3), (2, 1, 1, 2, 3), (1, 1, 1, 5, 3), (1, 1, 1, 7, 2))),
+        inputs=(0, 1), outputs=(4, 5), states=(), quants=(), quant_data=(), names=("a", "b", "y", "z"),
+        device_models=(bucket(1, 4), bucket(5, 16)))
+
+
+def dynamic_model() -> ContainerModel:
+    return ContainerModel("dynamic", 12, (dynamic_program(),), b"")
+
+
+def unbounded_model() -> ContainerModel:
+    """The same without bounds; t and u are released."""
+    p = dynamic_program()
+    tensors = tuple(replace(t, storage=Storage.unbounded) if t.storage == Storage.arena else t for t in p.tensors)
+    calls = p.instructions
+    release = [Instruction(Opcode.release, 0, 0, 0, t, 0) for t in (2, 3)]
+    instructions = (calls[0], calls[1], release[0], calls[2], release[1], calls[3])
+    slots = (CallSlot(0, 0), CallSlot(1, ALLOCATED), CallSlot(0, 0), CallSlot(2, 0), CallSlot(0, 0), CallSlot(0, 0))
+    bucket = DeviceModel((Bound(0, -1),), (TensorSlot(0, 0),) * len(tensors), slots, 0)
+    return ContainerModel("unbounded", 13, (replace(p, tensors=tensors, instructions=instructions,
+                                                    device_models=(bucket,)),), b"")
+
+
+MODELS = {"static": static_model, "dynamic": dynamic_model, "unbounded": unbounded_model}

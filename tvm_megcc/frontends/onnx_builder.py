@@ -97,10 +97,8 @@ class Builder:
         if value == name:
             value = self.unique(f"{name}.value")
             self.rename(name, value, 0)
-        type_ = self.types[value]
-        attrs = Attrs(shape=type_.shape)
-        self.types[name] = type_
-        self.ops.append(Op("reshape", attrs, (value,), (name,), origin=name))
+        self.types[name] = self.types[value]
+        self.ops.append(Op("copy", Attrs(), (value,), (name,), origin=name))
         return name
 
     def rename(self, old: str, new: str, first_op: int) -> None:
@@ -124,7 +122,7 @@ class Builder:
         for op in self.ops:
             if len(op.outputs) == 1 and op.outputs[0] in self.shapes:
                 value, type_ = self.shapes[op.outputs[0]], self.types[op.outputs[0]]
-                attrs = Attrs(values=tuple(value.flat), shape=type_.shape, dtype=type_.dtype)
+                attrs = Attrs(extents=tuple(value.flat), shape=type_.shape, dtype=type_.dtype)
                 op = Op("dims", attrs, (), op.outputs, origin=op.origin)
             ops.append(op)
         self.ops = ops

@@ -133,24 +133,24 @@ class DimsKernel(Kernel):
     name = "dims"
 
     def lower(self, op, inputs, outputs, target) -> Lowered:
-        values = op.attrs["values"]
+        values = op.attrs.extents
         extents = {f"D{index}": value for index, value in enumerate(values)}
         return Lowered("shape/dims", Attrs(count=len(values), dtype=outputs[0].dtype), extents, (),
                        (Operand("y", 0, len(values)),), 1, f"dims_{len(values)}", "store")
 
     def cost(self, op, inputs, outputs, target) -> float:
-        return float(len(op.attrs["values"]))
+        return float(len(op.attrs.extents))
 
 
 @register
 class Dims(Operator):
-    """Extents as data. Attributes `values` (row-major), `shape`, `dtype`."""
+    """Extents as data. Attributes `extents` (row-major), `shape`, `dtype`."""
 
     kind = "dims"
     operands = ()
     kernels = (DimsKernel(),)
-    cases = (Case((), {"values": (2, 7, 11), "shape": (3,), "dtype": "int64"}),
-             Case((), {"values": (5,), "shape": (), "dtype": "int32"}))
+    cases = (Case((), {"extents": (2, 7, 11), "shape": (3,), "dtype": "int64"}),
+             Case((), {"extents": (5,), "shape": (), "dtype": "int32"}))
 
     @staticmethod
     def infer(attrs: Attrs) -> tuple[TensorType, ...]:
@@ -158,7 +158,7 @@ class Dims(Operator):
 
     @staticmethod
     def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
-        return (np.array(attrs["values"], numpy_dtype(attrs.dtype)).reshape(attrs.shape),)
+        return (np.array(attrs.extents, numpy_dtype(attrs.dtype)).reshape(attrs.shape),)
 
 
 @register

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import pytest
 
+import tvm_megcc
+
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "tutorials").glob("*.ipynb"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook(path, tmp_path):
+def test_notebook(path, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[1]))
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit notebooks without outputs"
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3",

@@ -23,8 +23,8 @@ demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
 check: $(READY)
-	$(BIN)/ruff check -q .
 	$(BIN)/pytest -q -n auto -m "not slow"
+	$(BIN)/ruff check -q .
 
 test: $(READY)
 	$(BIN)/pytest -q -n auto

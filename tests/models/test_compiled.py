@@ -8,7 +8,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc.errors import ToolError
 
-from .networks import NETWORKS, assert_close, onnxruntime_outputs, seeded_inputs
+from .networks import NETWORKS, assert_close, onnxruntime_outputs
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_network(name: str, target: str, optimize: str, folders):
     network = NETWORKS[name]
     if target != "native" and not network.emulated:
         pytest.skip(f"{name} is too large for the emulator")
-    artifact, folder = folders(name, optimize)
+    _, folder = folders(name, optimize)
     try:
         session = tvm_megcc.load(folder, target)
     except ToolError as missing:
@@ -43,7 +43,7 @@ def test_network(name: str, target: str, optimize: str, folders):
     for _file, inputs, outputs in network.references():
         assert_close(session.run(inputs), outputs)
     for seed in (1, 2):
-        inputs = seeded_inputs(artifact.manifest["inputs"], seed)
+        inputs = network.inputs(seed)
         assert_close(session.run(inputs), onnxruntime_outputs(network.path, inputs))
 
 

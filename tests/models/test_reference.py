@@ -38,13 +38,22 @@ def references(network: Network):
     return [("output_0", {value.name: x}, {model.graph.output[0].name: onnx.numpy_helper.to_array(stored)})]
 
 
+def check(name: str, actual, expected) -> None:
+    """Outputs that are nearly zero everywhere are compared absolutely."""
+    if name in NETWORKS:
+        assert_close(actual, expected)
+        return
+    for key, want in expected.items():
+        np.testing.assert_allclose(actual[key], want, rtol=0, atol=1e-4 * max(1.0, float(np.abs(want).max())))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_reference(name: str):
     """One graph, with its shape symbols, serves every stored case."""
     network = ALL[name]
     graph = import_onnx(network.path)
     for _, inputs, expected in references(network):
-        assert_close(reference.run(graph, inputs), expected)
+        check(name, reference.run(graph, inputs), expected)
 
 
 @pytest.mark.parametrize("name", ["resnet8_cifar10_f32", "minilm_l1_f32", "yunet_n_dynamic"])
@@ -53,4 +62,4 @@ def test_bound_shapes_give_the_same(name: str):
     _, inputs, expected = references(network)[0]
     graph = import_onnx(network.path, {key: array.shape for key, array in inputs.items()})
     assert all(type_.is_static for type_ in graph.types.values())
-    assert_close(reference.run(graph, inputs), expected)
+    check(name, reference.run(graph, inputs), expected)

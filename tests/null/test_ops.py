@@ -216,6 +216,8 @@ def test_slices_are_those_of_python(extent: int, step: int):
     """But where a backward slice starts before the axis: ONNX moves the start onto it."""
     for start in (-rules.FAR, -9, -2, 0, 1, 4, 9, rules.FAR):
         for end in (-rules.FAR, -9, -2, 0, 1, 4, 9, rules.FAR):
+            if step < 0 and start < -extent:
+                continue
             first, count = rules.slice_range(extent, start, end, step)
             expected = list(range(extent))[slice(start, None if step < 0 and end <= -rules.FAR else end, step)]
             assert [first + step * i for i in range(count)] == expected

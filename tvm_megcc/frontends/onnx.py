@@ -73,6 +73,7 @@ class _Importer:
         scope = _Scope()
         self._initializers(self.graph, scope)
         inputs = self._inputs(scope)
+        self._check_duplicates(self.graph.node, scope)
         nodes = self._needed(self.output_names)
         self._nodes(nodes, scope, self.model.opsets)
         for name in self.output_names:
@@ -81,7 +82,7 @@ class _Importer:
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
-        outputs = self._outputs(scope)
+        outputs = self._outputs(scope, inputs)
         return self.builder.graph(self.model.name, inputs, outputs)
 
     # -- the graph's ends
@@ -163,15 +164,18 @@ class _Importer:
             return bound.get(dim.dim_param, Symbol(dim.dim_param))
         return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
 
-    def _outputs(self, scope: _Scope) -> list[str]:
-        """Each output as a value of the output's own name."""
-        names: list[str] = []
+    def _outputs(self, scope: _Scope, inputs: Sequence[str]) -> list[str]:
+        """Each output as a value of the output's own name; what cannot be renamed is copied."""
+        fixed = {*inputs, *self.output_names}
+        renamed: dict[str, str] = {}
         for name in self.output_names:
-            value = scope[name]
-            if value != name or value in self.builder.constants:
-                value = self.builder.copy(value, name)
-            names.append(value)
-        return names
+            value = renamed.get(scope[name], scope[name])
+            if value in self.builder.constants or (value != name and value in fixed):
+                self.builder.copy(value, name)
+            elif value != name:
+                self.builder.rename(value, name, 0)
+                renamed[value] = name
+        return list(self.output_names)
 
     # -- nodes
 
@@ -188,11 +192,11 @@ class _Importer:
         return [node for index, node in enumerate(self.graph.node) if index in needed]
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, opsets: Mapping[str, int]) -> None:
-        self._check_names(nodes, scope)
+        self._check_reads(nodes, scope)
         for node in self._ordered(nodes, scope):
             self._node(node, scope, opsets)
 
-    def _check_names(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+    def _check_duplicates(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
         produced: dict[str, onnx.NodeProto] = {}
         for node in nodes:
             for name in filter(None, node.output):
@@ -200,6 +204,9 @@ class _Importer:
                     other = _label(produced[name]) if name in produced else "an input or initializer"
                     self.findings.append(f"{_label(node)}: its output '{name}' is also that of {other}; rename one")
                 produced[name] = node
+
+    def _check_reads(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+        produced = {name for node in nodes for name in node.output}
         for node in nodes:
             for name in dict.fromkeys(reads(node)):
                 if name not in produced and name not in scope:
@@ -229,49 +236,49 @@ class _Importer:
         return ordered
 
     def _node(self, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> None:
-        domain = proto.domain if proto.domain not in ("", "ai.onnx") else ""
-        name = f"{domain}::{proto.op_type}" if domain else proto.op_type
-        opset = opsets.get(domain or "ai.onnx", 1)
-        inputs = [scope[input_] if input_ else "" for input_ in proto.input]
-        values: tuple[str | None, ...] = (None,) * len(proto.output)
-        node = Node(self.builder, proto, inputs, opset, self.model.folder)
-        poisoned = None in inputs or any(scope[captured] is None for captured in reads(proto))
+        """Imports a node; what goes wrong becomes a finding, and its outputs are unknown from here on."""
+        inputs = [scope[name] if name else "" for name in proto.input]
+        unknown = None in inputs or any(scope[name] is None for name in reads(proto))
+        domain = proto.domain if proto.domain != "ai.onnx" else ""
+        node = Node(self.builder, proto, inputs, opsets.get(domain or "ai.onnx", 1), self.model.folder)
+        first_op, known = len(self.builder.ops), set(self.builder.types)
+        values: list[str | None] = []
         try:
-            if name == "If":
-                values = values if poisoned else self._if(node, proto, scope, opsets)
-            elif name == "Constant":
-                values = (self._constant(node),)
-            elif name in self.importers:
-                _check_schema(proto, domain, opset)
-                if not poisoned:
-                    values = self._named(node, self.importers[name])
-            else:
-                types = [None if poisoned else node.type(index) for index in range(len(inputs))]
-                function = function_of(self.model.proto, proto, domain, opset, None if poisoned else types)
-                if function is not None:
-                    values = self._function(function, inputs)
-                elif not is_function(proto, domain, opset):
-                    self.unsupported = True
-                    raise MegccError("this operator is not supported")
+            values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
             self.findings.append(f"{_label(proto)}: {error}")
         except (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError) as error:
-            operands = ", ".join(str(node.type(i)) for i in range(len(inputs))) if not poisoned else "unknown"
+            operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))
             self.findings.append(f"{_label(proto)}: contradicts its operands ({operands}) or attributes: "
                                  f"{type(error).__name__}: {error}")
-        for output, value in zip(proto.output, (*values, *(None,) * len(proto.output)), strict=False):
-            if output:
-                scope.values[output] = value
-
-    def _named(self, node: Node, importer: Callable[[Node], tuple[str, ...]]) -> tuple[str, ...]:
-        """Imports a node; values that it made get the names they have in the file."""
-        first_op, known = len(self.builder.ops), set(self.builder.types)
-        values = list(importer(node))
-        for index, (name, value) in enumerate(zip(node.outputs, values, strict=False)):
-            if name and value not in known and values.count(value) == 1:
-                values[index] = self.builder.unique(name)
+        values += [None] * (len(proto.output) - len(values))
+        for index, (name, value) in enumerate(zip(proto.output, values, strict=False)):
+            # What the node made gets the name it has in the file.
+            if name and value is not None and value not in known and values.count(value) == 1:
+                values[index] = name if value == name else self.builder.unique(name)
                 self.builder.rename(value, values[index], first_op)
-        return tuple(values)
+            if name:
+                scope.values[name] = values[index]
+
+    def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: _Scope, opsets: Mapping[str, int],
+                unknown: bool) -> list[str | None]:
+        """Values of a node's outputs; none where its operands are unknown."""
+        name = f"{domain}::{proto.op_type}" if domain else proto.op_type
+        if name == "Constant":
+            return [self._constant(node)]
+        if name == "If":
+            return [] if unknown else self._if(node, proto, scope, opsets)
+        if name in self.importers:
+            _check_schema(proto, domain, node.opset)
+            return [] if unknown else list(self.importers[name](node))
+        types = None if unknown else [node.type(index) for index in range(len(node.inputs))]
+        function = function_of(self.model.proto, proto, domain, node.opset, types)
+        if function is not None:
+            return [] if unknown else self._function(function, node.inputs)
+        if is_function(proto, domain, node.opset):
+            return []
+        self.unsupported = True
+        raise MegccError("this operator is not supported")
 
     def _constant(self, node: Node) -> str:
         for name, dtype in (("value", None), ("value_float", np.float32), ("value_floats", np.float32),
@@ -281,7 +288,7 @@ class _Importer:
                 return self.builder.constant(np.asarray(value, dtype), node.outputs[0])
         raise MegccError("holds no tensor; strings and sparse tensors are not supported")
 
-    def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> tuple:
+    def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> list[str | None]:
         if not node.is_const(0):
             raise MegccError("its condition is computed at run time, which is not supported; export the model with a "
                              "fixed branch")
@@ -289,15 +296,16 @@ class _Importer:
         branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
         inner = _Scope(scope)
         self._initializers(branch, inner)
+        self._check_duplicates(branch.node, inner)
         self._nodes(branch.node, inner, opsets)
-        return tuple(inner[value.name] for value in branch.output)
+        return [inner[value.name] for value in branch.output]
 
-    def _function(self, function: Function, inputs: list[str | None]) -> tuple:
+    def _function(self, function: Function, inputs: Sequence[str]) -> list[str | None]:
         inner = _Scope()
         inner.values.update(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
         nodes = [function.resolve(node, inner.values) for node in function.nodes]
         self._nodes(nodes, inner, {**self.model.opsets, **function.opsets})
-        return tuple(inner[name] if name in inner else None for name in function.outputs)
+        return [inner[name] if name in inner else None for name in function.outputs]
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -103,6 +103,8 @@ class Builder:
 
     def rename(self, old: str, new: str, first_op: int) -> None:
         """Renames a value that only the operators from `first_op` on mention."""
+        if old == new:
+            return
         for table in (self.types, self.constants, self.shapes):
             if old in table:
                 table[new] = table.pop(old)

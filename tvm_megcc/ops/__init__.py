@@ -3,4 +3,5 @@
 
 from . import conv, copy, elementwise, matmul, move, norm, pool, quant, reduce, resize, shape, softmax
 
-__all__ = ["conv", "copy", "elementwise", "matmul", "move", "norm", "pool", "quant", "reduce", "resize", "shape", "softmax"]
+__all__ = ["conv", "copy", "elementwise", "matmul", "move", "norm", "pool", "quant", "reduce", "resize", "shape",
+           "softmax"]

@@ -136,17 +136,35 @@ class Resize(Operator):
         kept = [(axis, size, scale) for axis, size, scale in zip(axes, sizes, scales, strict=True)
                 if size != x.shape[axis] or scale != 1.0]
         value = node.inputs[0]
+        if any(not isinstance(dim, int) for axis, size, _ in kept for dim in (x.shape[axis], size)):
+            return (_repeated(node, value, kept, mode, coordinates, rounding),)
         while kept:
             pair = len(kept) > 1 and kept[1][0] == kept[0][0] + 1
             group, kept = kept[:1 + pair], kept[1 + pair:]
             operands = []
             for axis, size, scale in group:
-                if not isinstance(x.shape[axis], int) or not isinstance(size, int):
-                    raise MegccError(f"resizes a symbolic extent ({x.shape[axis]} to {size}); give the input a shape")
                 operands += tables(x.shape[axis], size, scale, mode, coordinates, rounding)
             (value,) = node.emit("resize", (value, *map(node.constant, operands)),
                                  axes=tuple(axis for axis, _, _ in group), mode=mode)
         return (value,)
+
+
+def _repeated(node: OnnxNode, value: str, axes: Sequence[tuple], mode: str, coordinates: str, rounding: str) -> str:
+    """Nearest neighbours of symbolic extents by whole scales: every element so many times."""
+    shape, spread, repeated, result = node.type(0).shape, [], [], []
+    scales = {axis: scale for axis, _, scale in axes}
+    for axis, extent in enumerate(shape):
+        scale = int(scales.get(axis, 1))
+        whole = nearest_indices(8, 8 * scale, scale, coordinates, rounding) == np.arange(8 * scale) // scale
+        if scale != scales.get(axis, 1) or mode != "nearest" or not whole.all():
+            raise MegccError(f"resizes the symbolic extent {extent} in a way that needs its value; give the input "
+                             "a shape")
+        spread += [extent, 1]
+        repeated += [extent, scale]
+        result.append(extent * scale)
+    (value,) = node.emit("reshape", (value,), shape=tuple(spread))
+    (value,) = node.emit("expand", (value,), shape=tuple(repeated))
+    return node.emit("reshape", (value,), shape=tuple(result))[0]
 
 
 def _target(node: OnnxNode, extents: Sequence) -> tuple[list, list[float]]:
@@ -179,7 +197,9 @@ def _from_sizes(node: OnnxNode, extents: Sequence, sizes: list) -> tuple[list, l
     if len(sizes) != len(extents):
         raise ShapeError(f"{len(sizes)} sizes for {len(extents)} axes")
     if any(not isinstance(dim, int) for dim in (*extents, *sizes)):
-        return sizes, [1.0] * len(sizes)
+        scales = [next((float(n) for n in range(1, 17) if size == extent * n), 0.0)
+                  for size, extent in zip(sizes, extents, strict=True)]
+        return sizes, scales
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     scales = [1.0 if size == extent else size / extent for size, extent in zip(sizes, extents, strict=True)]
     if policy != "stretch":

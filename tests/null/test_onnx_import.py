@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ONNX front end: names, shapes, symbols, folding, and every problem of a bad model in one message."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.ir.dims import Symbol
+from tvm_megcc.runtime import reference
+
+
+def value(name: str, shape, dtype=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(nodes, inputs, outputs, initializers=None, opset: int = 17, functions=()) -> onnx.ModelProto:
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in (initializers or {}).items()]
+    graph = helper.make_graph(nodes, "test", inputs, outputs, tensors)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
+    return helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=9)
+
+
+def node(op_type: str, inputs: str, outputs: str, name: str = "", **attributes) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs.split(), outputs.split(), name=name or f"n_{outputs}", **attributes)
+
+
+def refused(source) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        import_onnx(source)
+    return caught.value
+
+
+# Bad models
+
+
+def test_missing_file():
+    assert "cannot be read" in str(refused("no/such/file.onnx"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"not a model at all", bytes(range(256)) * 4])
+def test_file_that_is_no_model(content: bytes, tmp_path):
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(content)
+    assert "bad.onnx" in str(refused(path))
+
+
+def test_every_truncation_is_refused_by_a_model_error():
+    weights = np.arange(12, dtype=np.float32).reshape(3, 4)
+    whole = model([node("MatMul", "x w", "h"), node("Relu", "h", "y")], [value("x", [2, 3])], [value("y", None)],
+                  {"w": weights}).SerializeToString()
+    assert import_onnx(whole).outputs == ("y",)
+    survived = 0
+    for length in range(len(whole)):
+        try:
+            import_onnx(whole[:length])
+            survived += 1
+        except ModelError:
+            pass
+    # Only what follows the graph can be cut off unnoticed.
+    assert survived <= 4
+
+
+def test_all_problems_are_listed_at_once():
+    bad = model(
+        [node("Frobnicate", "x", "a", "unknown_one"),
+         node("Relu", "missing", "b", "reads_missing"),
+         node("MatMul", "x w", "c", "contradicts"),
+         node("Add", "a loop2", "loop1", "cycle_one"), node("Relu", "loop1", "loop2", "cycle_two"),
+         node("Softmax", "x", "d", "bad_axis", axis=7),
+         node("Concat", "x w", "e", "bad_concat", axis=0),
+         node("Sum", "a b c d e loop2", "y", "last")],
+        [value("x", [2, 3])], [value("y", None)], {"w": np.zeros((4, 5), np.float32)})
+    error = refused(bad)
+    text = str(error)
+    for name in ("Frobnicate 'unknown_one'", "Relu 'reads_missing'", "MatMul 'contradicts'", "cycle_one", "cycle_two",
+                 "Softmax 'bad_axis'", "Concat 'bad_concat'"):
+        assert name in text, f"{name} is not in\n{text}"
+    assert "'last'" not in text, "an operator behind a problem is no problem itself"
+    assert len(error.findings) == 6
+    assert "megcc list ops" in text and "weights are missing" in text and "break the cycle" in text
+
+
+def test_nodes_nobody_needs_do_not_matter():
+    graph = import_onnx(model([node("Frobnicate", "x", "z"), node("Relu", "x", "y")],
+                              [value("x", [2])], [value("y", [2])]))
+    assert [op.kind for op in graph.ops] == ["relu"]
+
+
+def test_unknown_operators_behind_unknown_operators():
+    error = refused(model([node("Foo", "x", "a"), node("Bar", "a", "b"), node("Baz", "b", "y")],
+                          [value("x", [2])], [value("y", None)]))
+    assert len(error.findings) == 3
+
+
+def test_custom_domain_is_named():
+    proto = model([], [value("x", [2])], [value("y", None)])
+    proto.graph.node.append(helper.make_node("Norm", ["x"], ["y"], name="n", domain="my.company"))
+    assert "my.company::Norm 'n'" in str(refused(proto))
+
+
+def test_duplicate_names():
+    error = refused(model([node("Relu", "x", "y", "one"), node("Neg", "x", "y", "two")],
+                          [value("x", [2])], [value("y", None)]))
+    assert "'two'" in str(error) and "'one'" in str(error)
+
+
+def test_two_gigabytes():
+    error = refused(model([node("Expand", "x s", "y", "huge")], [value("x", [1])], [value("y", None)],
+                          {"s": np.array([1 << 10, 1 << 10, 1 << 10])}))
+    assert "Expand 'huge'" in str(error) and "2 GB" in str(error)
+    error = refused(model([node("ConstantOfShape", "s", "y", "huge")], [], [value("y", None)],
+                          {"s": np.array([1 << 20, 1 << 12])}))
+    assert "2 GB" in str(error)
+    assert "2 GB" in str(refused(model([node("Relu", "x", "y")], [value("x", [1 << 30])], [value("y", None)])))
+
+
+def test_initializer_without_data():
+    proto = model([node("Add", "x w", "y")], [value("x", [2])], [value("y", None)], {"w": np.ones(2, np.float32)})
+    proto.graph.initializer[0].raw_data = b""
+    assert "initializer 'w'" in str(refused(proto)) and "missing" in str(refused(proto))
+    proto.graph.initializer[0].ClearField("raw_data")
+    assert "initializer 'w'" in str(refused(proto))
+
+
+def test_attribute_of_the_wrong_type():
+    assert "ill-formed" in str(refused(model([node("Softmax", "x", "y", axis="first")],
+                                             [value("x", [2, 3])], [value("y", None)])))
+    assert "ill-formed" in str(refused(model([node("Relu", "x x x", "y")], [value("x", [2])], [value("y", None)])))
+
+
+def test_operator_sets():
+    relu = [node("Relu", "x", "y")], [value("x", [2])], [value("y", None)]
+    assert "older than 7" in str(refused(model(*relu, opset=6)))
+    assert "newer than" in str(refused(model(*relu, opset=999)))
+    for opset in range(7, onnx.defs.onnx_opset_version() + 1):
+        assert import_onnx(model(*relu, opset=opset)).ops[0].kind == "relu"
+
+
+def test_what_depends_on_data_is_refused():
+    reshape = model([node("Reshape", "x s", "y", "r")], [value("x", [2, 3]), value("s", [1], TensorProto.INT64)],
+                    [value("y", None)])
+    assert "Reshape 'r'" in str(refused(reshape)) and "computed at run time" in str(refused(reshape))
+
+
+# External data
+
+
+def external(tmp_path):
+    proto = model([node("Add", "x w", "y")], [value("x", [256])], [value("y", None)],
+                  {"w": np.arange(256, dtype=np.float32)})
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, str(path), save_as_external_data=True, location="m.data", size_threshold=0)
+    return path
+
+
+def test_external_data(tmp_path):
+    path = external(tmp_path)
+    x = np.ones(256, np.float32)
+    result = reference.run(import_onnx(path), {"x": x})
+    np.testing.assert_array_equal(result["y"], x + np.arange(256, dtype=np.float32))
+
+
+def test_external_data_missing_short_or_without_folder(tmp_path):
+    path = external(tmp_path)
+    assert "give the path" in str(refused(path.read_bytes()))
+    data = path.with_name("m.data")
+    data.write_bytes(data.read_bytes()[:100])
+    assert "initializer 'w'" in str(refused(path))
+    data.unlink()
+    assert "m.data" in str(refused(path))
+
+
+# Shapes and symbols
+
+
+def test_symbols_stay():
+    graph = import_onnx(model([node("Relu", "x", "y")], [value("x", ["batch", 3, 0, None])], [value("y", None)]))
+    expected = (Symbol("batch"), 3, Symbol("x_2"), Symbol("x_3"))
+    assert graph.types["x"].shape == graph.types["y"].shape == expected
+
+
+def test_input_shapes_bind_symbols_everywhere():
+    proto = model([node("Add", "a b", "y")], [value("a", ["n", 4]), value("b", ["n", 4])], [value("y", None)])
+    graph = import_onnx(proto, {"a": (3, 4)})
+    assert graph.types["b"].shape == graph.types["y"].shape == (3, 4)
+    assert import_onnx(proto, {"a": ("rows", 4), "b": ("rows", 4)}).types["y"].shape == (Symbol("rows"), 4)
+    assert import_onnx(proto, {"a": (None, 4)}).types["y"].shape == (Symbol("n"), 4)
+
+
+def test_wrong_input_shapes():
+    proto = model([node("Add", "a b", "y")], [value("a", ["n"]), value("b", ["n"])], [value("y", None)])
+    for shapes, message in (({"c": (1,)}, "inputs are: a, b"), ({"a": (1, 2)}, "1 axes"),
+                            ({"a": (2,), "b": (3,)}, "gives as 2 and as 3"), ({"a": (0,)}, "at least 1")):
+        with pytest.raises(ModelError, match=message):
+            import_onnx(proto, shapes)
+
+
+def test_shape_arithmetic_disappears():
+    """The idiom of PyTorch exports: view(x.size(0), -1) with a symbolic batch."""
+    nodes = [node("Shape", "x", "shape"), node("Gather", "shape zero", "batch", axis=0),
+             node("Unsqueeze", "batch axis", "batch1"), node("Mul", "batch1 two", "double"),
+             node("Concat", "double minus", "target", axis=0), node("Reshape", "x target", "y")]
+    constants = {"zero": np.array(0), "axis": np.array([0]), "two": np.array([2]), "minus": np.array([-1])}
+    graph = import_onnx(model(nodes, [value("x", ["batch", 6, 4])], [value("y", None)], constants))
+    assert [op.kind for op in graph.ops] == ["reshape"]
+    assert graph.types["y"].shape == (2 * Symbol("batch"), 12)
+    graph = import_onnx(model(nodes, [value("x", ["batch", 6, 4])], [value("y", None)], constants), {"x": (5, 6, 4)})
+    assert graph.types["y"].shape == (10, 12)
+
+
+def test_shapes_as_data():
+    graph = import_onnx(model([node("Shape", "x", "s"), node("Add", "s v", "y")],
+                              [value("x", ["n", 3]), value("v", [2], TensorProto.INT64)], [value("y", None)]))
+    assert [op.kind for op in graph.ops] == ["dims", "add"]
+    x, v = np.zeros((7, 3), np.float32), np.array([1, 1])
+    assert reference.run(graph, {"x": x, "v": v})["y"].tolist() == [8, 4]
+
+
+def test_constants_fold():
+    nodes = [node("Mul", "a b", "c"), node("Transpose", "c", "d"), node("Add", "x d", "y")]
+    graph = import_onnx(model(nodes, [value("x", [2])], [value("y", None)],
+                              {"a": np.ones((2, 1), np.float32), "b": np.float32(3)}))
+    assert [op.kind for op in graph.ops] == ["add"]
+
+
+# Outputs
+
+
+def test_outputs_have_their_names():
+    """Also where an output is a constant, an input, or the same value as another one."""
+    nodes = [node("Identity", "x", "same"), node("Relu", "x", "r"), node("Identity", "r", "again"),
+             node("Shape", "x", "shape")]
+    outputs = [value(name, None) for name in ("same", "r", "again", "shape")]
+    graph = import_onnx(model(nodes, [value("x", [2])], outputs))
+    assert graph.outputs == ("same", "r", "again", "shape")
+    x = np.array([-1, 1], np.float32)
+    results = reference.run(graph, {"x": x})
+    np.testing.assert_array_equal(results["same"], x)
+    np.testing.assert_array_equal(results["again"], results["r"])
+    assert results["shape"].tolist() == [2]
+
+
+def test_chosen_outputs():
+    proto = model([node("Relu", "x", "h"), node("Neg", "h", "y")], [value("x", [2])], [value("y", None)])
+    graph = import_onnx(proto, output_names=["h"])
+    assert graph.outputs == ("h",) and [op.kind for op in graph.ops] == ["relu"]
+    with pytest.raises(ModelError, match="nothing in the model produces it"):
+        import_onnx(proto, output_names=["z"])
+
+
+# Subgraphs and functions
+
+
+def branch(name: str, op_type: str) -> onnx.GraphProto:
+    return helper.make_graph([node(op_type, "x", f"{name}_out")], name, [], [value(f"{name}_out", None)])
+
+
+def conditional(condition) -> onnx.ModelProto:
+    nodes = [node("If", "c", "y", then_branch=branch("then", "Relu"), else_branch=branch("else", "Neg"))]
+    if condition is None:
+        return model(nodes, [value("x", [2]), value("c", [], TensorProto.BOOL)], [value("y", None)])
+    return model(nodes, [value("x", [2])], [value("y", None)], {"c": np.array(condition)})
+
+
+def test_if_with_a_constant_condition():
+    assert [op.kind for op in import_onnx(conditional(True)).ops] == ["relu"]
+    assert [op.kind for op in import_onnx(conditional(False)).ops] == ["neg"]
+    assert "condition is computed at run time" in str(refused(conditional(None)))
+
+
+def test_functions_of_the_model():
+    body = [helper.make_node("Mul", ["a", "a"], ["s"]), helper.make_node("LeakyRelu", ["s"], ["r"])]
+    body[1].attribute.append(onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope"))
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("local", "SquareLeaky", ["a"], ["r"], body, opsets, ["slope"])
+    proto = model([], [value("x", [2])], [value("y", None)], functions=[function])
+    proto.graph.node.append(helper.make_node("SquareLeaky", ["x"], ["y"], name="f", domain="local", slope=0.5))
+    graph = import_onnx(proto)
+    assert [(op.kind, op.origin) for op in graph.ops] == [("mul", "f"), ("leaky_relu", "f")]
+    assert graph.ops[1].attrs.alpha == 0.5
+
+
+def test_operators_expand_from_their_schema():
+    """Shrink is not declared; ONNX gives it as a function of comparisons and selections."""
+    graph = import_onnx(model([node("Shrink", "x", "y", "s", lambd=0.5)], [value("x", [4])], [value("y", None)]))
+    x = np.array([-2, -0.1, 0.2, 3], np.float32)
+    np.testing.assert_array_equal(reference.run(graph, {"x": x})["y"], [-2, 0, 0, 3])
+    assert {op.origin for op in graph.ops} == {"s"}
+
+
+def test_the_same_model_gives_the_same_graph():
+    proto = model([node("Relu", "x", "h"), node("LayerNormalization", "h w", "y")], [value("x", [2, 3])],
+                  [value("y", None)], {"w": np.ones(3, np.float32)})
+    from tvm_megcc.ir.text import graph_text
+    assert graph_text(import_onnx(proto)) == graph_text(import_onnx(proto.SerializeToString()))

@@ -15,7 +15,12 @@
 extern "C" {
 #endif
 
+/* The version, and whether the table below has symbols: runtime and kernels must agree on both. */
+#ifndef MEGCC_NO_STRINGS
 #define MEGCC_KERNEL_ABI 1u
+#else
+#define MEGCC_KERNEL_ABI 0x101u
+#endif
 
 /* What a kernel gets for one instruction. Valid during the call only. */
 typedef struct megcc_call {
@@ -25,8 +30,11 @@ typedef struct megcc_call {
     void *shared;               /* workspace common to all workers; NULL if the signature asks for none */
 } megcc_call;
 
-/* Computes tasks [begin, end). `scratch` is this worker's own workspace. Returns 0, or a megcc_status. */
+/* Computes tasks [begin, end), which may be none. `scratch` is this worker's own workspace. Returns 0, or a megcc_status. */
 typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_t end, void *scratch);
+
+/* Inputs and outputs of one kernel together. */
+#define MEGCC_MAX_OPERANDS 61
 
 /* Sizes of a kernel whose extents are given at run time. Writes, for the extents of one instruction, the least
  * byte size of every operand (inputs, then outputs), then the bytes of shared workspace, the bytes of scratch a
@@ -91,7 +99,7 @@ static inline int64_t megcc_size_div(int64_t a, int64_t b)
 static inline int64_t megcc_size_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t megcc_size_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Computes every extent that depends on the shape symbols. Returns 0, or MEGCC_E_SHAPE on overflow. */
+/* Computes every extent that depends on the shape symbols but is none. Returns 0, or MEGCC_E_SHAPE on overflow. */
 typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value);
 
 /* The code of one program (one CPU) of a model. */

@@ -7,9 +7,13 @@
 #define MEGCC_INTERNAL_H
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "megcc.h"
+
+/* All of the C library that the core uses, declared here since a bare machine may lack the header. */
+void *memcpy(void *to, const void *from, size_t size);
+void *memset(void *to, int value, size_t size);
+int memcmp(const void *a, const void *b, size_t size);
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "containers are little-endian"
@@ -153,7 +157,7 @@ typedef struct call_need {
     int32_t tasks;
 } call_need;
 
-#define MEGCC_MAX_NEED 64       /* operands + 3 of a kernel whose sizes depend on extents */
+#define MEGCC_MAX_NEED (MEGCC_MAX_OPERANDS + 3)
 
 /* Bytes that the dimensions of a tensor ask for, saturated at MEGCC_SIZE_LIMIT. `extents`: the program's, resolved. */
 uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);

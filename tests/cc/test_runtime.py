@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C runtime by itself, on containers and kernels made by hand (c_runtime/tests)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_megcc.codegen import container
+
+from .runtime_models import MODELS, WEIGHT
+
+ROOT = Path(__file__).parents[2] / "c_runtime"
+SOURCES = sorted((ROOT / "src").glob("*.c"))
+TEST_SOURCES = sorted((ROOT / "tests").glob("*.c"))
+TESTS = re.findall(r"TEST\((\w+)\)", (ROOT / "tests" / "test_runtime.c").read_text().split("tests[] =")[1])
+WARNINGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", f"-I{ROOT / 'include'}"]
+STRICT = [*WARNINGS, "-Wvla", "-Wframe-larger-than=1024"]
+SMALL = ["-Os", *(f"-DMEGCC_NO_{name}" for name in ("DYNAMIC", "STRINGS", "STDIO", "THREADS")), "-ffunction-sections",
+         "-fdata-sections", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]
+SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+#: What the core may ask of the C library. Compilers call these by themselves as well.
+ALLOWED = {"memcpy", "memset", "memcmp", "getauxval"}
+
+CC = next((cc for cc in ("cc", "gcc", "clang") if shutil.which(cc)), None)
+pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
+
+
+def call(command, **options) -> str:
+    """Standard output of a command that must succeed."""
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def has_flags(*flags: str) -> bool:
+    """Whether the compiler makes a program with these flags."""
+    return subprocess.run([CC, *flags, "-x", "c", "-", "-o", "/dev/null"], input=b"int main(void) { return 0; }",
+                          capture_output=True, check=False).returncode == 0
+
+
+def need(*tools: str) -> str:
+    """The first of the tools that is installed; otherwise the test is skipped."""
+    for tool in tools:
+        if shutil.which(tool):
+            return tool
+    pytest.skip(f"{' or '.join(tools)} is not installed")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """The containers."""
+    path = tmp_path_factory.mktemp("containers")
+    for name, model in MODELS.items():
+        (path / f"{name}.megcc").write_bytes(container.write(model()))
+    return path
+
+
+def build(output: Path, *flags, cc: str = "", sources=(*SOURCES, *TEST_SOURCES)) -> Path:
+    call([cc or CC, *WARNINGS, *flags, *sources, "-o", output, "-lm", "-pthread"])
+    return output
+
+
+@pytest.fixture(scope="session")
+def sanitized(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("build") / "sanitized"
+    return build(output, *(SANITIZE if has_flags(*SANITIZE) else ()))
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_behaviour(name: str, sanitized: Path, folder: Path):
+    assert call([sanitized, folder, name]) == f"{name} passed\n"
+
+
+@pytest.mark.parametrize("cc", ["gcc", "clang-19", "clang", "aarch64-linux-gnu-gcc", "arm-none-eabi-gcc"])
+def test_no_warnings(cc: str, tmp_path: Path):
+    need(cc)
+    for source in SOURCES:
+        call([cc, *STRICT, "-c", source, "-o", tmp_path / "o.o"])
+        call([cc, *STRICT, *SMALL, "-c", source, "-o", tmp_path / "o.o"])
+
+
+@pytest.mark.parametrize("standard", ["-std=c99", "-std=c++98", "-std=c++17"])
+def test_headers_by_themselves(standard: str, tmp_path: Path):
+    source = tmp_path / "include.c"
+    source.write_text('#include "megcc.h"\n#include "megcc.h"\nmegcc_model model;\n')
+    language = ["-x", "c"] if "c99" in standard else ["-x", "c++", "-Wno-long-long"]
+    compiler = CC if "c99" in standard else need("g++", "clang++")
+    call([compiler, *language, standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}", "-c",
+          source, "-o", tmp_path / "o.o"])
+
+
+SWITCHES = [("DYNAMIC",), ("STRINGS",), ("THREADS",), ("CPU_DETECT",), ("DYNAMIC", "STRINGS", "THREADS", "CPU_DETECT")]
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids="+".join)
+def test_switches(switches, folder: Path, tmp_path: Path):
+    program = build(tmp_path / "test", *(f"-DMEGCC_NO_{name}" for name in switches))
+    assert call([program, folder, "all"]).splitlines() == [f"{name} passed" for name in TESTS]
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O3", "-Os", "-flto"])
+def test_optimisation(level: str, folder: Path, tmp_path: Path):
+    program = build(tmp_path / "test", level)
+    assert call([program, folder, "all"]).count("passed") == len(TESTS)
+
+
+def test_threads_do_not_race(folder: Path, tmp_path: Path):
+    if not has_flags("-fsanitize=thread"):
+        pytest.skip("this compiler has no thread sanitizer")
+    program = build(tmp_path / "test", "-g", "-fsanitize=thread")
+    result = subprocess.run([program, folder, "pool"], capture_output=True, text=True, check=False)
+    if "unexpected memory mapping" in result.stderr:
+        pytest.skip("the thread sanitizer does not work on this kernel")
+    assert result.returncode == 0, result.stderr
+
+
+def objects(cc: str, folder: Path, *flags) -> list[Path]:
+    made = []
+    for source in SOURCES:
+        made.append(folder / f"{source.stem}.o")
+        call([cc, "-std=c99", *flags, f"-I{ROOT / 'include'}", "-c", source, "-o", made[-1]])
+    return made
+
+
+@pytest.mark.parametrize("flags", [["-O2"], SMALL], ids=["full", "small"])
+def test_core_needs_nothing_and_has_no_data(flags, tmp_path: Path):
+    need("nm")
+    for path in objects(CC, tmp_path, *flags, "-fno-stack-protector"):
+        sections = dict(re.findall(r"^(\.\S+)\s+(\d+)", call(["size", "-A", path]), re.MULTILINE))
+        for name, size in sections.items():
+            writable = name.startswith((".data", ".bss", ".tdata", ".tbss")) and not name.startswith(".data.rel.ro")
+            assert not writable or size == "0", f"{path.name} has {size} bytes of {name}"
+        if path.stem in ("host", "pool") and "-O2" in flags:
+            continue
+        undefined = {line.split()[-1] for line in call(["nm", "-u", path]).splitlines()}
+        outside = {name for name in undefined if not name.startswith("megcc_")} - ALLOWED
+        assert outside <= {"_GLOBAL_OFFSET_TABLE_"}, f"{path.name} uses {outside}"
+
+
+def test_size(tmp_path: Path):
+    """The static profile on arm64: code and constants."""
+    cc = need("aarch64-linux-gnu-gcc")
+    made = objects(cc, tmp_path, *SMALL)
+    total = int(call(["aarch64-linux-gnu-size", "-t", *made]).splitlines()[-1].split()[0])
+    assert total <= 12 * 1024
+
+
+def test_no_library_headers(tmp_path: Path):
+    """A bare machine: the compiler's own headers are enough."""
+    cc = need("clang-19", "clang")
+    for source in SOURCES:
+        call([cc, "--target=thumbv7em-none-eabihf", "-ffreestanding", "-nostdlibinc", "-std=c99", *SMALL,
+              f"-I{ROOT / 'include'}", "-c", source, "-o", tmp_path / "o.o"])
+
+
+def test_arm64(folder: Path, tmp_path: Path):
+    cc, qemu = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64", "qemu-aarch64-static")
+    program = build(tmp_path / "test", "-static", cc=cc)
+    assert call([qemu, program, folder, "all"]).count("passed") == len(TESTS)
+
+
+# --- megcc_run ---------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="session")
+def megcc_run(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("run") / "megcc_run", "-DMEGCC_MODULE=static_module",
+                 sources=(*SOURCES, ROOT / "tests" / "kernels.c", ROOT / "tools" / "megcc_run.c"))
+
+
+def test_run_command(megcc_run: Path, folder: Path, tmp_path: Path):
+    x = np.arange(24, dtype=np.float32) + 1
+    x.tofile(tmp_path / "x.bin")
+    np.full(24, 0.25, np.float32).tofile(tmp_path / "h.bin")
+    out = call([megcc_run, "--input", f"x={tmp_path / 'x.bin'}", "--input", f"h={tmp_path / 'h.bin'}", "--output",
+                f"y={tmp_path / 'y.bin'}", "--repeat", "3", "--warmup", "1", "--profile", "--threads", "2", "--mark",
+                "--check", "--shape", "x=4,6"], cwd=folder)
+    # Four runs, each adding to the state that the first one began with.
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "y.bin", np.float32), 4 * x * np.array(WEIGHT) + 0.25)
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["output", "0", "float32", "[24]", "plain", "96", "y"]
+    assert lines[2][0:2] == ["run", "median_us"] and lines[2][3] == "min_us" and lines[2][5:] == ["repeat", "3"]
+    assert [(line[0], line[1], line[-1]) for line in lines[3:]] == [
+        ("instruction", str(i), name) for i, name in enumerate(("mul", "add", "check", "copy"))]
+
+
+def test_run_command_info(megcc_run: Path, folder: Path):
+    facts = dict(line.split(" ", 1) for line in call([megcc_run, "--info"], cwd=folder).splitlines()[:8])
+    assert facts["model"] == "static" and facts["instructions"] == "4" and facts["workers"] == "4"
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (["--what"], 2, "megcc_run [--model"), (["--repeat", "0"], 2, "megcc_run [--model"),
+    (["--input", "x"], 2, "megcc_run [--model"), (["--model", "none"], 1, "cannot read the file"),
+    (["--input", "q=x"], 1, "no such input or output: q"), (["--input", "x=static.megcc"], 1, "96 bytes of input x"),
+    (["--shape", "x=4,5"], 1, "not compiled for this shape"), (["--shape", "x=4,"], 1, "not compiled for this shape"),
+    (["--threads", "5"], 1, "so many threads"), (["--model", "dynamic.megcc"], 1, "other code"),
+])
+def test_run_command_errors(arguments, code: int, message: str, megcc_run: Path, folder: Path):
+    result = subprocess.run([megcc_run, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert message in result.stderr
+
+
+def test_memory_macro(folder: Path, tmp_path: Path):
+    """What the generated header says is what the runtime wants."""
+    for name, model in MODELS.items():
+        own = model()
+        programs = [p for p in own.programs if p.code_id < 10]
+        expression = container.memory_expression(container.ContainerModel(name, 0, tuple(programs), b""))
+        module = "static_module" if name == "static" else "dynamic_module"
+        source = tmp_path / f"{name}.c"
+        source.write_text(f"""#include "megcc.h"
+            extern const megcc_module {module};
+            int main(void) {{
+                megcc_model model;
+                megcc_file file;
+                return megcc_model_load_file(&model, &file, &{module}, "{folder}/{name}.megcc", NULL, NULL) != 0
+                    || megcc_model_memory(&model, NULL) != {expression};
+            }}""")
+        call([build(tmp_path / name, sources=(*SOURCES, ROOT / "tests" / "kernels.c", source))])

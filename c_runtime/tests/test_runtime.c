@@ -108,7 +108,8 @@ static void test_describe(void)
     CHECK(megcc_model_output(&f.model, 1, &t) == MEGCC_OK && strcmp(t.name, "h_out") == 0);
     CHECK(megcc_model_input(&f.model, 2, &t) == MEGCC_E_ARGUMENT && megcc_model_output(&f.model, 2, &t) != MEGCC_OK);
     CHECK(megcc_session_operand(f.session, 0, 1, &t) != NULL);
-    CHECK(t.quants == 1 && t.quant->scale == 0.5f && t.quant->zero_point == 3 && strcmp(t.name, "") == 0);
+    CHECK(t.quants == 2 && t.quant_axis == 1 && t.quant[0].scale == 0.5f && t.quant[1].zero_point == -3);
+    CHECK(strcmp(t.name, "") == 0 && t.layout == MEGCC_NHWC);
     CHECK(megcc_session_operand(f.session, 0, 3, &t) == NULL && megcc_session_operand(f.session, 4, 0, &t) == NULL);
     CHECK(megcc_session_input(f.session, 2, NULL) == NULL && megcc_session_output(f.session, 2, &t) == NULL);
 #ifndef MEGCC_NO_STRINGS

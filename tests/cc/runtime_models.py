@@ -38,9 +38,9 @@ def static_program() -> Program:
     tensors = (
         tensor(Storage.arena, 2, 0, name=1),                       # 0 x
         tensor(Storage.state, 2, 0, name=2),                       # 1 h
-        tensor(Storage.weight, 1, 2, data=64, bytes=96, quant=1),  # 2 w
+        tensor(Storage.weight, 4, 3, data=64, bytes=96, quant=1, layout=LayoutKind.nhwc),  # 2 w
         tensor(Storage.arena, 2, 0),                               # 3 t0
-        tensor(Storage.arena, 2, 0),                               # 4 t1, where t0 is
+        tensor(Storage.arena, 2, 0, layout=LayoutKind.nchwc, block=3),  # 4 t1, where t0 is
         tensor(Storage.view, 1, 2, root=4, data=0, bytes=96),      # 5 t1 as a vector
         tensor(Storage.arena, 1, 2, name=3),                       # 6 y
         tensor(Storage.arena, 2, 0, name=4),                       # 7 h'
@@ -48,12 +48,12 @@ def static_program() -> Program:
     slots = tuple(TensorSlot(offset, size) for offset, size in (
         (0, 96), (96, 96), (0, 0), (192, 96), (192, 96), (0, 0), (288, 96), (384, 96)))
     return Program(
-        isa=ISA_C, code_id=1, alignment=16, workers=4, symbols=0, values=0, tensors=tensors, extents=(4, 6, 24),
-        operands=(0, 2, 3, 3, 1, 4, 5, 6, 4, 7),
+        isa=ISA_C, code_id=1, alignment=16, workers=4, symbols=0, values=0, tensors=tensors,
+        extents=(4, 6, 24, 1, 2, 3, 4), operands=(0, 2, 3, 3, 1, 4, 5, 6, 4, 7),
         instructions=tuple(Instruction(Opcode.call, *row) for row in (
             (2, 1, 0, 0, 0), (2, 1, 0, 3, 0), (1, 1, 0, 6, 0), (1, 1, 0, 8, 0))),
-        inputs=(0, 1), outputs=(6, 7), states=(State(1, 1),), quants=(Quant(-1, 1, 0),),
-        quant_data=(struct.unpack("<I", struct.pack("<f", 0.5))[0], 3), names=("x", "h", "y", "h_out"),
+        inputs=(0, 1), outputs=(6, 7), states=(State(1, 1),), quants=(Quant(1, 2, 0), Quant(-1, 1, 2)),
+        quant_data=struct.unpack("<4I", struct.pack("<fifi", 0.5, 3, 0.25, -3)), names=("x", "h", "y", "h_out"),
         device_models=(DeviceModel((), slots, (CallSlot(0, 0), CallSlot(1, 480), CallSlot(2, 0), CallSlot(3, 0)),
                                    480 + 64 + 4 * 64),))
 

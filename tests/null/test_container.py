@@ -44,7 +44,7 @@ def test_numbers_that_do_not_fit_are_refused_by_name():
     broken = dataclasses.replace(model, programs=(dataclasses.replace(program, tensors=tensors),))
     with pytest.raises(MegccError, match=r"model.programs\[0\].tensors\[0\]"):
         container.write(broken)
-    with pytest.raises(MegccError, match="model.model_id"):
+    with pytest.raises(MegccError, match=r"model\.model_id"):
         container.write(dataclasses.replace(model, model_id=-1))
 
 

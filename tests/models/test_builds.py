@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generated C of real networks under several compilers: no warnings, the same bits, nothing for a sanitizer."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tvm_megcc import paths
+
+from .networks import NETWORKS
+
+WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
+FRAMES = ["-Wframe-larger-than=1024"]
+SANITIZE = ["-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+CLANGS = ("clang-19", "clang", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14")
+SMALL = [name for name in NETWORKS if name != "light_resnet50"]
+
+
+def compiler(name: str) -> str:
+    """The compiler's command; skips the test where it is missing."""
+    found = next((c for c in (CLANGS if name == "clang" else (name,)) if shutil.which(c)), None)
+    if found is None:
+        pytest.skip(f"no {name} on this machine")
+    return found
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            network = NETWORKS[name]
+            artifact = tvm_megcc.compile(network.path, "native", input_shapes=dict(network.shapes), name=name)
+            made[name] = artifact.save(tmp_path_factory.mktemp("built") / name)
+        return made[name]
+
+    return get
+
+
+def program(folder: Path, cc: str, flags: list[str]) -> Path:
+    """megcc_run with the model of a generated folder, every file compiled with the same flags."""
+    name = folder.name
+    sources = [*folder.glob("kernels/*.c"), folder / "kernels.c", *folder.glob("runtime/src/*.c"),
+               paths.c_runtime() / "tools" / "megcc_run.c"]
+    build = folder / "build" / f"test-{cc}-{abs(hash(tuple(flags)))}"
+    build.mkdir(parents=True, exist_ok=True)
+    common = [cc, *flags, "-ffp-contract=off", f"-DMEGCC_MODULE={name}_module", f"-I{folder / 'runtime/include'}",
+              f"-I{folder / 'runtime/src'}"]
+
+    def one(source: Path) -> str:
+        extra = FRAMES if "runtime" in source.parts else []
+        done = subprocess.run([*common, *extra, "-c", str(source), "-o", str(build / f"{source.stem}.o")],
+                              capture_output=True, text=True)
+        return done.stderr if done.returncode or done.stderr else ""
+
+    with ThreadPoolExecutor(2) as pool:
+        complaints = [text for text in pool.map(one, sources) if text]
+    assert not complaints, "\n".join(complaints[:3])
+    binary = build / "megcc_run"
+    subprocess.run([cc, *flags, *map(str, build.glob("*.o")), "-lpthread", "-o", str(binary)], check=True)
+    return binary
+
+
+def outputs(binary: Path, folder: Path, inputs: dict[str, np.ndarray], manifest_outputs) -> dict[str, bytes]:
+    """Raw bytes of every output of one run."""
+    work = binary.parent
+    command = [str(binary), "--model", str(folder / f"{folder.name}.megcc")]
+    for index, (name, array) in enumerate(inputs.items()):
+        (work / f"in{index}").write_bytes(array.tobytes())
+        command += ["--input", f"{name}={work / f'in{index}'}"]
+    for index, name in enumerate(manifest_outputs):
+        command += ["--output", f"{name}={work / f'out{index}'}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {name: (work / f"out{index}").read_bytes() for index, name in enumerate(manifest_outputs)}
+
+
+def output_names(folder: Path) -> list[str]:
+    from tvm_megcc.codegen.bundle import read_manifest
+    return [row["name"] for row in read_manifest(folder)["models"][0]["outputs"]]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
+    """Both without a warning; -O3 and -O1, so that optimisation shows if it changes anything."""
+    folder, inputs = folders(name), NETWORKS[name].inputs(1)
+    by_gcc = outputs(program(folder, compiler("gcc"), [*WARNINGS, "-O3"]), folder, inputs, output_names(folder))
+    by_clang = outputs(program(folder, compiler("clang"), [*WARNINGS, "-O1"]), folder, inputs, output_names(folder))
+    assert by_gcc == by_clang
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_sanitizers_find_nothing(name: str, folders):
+    """Also on inputs that no network was trained on."""
+    folder = folders(name)
+    binary = program(folder, compiler("gcc"), ["-O1", *SANITIZE])
+    inputs = NETWORKS[name].inputs(1)
+    for value in (None, np.nan, np.inf, -3e38):
+        odd = {n: a if value is None else np.where(np.arange(a.size).reshape(a.shape) % 7 == 0, np.float32(value), a)
+               for n, a in inputs.items()}
+        outputs(binary, folder, odd, output_names(folder))
+
+
+@pytest.mark.parametrize("flags", [["-O0"], ["-Os"], ["-O2", "-flto"], ["-O2", "-fno-strict-aliasing"]],
+                         ids=" ".join)
+def test_any_optimisation_gives_the_same_bits(flags, folders):
+    name = "kws_dscnn_f32"
+    folder, inputs = folders(name), NETWORKS[name].inputs(1)
+    expected = outputs(program(folder, compiler("gcc"), ["-O2"]), folder, inputs, output_names(folder))
+    assert outputs(program(folder, compiler("gcc"), flags), folder, inputs, output_names(folder)) == expected
+
+

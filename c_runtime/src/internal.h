@@ -33,6 +33,9 @@ int memcmp(const void *a, const void *b, size_t size);
 #endif
 
 #define MEGCC_ALLOCATED 0xFFFFFFFFu /* call_slot.workspace: allocated when the call runs */
+/* Far above what models have; without them a small container could keep the verifier busy for long. */
+#define MEGCC_MAX_PROGRAMS 64u
+#define MEGCC_MAX_BUCKETS 4096u
 #define MEGCC_MAX_IO 1024u
 #define MEGCC_MAX_TABLE 65536u      /* symbols and values */
 #define MEGCC_MAX_WORKERS 256u

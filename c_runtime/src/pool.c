@@ -13,12 +13,25 @@
 
 #ifdef HAVE_PTHREADS
 
+/* How often a thread looks for the next instruction, or for the end of this one, before it goes to sleep: a network
+ * calls every few microseconds, and waking up takes longer. */
+#if defined(__GNUC__)
+#define SPINS 4000
+#define LOAD(variable) __atomic_load_n(&(variable), __ATOMIC_ACQUIRE)
+#define STORE(variable, value) __atomic_store_n(&(variable), (value), __ATOMIC_RELEASE)
+#else
+#define SPINS 0
+#define LOAD(variable) (variable)
+#define STORE(variable, value) ((variable) = (value))
+#endif
+
 typedef struct helper {
     megcc_pool *pool;
     pthread_t thread;
     int32_t worker;
 } helper;
 
+/* All is guarded by the lock; what LOAD() reads is also looked at without. */
 struct megcc_pool {
     pthread_mutex_t lock;
     pthread_cond_t begin, end;
@@ -26,7 +39,8 @@ struct megcc_pool {
     void *context;
     int32_t next, tasks;        /* the task that nobody has taken yet, and their number */
     int32_t left;               /* tasks that are not finished */
-    int32_t helpers;
+    uint32_t round;             /* counts calls of run() */
+    int32_t helpers, asleep;
     bool stop;
     helper helper[];
 };
@@ -39,7 +53,8 @@ static void take_tasks(megcc_pool *pool, int32_t worker)
         pthread_mutex_unlock(&pool->lock);
         pool->body(pool->context, task, worker);
         pthread_mutex_lock(&pool->lock);
-        if (--pool->left == 0)
+        STORE(pool->left, pool->left - 1);
+        if (pool->left == 0)
             pthread_cond_signal(&pool->end);
     }
 }
@@ -50,9 +65,17 @@ static void *help(void *argument)
     megcc_pool *pool = self->pool;
     pthread_mutex_lock(&pool->lock);
     while (!pool->stop) {
+        const uint32_t seen = pool->round;
         take_tasks(pool, self->worker);
-        if (!pool->stop)
+        pthread_mutex_unlock(&pool->lock);
+        for (int32_t i = 0; i < SPINS && LOAD(pool->round) == seen; i++)
+            ;
+        pthread_mutex_lock(&pool->lock);
+        while (pool->round == seen && !pool->stop) {
+            pool->asleep++;
             pthread_cond_wait(&pool->begin, &pool->lock);
+            pool->asleep--;
+        }
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
@@ -66,9 +89,15 @@ static void run(void *user, megcc_body body, void *context, int32_t tasks)
     pool->context = context;
     pool->next = 0;
     pool->tasks = tasks;
-    pool->left = tasks;
-    pthread_cond_broadcast(&pool->begin);
+    STORE(pool->left, tasks);
+    STORE(pool->round, pool->round + 1);
+    if (pool->asleep != 0)
+        pthread_cond_broadcast(&pool->begin);
     take_tasks(pool, 0);
+    pthread_mutex_unlock(&pool->lock);
+    for (int32_t i = 0; i < SPINS && LOAD(pool->left) != 0; i++)
+        ;
+    pthread_mutex_lock(&pool->lock);
     while (pool->left != 0)
         pthread_cond_wait(&pool->end, &pool->lock);
     pthread_mutex_unlock(&pool->lock);

@@ -24,10 +24,15 @@ static const char vector_names[MEGCC_PROGRAM_VECTORS][24] = {
 };
 #endif
 
+static int32_t corrupt(megcc_error *error, const char *where, int64_t row)
+{
+    return megcc_fail(error, MEGCC_E_CORRUPT, where, MEGCC_NONE, row, 0);
+}
+
 #define REQUIRE(condition, where, row) \
     do { \
         if (!(condition)) \
-            return megcc_fail(error, MEGCC_E_CORRUPT, AT(where), MEGCC_NONE, row, 0); \
+            return corrupt(error, AT(where), row); \
     } while (0)
 
 /* Whether [begin, begin + count) lies in [0, end). */
@@ -328,8 +333,9 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
     if (status == MEGCC_OK && (is_dynamic(p) || p->unbounded != 0))
         status = megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_DYNAMIC"), MEGCC_NONE, 0, 0);
 #endif
-    REQUIRE(status != MEGCC_OK || p->rows[MEGCC_DEVICE_MODELS].count != 0, "Program.device_models", 0);
-    for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_DEVICE_MODELS].count; i++)
+    const uint32_t buckets = p->rows[MEGCC_DEVICE_MODELS].count;
+    REQUIRE(status != MEGCC_OK || (buckets >= 1 && buckets <= MEGCC_MAX_BUCKETS), "Program.device_models", buckets);
+    for (uint32_t i = 0; status == MEGCC_OK && i < buckets; i++)
         status = verify_bucket(r, p, i, error);
     return status;
 }
@@ -362,7 +368,7 @@ static int32_t read_model(fb_reader *r, megcc_model *model, megcc_rows *programs
     model->name = name == 0 ? "" : fb_string(r, name);
     REQUIRE(r->ok, "Model.name", 0);
     *programs = fb_vector(r, MODEL_PROGRAMS, 4);
-    REQUIRE(r->ok, "Model.programs", 0);
+    REQUIRE(r->ok && programs->count <= MEGCC_MAX_PROGRAMS, "Model.programs", 0);
     return MEGCC_OK;
 }
 

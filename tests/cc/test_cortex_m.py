@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs, seeded_inputs
+from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
 from tvm_megcc import paths
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime import firmware
@@ -80,7 +80,7 @@ def test_network(name, tmp_path, record_property):
     session = load(folder)
     for _file, inputs, outputs in network.references():
         assert_close(session.run(inputs), outputs)
-    inputs = seeded_inputs(artifact.manifest["inputs"], 1)
+    inputs = network.inputs(1)
     assert_close(session.run(inputs), onnxruntime_outputs(network.path, inputs))
     built = build(folder)
     assert not symbols(built.program).intersection(FORBIDDEN)

@@ -13,6 +13,7 @@
  *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can (scalar code of CPUs that cannot: twice)
  *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, x86 and scalar code return `a`, NEON NaN
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
+ *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane

@@ -29,6 +29,7 @@ static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), v); }
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return _mm256_div_ps(_mm256_set1_ps(1.0f), v); }
 static MGC_INLINE mgc_v mgc_sqrt(mgc_v v) { return _mm256_sqrt_ps(v); }
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return _mm256_floor_ps(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return _mm256_ceil_ps(v); }

@@ -48,6 +48,7 @@ static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return vreinterpretq_u32_f32(v); }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return vreinterpretq_f32_u32(u); }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return vabsq_f32(v); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return vnegq_f32(v); }
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return vdivq_f32(vdupq_n_f32(1.0f), v); }
 static MGC_INLINE mgc_v mgc_sqrt(mgc_v v) { return vsqrtq_f32(v); }
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return vrndmq_f32(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return vrndpq_f32(v); }

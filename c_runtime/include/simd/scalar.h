@@ -49,6 +49,7 @@ static MGC_INLINE mgc_v mgc_float(mgc_u u)
 
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return mgc_float(mgc_bits(v) & 0x7fffffffu); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return -v; }
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return 1.0f / v; }
 
 static MGC_INLINE mgc_v mgc_sqrt(mgc_v v)
 {

@@ -41,6 +41,7 @@ static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return _mm_andnot_ps(_mm_set1_ps(-0.0f), v); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return _mm_xor_ps(_mm_set1_ps(-0.0f), v); }
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return _mm_div_ps(_mm_set1_ps(1.0f), v); }
 static MGC_INLINE mgc_v mgc_sqrt(mgc_v v) { return _mm_sqrt_ps(v); }
 
 static MGC_INLINE mgc_v mgc_select(__m128 mask, mgc_v x, mgc_v y)

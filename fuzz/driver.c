@@ -56,15 +56,88 @@ static void fill(uint8_t *data, size_t bytes, uint32_t kind)
     }
 }
 
-/* Stops a run that takes long. */
+/* --- guarded kernels ------------------------------------------------------------------------------------------- */
+
+/* A copy of the module in which every kernel is guarded(): it runs the kernel on blocks of the heap that are exactly as
+ * large as its signature asks, so that a sanitizer sees what the verifier promised too little for. */
+static megcc_module guarded_module;
+static const megcc_kernel *kernel; /* of the instruction at work */
+
+/* A copy of `bytes` bytes; nothing to copy if `from` is NULL. */
+static void *block(const void *from, int64_t bytes)
+{
+    void *copy = megcc_heap_get((size_t)bytes, 64);
+    if (copy == NULL)
+        exit(6);
+    if (from != NULL)
+        memcpy(copy, from, (size_t)bytes);
+    return copy;
+}
+
+static int32_t guarded(const megcc_call *call, int32_t begin, int32_t end, void *scratch)
+{
+    const int inputs = kernel->inputs, outputs = kernel->outputs;
+    int64_t need[MEGCC_MAX_NEED];
+    const void *in[MEGCC_MAX_NEED];
+    void *out[MEGCC_MAX_NEED];
+    for (int i = 0; i < inputs + outputs; i++)
+        need[i] = kernel->operand[i].bytes;
+    need[inputs + outputs] = kernel->shared;
+    need[inputs + outputs + 1] = kernel->scratch;
+    if (kernel->need != NULL && kernel->need(call->extent, need) != 0)
+        exit(6);
+    int32_t *extent = block(call->extent, kernel->extents * (int64_t)sizeof *extent);
+    for (int i = 0; i < inputs; i++)
+        in[i] = block(call->in[i], need[i]);
+    for (int i = 0; i < outputs; i++)
+        out[i] = block(call->out[i], need[inputs + i]);
+    void *shared = block(NULL, need[inputs + outputs]), *own = block(NULL, need[inputs + outputs + 1]);
+
+    const megcc_call copy = { in, out, extent, need[inputs + outputs] != 0 ? shared : NULL };
+    const int32_t status = kernel->run(&copy, begin, end, scratch != NULL ? own : NULL);
+
+    for (int i = 0; i < outputs; i++) {
+        memcpy(call->out[i], out[i], (size_t)need[inputs + i]);
+        megcc_heap_free(out[i]);
+    }
+    for (int i = 0; i < inputs; i++)
+        megcc_heap_free((void *)(uintptr_t)in[i]);
+    megcc_heap_free(shared);
+    megcc_heap_free(own);
+    megcc_heap_free(extent);
+    return status;
+}
+
+static void guard(const megcc_module *module)
+{
+    megcc_code *codes = calloc(module->codes + 1, sizeof *codes);
+    for (uint32_t i = 0; i < module->codes; i++) {
+        codes[i] = module->code[i];
+        megcc_kernel *kernels = calloc(codes[i].kernels, sizeof *kernels);
+        for (uint32_t k = 0; k < codes[i].kernels; k++) {
+            kernels[k] = module->code[i].kernel[k];
+            kernels[k].run = guarded;
+        }
+        codes[i].kernel = kernels;
+    }
+    guarded_module = *module;
+    guarded_module.code = codes;
+}
+
+/* Says which kernel comes next, and stops a run that takes long. */
 static int32_t observe(void *user, megcc_session *session, uint32_t instruction, int32_t after)
 {
     const clock_t begin = *(const clock_t *)user;
-    (void)session;
-    (void)instruction;
+    const megcc_program *p = &session->model->program;
     (void)after;
+    if (instruction_at(p, instruction)->opcode == OP_CALL) {
+        const call_slot *slot = row_at(session->bucket.calls, instruction, sizeof *slot);
+        kernel = &MEGCC_MODULE.code[p->code - guarded_module.code].kernel[slot->kernel];
+    }
     return clock() - begin > MAX_CLOCKS;
 }
+
+/* --- running --------------------------------------------------------------------------------------------------- */
 
 /* Shapes that fit the model: random symbols, and what its shape function makes of them. */
 static int set_shapes(const megcc_model *model, megcc_session *session)
@@ -150,6 +223,7 @@ int main(int argc, char **argv)
     uint8_t *copy = megcc_heap_get(file.size, 64);
     memcpy(copy, file.data, file.size);
     known_cpu = megcc_cpu();
+    guard(&MEGCC_MODULE);
 
     const uint32_t count = number(stream);
     for (current = 0; current < count; current++) {
@@ -172,7 +246,7 @@ int main(int argc, char **argv)
         megcc_error error;
         /* Not all of them on the best CPU, so that all programs run. */
         const megcc_model_options options = { chance() % 4 == 0 ? known_cpu & 0xFFFF0000u : known_cpu };
-        const int32_t status = megcc_model_open(&model, &MEGCC_MODULE, data, size, &options, &error);
+        const int32_t status = megcc_model_open(&model, &guarded_module, data, size, &options, &error);
         statuses[status & 0xFF]++;
         if (status == MEGCC_OK)
             completed += (uint32_t)run(&model);

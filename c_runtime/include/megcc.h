@@ -219,7 +219,8 @@ int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shap
  * no such input, it is bound, or it has no shape or memory yet. */
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
-/* Where an output is, until the next run. NULL: there is no such output, or it has no shape or memory yet. */
+/* Where an output is, until the next run or until an input is written: they may share memory. NULL: there is no such
+ * output, or it has no shape or memory yet. */
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
 /* Reads an input from, or writes an output to, your memory instead; NULL ends it. The memory is aligned for its

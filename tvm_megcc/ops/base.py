@@ -268,6 +268,10 @@ class OnnxNode:
         """Whether any value, such as one that `emit` returned, is constant."""
         raise NotImplementedError
 
+    def producer(self, value: str) -> Op | None:
+        """The operator that gives a value; None for inputs and constants."""
+        raise NotImplementedError
+
     def constant(self, array: np.ndarray) -> str:
         """Adds a constant and returns its value name."""
         raise NotImplementedError

@@ -29,6 +29,7 @@ class Builder:
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, np.ndarray] = {}
+        self.producers: dict[str, Op] = {}
         self._counters: dict[str, int] = {}
 
     def unique(self, hint: str) -> str:
@@ -77,6 +78,7 @@ class Builder:
             self._add_shape(names[0], known)
         if names[0] not in self.constants:
             self.ops.append(Op(kind, attrs, inputs, tuple(names), origin=origin))
+            self.producers.update(dict.fromkeys(names, self.ops[-1]))
         return tuple(names)
 
     def _integers(self, name: str) -> np.ndarray | None:
@@ -111,6 +113,7 @@ class Builder:
         swap = lambda names: tuple(new if name == old else name for name in names)  # noqa: E731
         self.ops[first_op:] = [op.with_(inputs=swap(op.inputs), outputs=swap(op.outputs))
                                for op in self.ops[first_op:]]
+        self.producers.update((name, op) for op in self.ops[first_op:] for name in op.outputs)
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The finished graph, without what no output needs."""
@@ -185,6 +188,9 @@ class Node(OnnxNode):
         if value is None:
             value = self.const(index, what).astype(object)
         return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
+
+    def producer(self, value: str) -> Op | None:
+        return self._builder.producers.get(value)
 
     def constant(self, array: np.ndarray) -> str:
         return self._builder.constant(array, f"{self._hint()}.constant")

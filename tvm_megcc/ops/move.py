@@ -200,7 +200,12 @@ class Slice(Operator):
                       steps=tuple(map(limit, steps)))
         if cls.infer(attrs, node.type(0))[0] == node.type(0) and all(step == 1 for step in steps):
             return node.inputs[:1]
-        return node.emit("slice", node.inputs[:1], **attrs)
+        source = node.inputs[0]
+        inner = node.producer(source)
+        if inner is not None and inner.kind == "slice" and not set(inner.attrs.axes) & set(attrs.axes):
+            source = inner.inputs[0]
+            attrs = Attrs({name: inner.attrs[name] + value for name, value in attrs.items()})
+        return node.emit("slice", (source,), **attrs)
 
 
 def emit_slice(node: OnnxNode, value: str, axis: int, start: Dim, end: Dim) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.dims import Dim, Symbol, ceildiv, product
 from ..ir.graph import Attrs, Op
@@ -184,7 +184,32 @@ class SoftmaxRows(AlongAxis):
                        (Operand("y", 0, size),), tasks, op.kind, self.name, in_place=((0, 0),))
 
     def cost(self, op, inputs, outputs, target) -> float:
-        return inputs[0].stored * 20 / target.isa.lanes if inputs[0].is_static else 1e6
+        if not inputs[0].is_static:
+            return 1e6
+        extents = self.extents(op, inputs[0])
+        line = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
+        return 20 * inputs[0].size // line * ceildiv(line, target.isa.lanes)
+
+
+class SoftmaxShortRows(SoftmaxRows):
+    """Rows of a few elements: a vector of rows a task, turned into columns."""
+
+    name = "short"
+    LONGEST = 8
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        n = self.extents(op, inputs[0])["N"]
+        if target.isa.lanes == 1 or not isinstance(n, int) or n > self.LONGEST:
+            return f"only vectors of rows of at most {self.LONGEST}"
+        return super().refuse(op, inputs, outputs, target)
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        lowered = super().lower(op, inputs, outputs, target)
+        params = Attrs(log=op.kind == "log_softmax", longest=self.LONGEST)
+        return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), target.isa.lanes))
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return inputs[0].stored * 15 / target.isa.lanes if inputs[0].is_static else 1e6
 
 
 class SoftmaxColumns(SoftmaxRows):

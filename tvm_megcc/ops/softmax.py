@@ -9,11 +9,11 @@ from ..ir.dims import product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
-from .reduce_kernels import SoftmaxColumns, SoftmaxRows
+from .reduce_kernels import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .rules import axis_of
 
 _CASES = (Case((f32(3, 37),), {"axis": 1}), Case((f32(2, 5, 7),), {"axis": 1}), Case((f32(4, 3, 2),), {"axis": 2}),
-          Case((f32(37, 2),), {"axis": 0}),
+          Case((f32(37, 2),), {"axis": 0}), Case((f32(45, 3),), {"axis": 1}),
           Case((f32(2, 4),), {"axis": 1}, values={0: np.array([[1e4, -1e4, 0, 3], [-np.inf, 0, 1, 2]])}))
 
 
@@ -25,7 +25,7 @@ class Softmax(Operator):
     relax = ("relax.nn.softmax",)
     relay = ("nn.softmax",)
     onnx = ("Softmax",)
-    kernels = (SoftmaxRows(), SoftmaxColumns())
+    kernels = (SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
     cases = _CASES
 
     @staticmethod

@@ -52,7 +52,7 @@ enum {
     MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned: `needed` says */
     MEGCC_E_ALLOCATION = 0x31,  /* the allocator gave nothing, or there is none */
     MEGCC_E_FILE = 0x32,
-    MEGCC_E_THREADS = 0x33,     /* threads cannot be made, or they are more than the model was compiled for */
+    MEGCC_E_THREADS = 0x33,     /* threads cannot be made or are not as promised; `needed`: at most so many */
     /* execution */
     MEGCC_E_CANCELLED = 0x40,   /* the observer said so */
     MEGCC_E_KERNEL = 0x41       /* a kernel refused the values of its operands; `detail` is what it returned */

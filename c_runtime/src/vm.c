@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine: calls kernels one after the other. Everything was checked before, so nothing is here.
+ * The machine: calls kernels one after the other. Everything was checked before, so nothing is here, but what
+ * callbacks do and whether memory could be allocated.
  */
 #include "internal.h"
 
@@ -12,12 +13,17 @@ typedef struct job {
     uint64_t scratch_bytes;     /* a worker */
     int32_t tasks, pieces, workers;
     int32_t *status;            /* of each worker */
+    bool misused;               /* the hook called for a piece or worker that does not exist */
 } job;
 
 static void run_piece(void *context, int32_t piece, int32_t worker)
 {
-    const job *j = context;
-    if (worker < 0 || worker >= j->workers || piece < 0 || piece >= j->pieces || j->status[worker] != MEGCC_OK)
+    job *j = context;
+    if (worker < 0 || worker >= j->workers || piece < 0 || piece >= j->pieces) {
+        j->misused = true;
+        return;
+    }
+    if (j->status[worker] != MEGCC_OK)
         return;
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
@@ -101,10 +107,12 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
     if (workspace(session, slot, &need, &memory) != MEGCC_OK)
         return megcc_fail(error, MEGCC_E_ALLOCATION, AT("CallSlot.workspace"), index, 0, need.shared);
     const megcc_call call = { in, out, extent, need.shared != 0 ? memory : NULL };
-    job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL };
+    job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL, false };
     if (need.scratch != 0)
         j.scratch = memory + need.shared;
     const int32_t status = run_tasks(session, &j);
+    if (j.misused)
+        return megcc_fail(error, MEGCC_E_THREADS, AT("parallel.run"), index, 0, 0);
     if (status != MEGCC_OK)
         return megcc_fail(error, MEGCC_E_KERNEL, AT("kernel"), index, status, 0);
     return MEGCC_OK;

@@ -328,11 +328,17 @@ static void backwards(void *user, megcc_body body, void *context, int32_t tasks)
     int *calls = user;
     for (int32_t i = tasks - 1; i >= 0; i--)
         body(context, i, i % 3);
-    body(context, -1, 0);
-    body(context, tasks, 0);
-    body(context, 0, 4);
-    body(context, 0, -1);
     ++*calls;
+}
+
+/* Breaks one promise a call. */
+static void careless(void *user, megcc_body body, void *context, int32_t tasks)
+{
+    static const int32_t wrong[4][2] = { { -1, 0 }, { 100, 0 }, { 0, 4 }, { 0, -1 } };
+    int *calls = user;
+    for (int32_t i = 0; i < tasks; i++)
+        body(context, i, 0);
+    body(context, wrong[*calls][0], wrong[*calls][1]);
 }
 
 static void test_parallel(void)
@@ -357,6 +363,16 @@ static void test_parallel(void)
     CHECK(calls == 4 * (4 + 4 + 3 + 4));
 
     fixture f = { 0 };
+    options.parallel.run = careless;
+    options.parallel.workers = 4;
+    start(&f, "static", &options);
+    for (calls = 0; calls < 4; calls++) {
+        fill(megcc_session_input(f.session, 0, NULL), 1);
+        CHECK(megcc_session_run(f.session, &f.error) == MEGCC_E_THREADS);
+    }
+    finish(&f);
+
+    memset(&f, 0, sizeof f);
     load(&f, "static");
     size_t alignment;
     const size_t size = megcc_model_memory(&f.model, &alignment);

@@ -372,7 +372,8 @@ static int open_and_run(const request *r, const megcc_model *model)
     memset(&options, 0, sizeof options);
     options.allocator = megcc_heap_allocator(model);
     if (r->profile) {
-        p.times = calloc((size_t)model->program.rows[MEGCC_INSTRUCTIONS].count * (size_t)r->repeat, sizeof *p.times);
+        const size_t instructions = model->program.rows[MEGCC_INSTRUCTIONS].count;
+        p.times = calloc(instructions * (size_t)r->repeat + 1, sizeof *p.times);
         if (p.times == NULL)
             return fail("not enough memory for the profile", "");
         options.observer.observe = observe;

@@ -189,6 +189,20 @@ def test_run_command(megcc_run: Path, folder: Path, tmp_path: Path):
         ("instruction", str(i), name) for i, name in enumerate(("mul", "add", "check", "copy"))]
 
 
+def test_run_command_shapes(folder: Path, tmp_path: Path):
+    program = build(tmp_path / "megcc_run", "-DMEGCC_MODULE=dynamic_module",
+                    sources=(*SOURCES, ROOT / "tests" / "kernels.c", ROOT / "tools" / "megcc_run.c"))
+    a = np.arange(15, dtype=np.float32)
+    a.tofile(tmp_path / "a.bin")
+    for model in ("dynamic.megcc", "unbounded.megcc"):
+        call([program, "--model", model, "--shape", "a=5,3", "--shape", "b=10", "--input", f"a={tmp_path / 'a.bin'}",
+              "--output", f"y={tmp_path / 'y.bin'}", "--repeat", "2", "--profile"], cwd=folder)
+        np.testing.assert_array_equal(np.fromfile(tmp_path / "y.bin", np.float32), 4 * a)
+    for shapes in ([], ["--shape", "a=5,3"], ["--shape", "a=5,3", "--shape", "b=9"], ["--shape", "a=99,3"]):
+        result = subprocess.run([program, *shapes], cwd=folder, capture_output=True, text=True, check=False)
+        assert result.returncode == 1 and "not compiled for this shape: shapes" in result.stderr
+
+
 def test_run_command_info(megcc_run: Path, folder: Path):
     facts = dict(line.split(" ", 1) for line in call([megcc_run, "--info"], cwd=folder).splitlines()[:8])
     assert facts["model"] == "static" and facts["instructions"] == "4" and facts["workers"] == "4"

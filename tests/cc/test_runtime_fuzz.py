@@ -39,6 +39,7 @@ def test_mutants(name: str, tmp_path: Path):
     assert run.fuzz(subject, 4000, 2, CC, tmp_path)
 
 
+@pytest.mark.slow
 def test_coverage(tmp_path: Path):
     if not (shutil.which("gcc") and shutil.which("gcov")):
         pytest.skip("gcc and gcov are not installed")

@@ -85,8 +85,6 @@ class _Importer:
         outputs = self._outputs(scope, inputs)
         return self.builder.graph(self.model.name, inputs, outputs)
 
-    # -- the graph's ends
-
     def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
         for tensor in graph.initializer:
             if tensor.name in scope.values:
@@ -176,8 +174,6 @@ class _Importer:
                 self.builder.rename(value, name, 0)
                 renamed[value] = name
         return list(self.output_names)
-
-    # -- nodes
 
     def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
         """The nodes that the outputs depend on; the rest of the file does not matter."""

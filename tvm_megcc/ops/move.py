@@ -15,7 +15,6 @@ from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import memory_axes, same_memory
 from .move_kernels import (
     ConcatRuns,
-    GatherRuns,
     PadRows,
     RelayoutBlocks,
     RelayoutMatrix,
@@ -300,51 +299,6 @@ class Pad(Operator):
         if all(dim == 0 for dim in pads):
             return node.inputs[:1]
         return node.emit("pad", node.inputs[:1], before=tuple(before), after=tuple(after), mode=mode, value=value)
-
-
-@register
-class Gather(Operator):
-    """Slices of `x` along `axis` at `indices`, negative ones counted from the end."""
-
-    kind = "gather"
-    kernels = (GatherRuns(),)
-    operands = ("x", "indices")
-    onnx = ("Gather",)
-    relax = ("relax.take",)
-    relay = ("take",)
-    cases = (Case((f32(5, 3), ((4,), "int64")), {"axis": 0}, values={1: np.array([0, 4, -1, 2])}),
-             Case((f32(2, 5, 3), ((2, 2), "int32")), {"axis": 1}, values={1: np.array([[0, 4], [-5, 2]])}),
-             Case((f32(2, 3, 5), ((3,), "int64")), {"axis": 2}, constant=(1,), values={1: np.array([4, 0, 1])}),
-             Case((((6, 2), "uint8"), ((), "int64")), {"axis": 0}, values={1: np.array(3)}))
-
-    @staticmethod
-    def infer(attrs: Attrs, x: TensorType, indices: TensorType) -> tuple[TensorType, ...]:
-        axis = axis_of(attrs.axis, x.rank)
-        if indices.dtype not in ("int32", "int64"):
-            raise ShapeError(f"indices are {indices.dtype}, not int32 or int64")
-        return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])),)
-
-    @staticmethod
-    def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (np.take(x, indices.astype(np.int64), attrs.axis),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        x = node.type(0)
-        axis = axis_of(node.attr("axis", 0), x.rank)
-        extent = x.shape[axis]
-        if node.is_const(1) and isinstance(extent, int):
-            indices = node.const(1).astype(np.int64)
-            if indices.size and not -extent <= indices.min() <= indices.max() < extent:
-                raise ShapeError(f"indices {indices.min()} to {indices.max()} into an axis of {extent}")
-            indices = np.where(indices < 0, indices + extent, indices)
-            if indices.size == 1:
-                start = int(indices.reshape(()))
-                part = emit_slice(node, node.inputs[0], axis, start, start + 1)
-                shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])
-                return node.emit("reshape", (part,), shape=shape) if indices.ndim != 1 else (part,)
-            return node.emit("gather", (node.inputs[0], node.constant(indices)), axis=axis)
-        return node.emit("gather", node.inputs, axis=axis)
 
 
 @register

@@ -12,7 +12,7 @@ from ..errors import MegccError, ShapeError
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
-from .move_kernels import ResizeLinear, ResizeNearest
+from .resize_kernels import ResizeLinear, ResizeNearest
 from .rules import axis_of
 
 MODES = ("nearest", "linear")

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of resizing by tables."""
+
+from __future__ import annotations
+
+from ..ir.dims import Dim, product
+from ..ir.graph import Attrs, Op
+from ..ir.types import PLAIN, TensorType
+from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from .memory import memory_axes
+from .move_kernels import copy_cost, moved
+
+
+class ResizeNearest(Kernel):
+    """[OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices; H is 1 without table for one axis."""
+
+    name = "nearest"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(inputs[0], target):
+            if self._position(op, inputs[0].with_layout(layout)) is not None:
+                yield (layout, *(PLAIN,) * (len(inputs) - 1)), (layout,)
+
+    @staticmethod
+    def _position(op: Op, x: TensorType) -> int | None:
+        """Where in memory the resized axes are, if they are neighbours there."""
+        order = [axis if part == "" else -1 for axis, part, _ in memory_axes(x)]
+        first = op.attrs.axes[0]
+        if first not in order:
+            return None
+        position = order.index(first)
+        return position if tuple(order[position:position + len(op.attrs.axes)]) == op.attrs.axes else None
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return None if op.attrs.mode == "nearest" else "is not nearest"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        source, result = ([extent for _, _, extent in memory_axes(t)] for t in (inputs[0], outputs[0]))
+        position, two = self._position(op, inputs[0]), len(op.attrs.axes) == 2
+        last = position + two
+        extents: dict[str, Dim] = {"OUTER": product(source[:position]), "W": source[last], "OW": result[last],
+                                   "INNER": product(source[last + 1:])}
+        if two:
+            extents.update(H=source[position], OH=result[position])
+        outer, w, ow, inner, h, oh = extent_symbols("OUTER", "W", "OW", "INNER", "H", "OH")
+        rows, result_rows = (outer * h, outer * oh) if two else (outer, outer)
+        names = ("row", "column") if two else ("column",)
+        if op.attrs.mode == "linear":
+            names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
+        tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
+        return Lowered(f"move/resize_{self.name}", Attrs(two=two, **moved(inputs[0])), extents,
+                       (Operand("x", 0, rows * w * inner), *tables),
+                       (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 1.0)
+
+
+class ResizeLinear(ResizeNearest):
+    """The same with the weights of the upper neighbours."""
+
+    name = "linear"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if inputs[0].dtype != "float32":
+            return "only float32"
+        return None if op.attrs.mode == "linear" else "is not linear"

@@ -6,9 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
-from .base import Case, OnnxNode, Operator, f32, register
+from ..ir.dims import product
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, PLAIN, TensorType, numpy_dtype
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, possible_layouts, register
+from .memory import memory_axes
 from .rules import axis_of, shape_text
 
 
@@ -30,10 +32,59 @@ def _check(attrs: Attrs, x: TensorType, scale: TensorType) -> None:
         raise ShapeError(f"scale {scale} without a block size")
 
 
+class PerAxisKernel(Kernel):
+    """One scale and zero point for the tensor, or for each index of an axis."""
+
+    name = "lines"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(inputs[0], target):
+            if layout.kind != "nchwc" or inputs[1].size == 1:
+                yield (layout, *(PLAIN,) * (len(inputs) - 1)), (layout,)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        quantized = inputs[0] if op.kind == "dequantize_linear" else outputs[0]
+        if quantized.dtype not in ("int8", "uint8", "int16", "uint16", "int32"):
+            return f"not on {quantized.dtype}"
+        if op.kind == "quantize_linear" and quantized.dtype == "int32":
+            return "not to int32"
+        if inputs[1].dtype != "float32":
+            return "only float32 scales"
+        return "not by blocks" if op.attrs.block else None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        axes = memory_axes(inputs[0])
+        sizes = [extent for _, _, extent in axes]
+        if inputs[1].size == 1:
+            extents = {"OUTER": 1, "N": 1, "INNER": product(sizes)}
+            if len(sizes) > 1:
+                extents = {"OUTER": product(sizes[:-1]), "N": 1, "INNER": sizes[-1]}
+        else:
+            position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis)
+            extents = {"OUTER": product(sizes[:position]), "N": sizes[position], "INNER": product(sizes[position + 1:])}
+        outer, n, inner = extent_symbols(*extents)
+        to_float = op.kind == "dequantize_linear"
+        dtype = inputs[0].dtype if to_float else outputs[0].dtype
+        zero = len(inputs) > 2 and inputs[2] is not None
+        params = {"unit": DTYPES[dtype][0], "zero": zero}
+        if not to_float:
+            limits = np.iinfo(numpy_dtype(dtype))
+            params.update(low=int(limits.min), high=int(limits.max))
+        operands = [Operand("x", 0, outer * n * inner), Operand("scale", 1, n)]
+        if zero:
+            operands.append(Operand("zero_point", 2, n))
+        return Lowered(f"quant/{'dequantize' if to_float else 'quantize'}", Attrs(params), extents, tuple(operands),
+                       (Operand("y", 0, outer * n * inner),), outer * n, op.kind + "_zero" * zero, self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return 3.0 * outputs[0].stored if outputs[0].is_static else 1e6
+
+
 class _Quantisation(Operator):
     """Attributes `axis` of several scales, `block` of the axis that has one scale (0: none), `dtype` of the result."""
 
     operands = ("x", "scale", "zero_point?")
+    kernels = (PerAxisKernel(),)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, scale: TensorType,
@@ -51,7 +102,9 @@ class DequantizeLinear(_Quantisation):
     relax = ("relax.dequantize",)
     relay = ("qnn.dequantize",)
     cases = (Case((((3, 5), "int8"), f32(), ((), "int8")), {"axis": 1, "block": 0, "dtype": "float32"}),
-             Case((((3, 5), "uint8"), f32(5), ((5,), "uint8")), {"axis": 1, "block": 0, "dtype": "float32"}))
+             Case((((3, 5), "uint8"), f32(5), ((5,), "uint8")), {"axis": 1, "block": 0, "dtype": "float32"}),
+             Case((((2, 3, 4, 5), "int8"), f32(3), ((3,), "int8")), {"axis": 1, "block": 0, "dtype": "float32"}),
+             Case((((7,), "int32"), f32()), {"axis": 0, "block": 0, "dtype": "float32"}))
 
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
@@ -77,7 +130,11 @@ class QuantizeLinear(_Quantisation):
     cases = (Case((f32(3, 5), f32(), ((), "uint8")), {"axis": 1, "block": 0, "dtype": "uint8"},
                   values={1: np.array(0.02)}),
              Case((f32(3, 5), f32(5), ((5,), "int8")), {"axis": 1, "block": 0, "dtype": "int8"},
-                  values={1: np.linspace(0.01, 0.1, 5)}))
+                  values={1: np.linspace(0.01, 0.1, 5)}),
+             Case((f32(2, 20, 3, 5), f32(), ((), "int8")), {"axis": 1, "block": 0, "dtype": "int8"},
+                  values={1: np.array(0.01)}),
+             Case((f32(4), f32()), {"axis": 0, "block": 0, "dtype": "uint8"},
+                  values={0: np.array([np.nan, np.inf, -np.inf, 0.05]), 1: np.array(0.02)}))
 
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:

@@ -38,10 +38,11 @@ def call(command, **options) -> str:
     return result.stdout
 
 
-def has_flags(*flags: str) -> bool:
+def has_flags(*flags: str, cc: str = "") -> bool:
     """Whether the compiler makes a program with these flags."""
-    return subprocess.run([CC, *flags, "-x", "c", "-", "-o", "/dev/null"], input=b"int main(void) { return 0; }",
-                          capture_output=True, check=False).returncode == 0
+    program = b"#include <stdio.h>\nint main(void) { return puts(\"\"); }"
+    return subprocess.run([cc or CC, *flags, "-x", "c", "-", "-o", "/dev/null"], input=program, capture_output=True,
+                          check=False).returncode == 0
 
 
 def need(*tools: str) -> str:
@@ -159,8 +160,12 @@ def test_no_library_headers(tmp_path: Path):
               f"-I{ROOT / 'include'}", "-c", source, "-o", tmp_path / "o.o"])
 
 
-def test_arm64(folder: Path, tmp_path: Path):
-    cc, qemu = need("aarch64-linux-gnu-gcc"), need("qemu-aarch64", "qemu-aarch64-static")
+@pytest.mark.parametrize(("cc", "qemu"), [("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+                                          ("arm-linux-gnueabihf-gcc", "qemu-arm")])
+def test_emulated(cc: str, qemu: str, folder: Path, tmp_path: Path):
+    qemu = need(qemu, f"{qemu}-static")
+    if not has_flags("-static", cc=need(cc)):
+        pytest.skip(f"{cc} has no C library")
     program = build(tmp_path / "test", "-static", cc=cc)
     assert call([qemu, program, folder, "all"]).count("passed") == len(TESTS)
 

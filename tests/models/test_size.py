@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of code on arm64 at `-O size`: MobileNetV1 with everything it needs, and the runtime alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_megcc
+from tvm_megcc.errors import ToolError
+from tvm_megcc.tools.size import size
+
+#: (output channels, stride) of the depthwise-separable blocks, Howard et al. 2017, table 1.
+BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
+
+
+def mobilenet_v1() -> onnx.ModelProto:
+    """MobileNetV1 1.0 at 224 pixels with seeded weights."""
+    generator = np.random.default_rng(0)
+    nodes, weights = [], []
+
+    def weight(name: str, *shape: int) -> str:
+        fan_in = int(np.prod(shape[1:])) or 1
+        array = (generator.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+        weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def conv(x: str, inputs: int, outputs: int, kernel: int, stride: int, group: int = 1) -> str:
+        n = len(nodes)
+        operands = [x, weight(f"w{n}", outputs, inputs // group, kernel, kernel), weight(f"b{n}", outputs)]
+        nodes.append(helper.make_node("Conv", operands, [f"c{n}"], strides=[stride] * 2, pads=[kernel // 2] * 4,
+                                      group=group))
+        nodes.append(helper.make_node("Relu", [f"c{n}"], [f"r{n}"]))
+        return f"r{n}"
+
+    x, channels = conv("data", 3, 32, 3, 2), 32
+    for outputs, stride in BLOCKS:
+        x = conv(conv(x, channels, channels, 3, stride, channels), channels, outputs, 1, 1)
+        channels = outputs
+    nodes += [helper.make_node("GlobalAveragePool", [x], ["pooled"]), helper.make_node("Flatten", ["pooled"], ["flat"]),
+              helper.make_node("Gemm", ["flat", weight("wf", 1000, channels), weight("bf", 1000)], ["logits"], transB=1),
+              helper.make_node("Softmax", ["logits"], ["prob"], axis=1)]
+    graph = helper.make_graph(nodes, "mobilenet_v1", [helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, 3, 224, 224))],
+                              [helper.make_tensor_value_info("prob", TensorProto.FLOAT, (1, 1000))], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    artifact = tvm_megcc.compile(mobilenet_v1(), "arm64", optimize="size", name="mobilenet_v1")
+    folder = artifact.save(tmp_path_factory.mktemp("size") / "mobilenet_v1")
+    try:
+        return size(folder, "arm64")
+    except ToolError as missing:
+        pytest.skip(str(missing))
+
+
+def code_and_constants(totals: dict) -> int:
+    return totals["text"] + totals["rodata"] + totals["data"]
+
+
+def test_runtime(report):
+    assert code_and_constants(report["parts"]["runtime"]) <= 12 << 10
+
+
+def test_mobilenet_with_all_its_kernels(report):
+    total = sum(code_and_constants(totals) for totals in report["parts"].values())
+    assert total <= 36 << 10
+    print(f"\nMobileNetV1 1.0 224, arm64, all code: {total:,} bytes")

@@ -68,11 +68,12 @@ class Tiling:
         return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
 
     def most_pixels(self, vectors: int) -> int:
-        """Pixels of the tallest tile that does not spill."""
+        """Pixels of the tallest tile that does not spill; compilers load some inputs ahead of their use."""
         if self.lane_fma:
             return {1: 12, 2: 9, 4: 5}.get(vectors, 1)
         spare = 1 if self.fused else 2
-        return max(1, min((self.registers - vectors - spare) // vectors, 28 // vectors))
+        most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
+        return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
 
     def rows(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
         """A row of pixels in nearly equal tiles."""

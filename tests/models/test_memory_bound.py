@@ -49,8 +49,7 @@ def onnx_bound(path, shapes: dict[str, tuple[int, ...]]) -> int:
     for node in graph.node:
         for name in node.input:
             uses[name] = uses.get(name, 0) + 1
-    first, last = {name: 0 for name in inputs}, {}
-    for when, node in enumerate(graph.node):
+    for node in graph.node:
         data = [n for n in node.input if n in leader]
         if not data:
             continue
@@ -74,7 +73,7 @@ def onnx_bound(path, shapes: dict[str, tuple[int, ...]]) -> int:
     for value in graph.output:
         read[value.name] = len(graph.node)
     live = [0] * (len(graph.node) + 1)
-    for group, names in members.items():
+    for names in members.values():
         first = min(born[n] for n in names)
         last = max(read.get(n, born[n]) for n in names)
         if all(n in known for n in names):

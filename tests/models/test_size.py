@@ -39,11 +39,13 @@ def mobilenet_v1() -> onnx.ModelProto:
     for outputs, stride in BLOCKS:
         x = conv(conv(x, channels, channels, 3, stride, channels), channels, outputs, 1, 1)
         channels = outputs
+    dense = ["flat", weight("wf", 1000, channels), weight("bf", 1000)]
     nodes += [helper.make_node("GlobalAveragePool", [x], ["pooled"]), helper.make_node("Flatten", ["pooled"], ["flat"]),
-              helper.make_node("Gemm", ["flat", weight("wf", 1000, channels), weight("bf", 1000)], ["logits"], transB=1),
+              helper.make_node("Gemm", dense, ["logits"], transB=1),
               helper.make_node("Softmax", ["logits"], ["prob"], axis=1)]
-    graph = helper.make_graph(nodes, "mobilenet_v1", [helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, 3, 224, 224))],
-                              [helper.make_tensor_value_info("prob", TensorProto.FLOAT, (1, 1000))], weights)
+    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, 3, 224, 224))
+    prob = helper.make_tensor_value_info("prob", TensorProto.FLOAT, (1, 1000))
+    graph = helper.make_graph(nodes, "mobilenet_v1", [data], [prob], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

@@ -63,7 +63,8 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False) -> np.
     if transposed:
         array = array.T
     array = _padded(array, 1, lanes)
-    return np.concatenate([array[:, n:n + BLOCK].reshape(-1) for n in range(0, array.shape[1], BLOCK)] or [array.reshape(-1)])
+    blocks = [array[:, n:n + BLOCK].reshape(-1) for n in range(0, array.shape[1], BLOCK)]
+    return np.concatenate(blocks or [array.reshape(-1)])
 
 
 def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:

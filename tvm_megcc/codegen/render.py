@@ -8,11 +8,11 @@ from functools import lru_cache
 
 import jinja2
 
-from ..version import VERSION
 from ..ir import expr as expressions
 from ..ir.dims import Dim, Extreme, FloorDiv, Sum, Symbol
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
+from ..version import VERSION
 from .c_format import reindent
 from .select import KernelSpec, Parameter
 

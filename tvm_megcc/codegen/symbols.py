@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ..ir.expr import X, Arg, Call, Const, Expr, arg, call, clip, maximum
+from ..ir.expr import Arg, Call, Const, Expr, X, arg, call, clip, maximum
 
 SHORT_DTYPES = {"float32": "f32", "float16": "f16", "float64": "f64", "bool": "b8"}
 

@@ -115,6 +115,6 @@ def _find(rows: list[str], block: list[str]) -> int | None:
 def _kernel_row(name: str, code: Code, spec: KernelSpec, start: int) -> list[str]:
     need = f"{spec.symbol}_need" if has_need_function(spec) else "NULL"
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
+    counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
     return [f"    {{ {spec.symbol}, {need}, {_table_name(name, code)}_operands + {start},",
-            f"      {shared}u, {scratch}u, {tasks}, "
-            f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]
+            f"      {shared}u, {scratch}u, {tasks}, {counts}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]

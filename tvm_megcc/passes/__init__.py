@@ -18,5 +18,5 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("choose_layouts", layout.choose_layouts, "needs the final operators: an epilogue ties layouts together"),
-    ("schedule", lambda graph, target: schedule.reorder(graph), "last: the order of execution decides the peak of memory"),
+    ("schedule", lambda graph, target: schedule.reorder(graph), "last: the order decides the peak of memory"),
 )

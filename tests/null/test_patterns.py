@@ -15,7 +15,8 @@ from tvm_megcc.ops.base import OPERATORS, operator
 from tvm_megcc.patterns import COMPOSITES, Any, Call, Const, Opt, match
 from tvm_megcc.target import TARGETS
 
-ATTRS = {"conv2d": Attrs(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), groups=1)}
+ATTRS = {"matmul": Attrs(trans_a=False, trans_b=False),
+         "conv2d": Attrs(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), groups=1)}
 SHAPES = {"conv2d": {"x": (1, 8, 6, 6), "w": (8, 8, 3, 3), "b": (1, 8, 1, 1), "residual": (1, 8, 6, 6)},
           "matmul": {"x": (3, 8), "w": (8, 8), "b": (8,), "residual": (3, 8)}}
 

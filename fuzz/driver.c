@@ -4,15 +4,19 @@
  * sanitizers see all of it. Made by fuzz/run.py, which also writes the file of mutants: for each of them the size, the
  * number of changes, and for each change position, length and bytes.
  */
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
 
 #include "internal.h"
 
 #define MAX_MEMORY ((size_t)256 << 20)
-#define MAX_CLOCKS (CLOCKS_PER_SEC / 20)
+#define MAX_CLOCKS (CLOCKS_PER_SEC / 20)    /* of a run */
+#define MAX_MICROSECONDS 20000              /* of a kernel */
 #define MAX_CHANGES 8
 #define MAX_WIDTH 8
 
@@ -74,6 +78,35 @@ static void *block(const void *from, int64_t bytes)
     return copy;
 }
 
+/* Leaves a kernel that takes long: extents are mutated too, and loops over nothing can be endless. */
+static sigjmp_buf too_long;
+
+static void leave(int signal)
+{
+    (void)signal;
+    siglongjmp(too_long, 1);
+}
+
+static const struct itimerval never, soon = { { 0, 0 }, { 0, MAX_MICROSECONDS } };
+
+/* Called by the sanitizer before it reports. */
+void __asan_on_error(void);
+void __asan_on_error(void)
+{
+    setitimer(ITIMER_VIRTUAL, &never, NULL);
+}
+
+static int32_t run_for_a_while(const megcc_call *call, int32_t begin, int32_t end, void *scratch)
+{
+    volatile int32_t status = MEGCC_KERNEL_FAILED;
+    if (sigsetjmp(too_long, 1) == 0) {
+        setitimer(ITIMER_VIRTUAL, &soon, NULL);
+        status = kernel->run(call, begin, end, scratch);
+    }
+    setitimer(ITIMER_VIRTUAL, &never, NULL);
+    return status;
+}
+
 static int32_t guarded(const megcc_call *call, int32_t begin, int32_t end, void *scratch)
 {
     const int inputs = kernel->inputs, outputs = kernel->outputs;
@@ -94,7 +127,7 @@ static int32_t guarded(const megcc_call *call, int32_t begin, int32_t end, void 
     void *shared = block(NULL, need[inputs + outputs]), *own = block(NULL, need[inputs + outputs + 1]);
 
     const megcc_call copy = { in, out, extent, need[inputs + outputs] != 0 ? shared : NULL };
-    const int32_t status = kernel->run(&copy, begin, end, scratch != NULL ? own : NULL);
+    const int32_t status = run_for_a_while(&copy, begin, end, scratch != NULL ? own : NULL);
 
     for (int i = 0; i < outputs; i++) {
         memcpy(call->out[i], out[i], (size_t)need[inputs + i]);
@@ -224,6 +257,7 @@ int main(int argc, char **argv)
     memcpy(copy, file.data, file.size);
     known_cpu = megcc_cpu();
     guard(&MEGCC_MODULE);
+    signal(SIGVTALRM, leave);
 
     const uint32_t count = number(stream);
     for (current = 0; current < count; current++) {

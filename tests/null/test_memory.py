@@ -25,9 +25,17 @@ def buffer_lists(draw):
     return result
 
 
+@pytest.fixture(scope="module")
+def short_search():
+    """Few moves: the properties do not depend on how long the search goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "SEARCH_MOVES", 50)
+        yield
+
+
 @given(buffer_lists(), st.sampled_from((1, 4, 16, 64)))
 @settings(deadline=None, max_examples=200)
-def test_plans_verify(buffers, alignment):
+def test_plans_verify(short_search, buffers, alignment):
     result = plan(buffers, alignment)
     verify(buffers, result)
     assert result.arena_bytes % alignment == 0
@@ -36,7 +44,7 @@ def test_plans_verify(buffers, alignment):
 
 @given(buffer_lists(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_every_algorithm_verifies(buffers, rng):
+def test_every_algorithm_verifies(short_search, buffers, rng):
     problem = memory._Problem(buffers, 16)
     order = list(range(len(buffers)))
     rng.shuffle(order)

@@ -19,6 +19,8 @@ from ..errors import InternalError
 
 #: Steps of work the local search may do; one step is one pair of buffers alive together looked at.
 SEARCH_STEPS = 12_000_000
+#: Most moves it tries.
+SEARCH_MOVES = 4_000
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def _local_search(problem: _Problem, best: _Layout, bound: int) -> _Layout:
     rng = random.Random(1)
     current = best
     work = len(problem.sizes) + 2 * sum(map(len, problem.rivals))
-    for _ in range(min(4000, SEARCH_STEPS // max(work, 1))):
+    for _ in range(min(SEARCH_MOVES, SEARCH_STEPS // max(work, 1))):
         if best.arena <= bound:
             break
         at, sizes = current.offsets, problem.sizes

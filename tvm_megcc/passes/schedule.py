@@ -15,7 +15,7 @@ from ..ir.graph import Graph
 from ..ops.base import OPERATORS
 
 #: The search gives up after looking at so many operators in so many states.
-MAX_LOOKS = 3_000_000
+MAX_LOOKS = 1_000_000
 
 
 def reorder(graph: Graph) -> Graph:

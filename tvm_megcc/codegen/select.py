@@ -161,8 +161,9 @@ def _epilogue_operands(op: Op, inputs, output: TensorType, lowered: Lowered, ext
         if kind == "full":
             size = lowered.outputs[0].size
         elif kind == "channel":
-            extents.setdefault(EPILOGUE_CHANNELS, round_up(output.shape[axis], target.isa.lanes))
-            size = Symbol(EPILOGUE_CHANNELS)
+            if lowered.channels is None:
+                extents.setdefault(EPILOGUE_CHANNELS, round_up(output.shape[axis], target.isa.lanes))
+            size = Symbol(EPILOGUE_CHANNELS) if lowered.channels is None else lowered.channels
             pack = ("channel", target.isa.lanes)
         operands.append(Operand(f"e{position - op.epilogue_start + 1}", position, size, pack))
         kinds.append(kind)

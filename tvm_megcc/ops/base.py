@@ -77,6 +77,8 @@ class Lowered:
     in_place: (output, input) operand positions that may be the same memory.
     epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False where partial
         results are stored to the output before the epilogue.
+    channels: elements that a per-channel operand of the epilogue must have, over the extents; None: the channels of
+        the output as an extent of their own, which the kernel's own extents then do not vouch for.
     what: left part of the symbol, such as "conv2d_3x3s2"; how: right part, such as "direct_14x2".
     """
 
@@ -92,6 +94,7 @@ class Lowered:
     scratch: Dim = 0
     in_place: tuple[tuple[int, int], ...] = ()
     epilogue_in_place: bool = True
+    channels: Dim | None = None
 
 
 def extent_symbols(*names: str) -> tuple[Symbol, ...]:

@@ -127,7 +127,9 @@ class DirectConv(Kernel):
         if hpad:
             extents["PATCH"] = columns(pixels)
             scratch = 4 * s.kh * _stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
-        operands = [Operand("x", 0, N * G * _stored(IC, x_layout, lanes) * IH * IW),
+        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
+        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
+        operands = [Operand("x", 0, N * G * _stored(IC, x_layout, lanes) * height * width),
                     Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g))]
         if bias:
             operands.append(Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
@@ -140,7 +142,8 @@ class DirectConv(Kernel):
                   tiling=tiling),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
-            N * G * OH * CHUNKS, s.name(**flags), "direct", scratch=scratch)
+            N * G * OH * CHUNKS, s.name(**flags), "direct", scratch=scratch,
+            channels=round_up(G * OC, lanes))
 
     def cost(self, op, inputs, outputs, target):
         s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
@@ -149,6 +152,11 @@ class DirectConv(Kernel):
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * -(-s.oc // lanes)
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         return vectors * 1.1 + other * outputs[0].size / lanes + 200
+
+
+def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
+    """Length of an axis as far as unclipped windows read it: its extent, whatever the call says of the outputs."""
+    return dim_max(extent, (outputs - 1) * stride + (kernel - 1) * dilation + 1)
 
 
 def _stored(channels: Dim, layout: str, lanes: int) -> Dim:
@@ -204,17 +212,20 @@ class DepthwiseConv(Kernel):
         blocks = ceildiv(C, lanes)
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
-        operands = [Operand("x", 0, N * blocks * lanes * IH * IW),
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
+        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
+        operands = [Operand("x", 0, N * blocks * lanes * height * width),
                     Operand("w", 1, blocks * lanes * s.taps, ("depthwise", lanes))]
         if bias:
             operands.append(Operand("b", 2, blocks * lanes, ("channel", lanes)))
-        vpad, hpad = s.overhangs(0), s.overhangs(1)
         return Lowered(
             "conv2d/depthwise",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
                   vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(target.isa)),
             extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
-            "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0)
+            "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0,
+            channels=blocks * lanes)
 
     def cost(self, op, inputs, outputs, target):
         s = _Shape.of(op, inputs, outputs)
@@ -237,15 +248,18 @@ class PlainConv(Kernel):
     def lower(self, op, inputs, outputs, target):
         s = _Shape.of(op, inputs, outputs)
         bias = _index_of(op)
-        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "KH", "KW", "SH", "SW", "DH", "DW", "PT", "PL")
-        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, s.kh, s.kw, *s.strides, *s.dilations, *s.pads[:2])
-        N, G, IC, IH, IW, OC, OH, OW, KH, KW = extent_symbols(*names[:10])
-        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * KH * KW)]
+        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
+        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
+        N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])
+        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps)]
         if bias:
             operands.append(Operand("b", 2, G * OC))
-        return Lowered("conv2d/plain", Attrs(bias=bias), dict(zip(names, values, strict=True)), tuple(operands),
-                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH,
-                       "conv2d" + "_bias" * bias, "plain")
+        return Lowered("conv2d/plain",
+                       Attrs(bias=bias, kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0],
+                             dw=s.dilations[1]),
+                       dict(zip(names, values, strict=True)), tuple(operands),
+                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(bias=bias), "plain",
+                       channels=G * OC)
 
     def cost(self, op, inputs, outputs, target):
         s = _Shape.of(op, inputs, outputs)

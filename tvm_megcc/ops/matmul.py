@@ -10,7 +10,7 @@ from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
-from .conv_kernels import chunks_in_cache, equal_rows
+from .conv_kernels import chunks_in_cache, equal_rows, reach
 from .rules import broadcast
 from .tiling import Tiling
 
@@ -52,19 +52,18 @@ class PackedMatMul(Kernel):
             chunks = chunks_in_cache(depth, columns, tiling.best(ow, columns) * lanes, target)
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
-        operands = [Operand("x", 0, OH * OW * IC),
+        N, IH, IW = extent_symbols("N", "IH", "IW")
+        operands = [Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
                     Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(op.attrs.trans_b)))]
         bias = _has_bias(op)
         if bias:
             operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
-        N, IH, IW = extent_symbols("N", "IH", "IW")
-        operands[0] = Operand("x", 0, N * IH * IW * IC)
         return Lowered(
             "conv2d/direct",
             Attrs(kh=1, kw=1, sh=1, sw=1, dh=1, dw=1, x_layout="nhwc", y_layout="nhwc", vpad=False, hpad=False,
                   bias=bias, grouped=False, tiling=tiling),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * bias, "packed")
+            "matmul" + "_bias" * bias, "packed", channels=round_up(OC, lanes))
 
     def cost(self, op, inputs, outputs, target):
         rows, depth, columns = _sizes(inputs, outputs)
@@ -111,7 +110,7 @@ class PanelMatMul(Kernel):
             Attrs(trans_a=trans_a, trans_b=trans_b, bias=bias, batch=kinds, vectors=vectors, rows=rows, depth=_DEPTH),
             extents, tuple(operands), (Operand("y", 0, y),),
             panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), what, "panel",
-            scratch=4 * _DEPTH * vectors * target.isa.lanes, epilogue_in_place=False)
+            scratch=4 * _DEPTH * vectors * target.isa.lanes, epilogue_in_place=False, channels=N)
 
     def cost(self, op, inputs, outputs, target):
         if not outputs[0].is_static:

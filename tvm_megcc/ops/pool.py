@@ -48,7 +48,7 @@ class WindowPool(Kernel):
             "pool/window",
             Attrs(mode=mode, count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw), extents,
             (Operand("x", 0, N * slots * IH * IW),), (Operand("y", 0, N * slots * OH * OW),),
-            N * ceildiv(C, lanes) * OH, _name(op), "window")
+            N * ceildiv(C, lanes) * OH, _name(op), "window", channels=slots)
 
     def cost(self, op, inputs, outputs, target):
         if not outputs[0].is_static:
@@ -68,13 +68,14 @@ class PlainPool(Kernel):
         counts = bool(op.attrs.get("count_pads", 0))
         (n, c, ih, iw), (oh, ow) = inputs[0].shape, outputs[0].shape[2:]
         top, left, bottom, right = op.attrs.pads
-        names = ("R", "IH", "IW", "OH", "OW", "KH", "KW", "SH", "SW", "DH", "DW", "PT", "PL", "EH", "EW")
-        values = (n * c, ih, iw, oh, ow, *op.attrs.kernel, *op.attrs.strides, *op.attrs.dilations, top, left,
-                  ih + top + bottom, iw + left + right)
+        (kh, kw), (sh, sw), (dh, dw) = op.attrs.kernel, op.attrs.strides, op.attrs.dilations
+        names = ("R", "IH", "IW", "OH", "OW", "PT", "PL", "EH", "EW")
+        values = (n * c, ih, iw, oh, ow, top, left, ih + top + bottom, iw + left + right)
         R, IH, IW, OH, OW = extent_symbols(*names[:5])
-        return Lowered("pool/plain", Attrs(mode=_mode(op), count_pads=counts), dict(zip(names, values, strict=True)),
-                       (Operand("x", 0, R * IH * IW),), (Operand("y", 0, R * OH * OW),), R * OH,
-                       f"{_mode(op)}_pool" + "_pads" * counts, "plain")
+        return Lowered("pool/plain",
+                       Attrs(mode=_mode(op), count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw),
+                       dict(zip(names, values, strict=True)), (Operand("x", 0, R * IH * IW),),
+                       (Operand("y", 0, R * OH * OW),), R * OH, _name(op), "plain")
 
     def cost(self, op, inputs, outputs, target):
         if not outputs[0].is_static:
@@ -100,7 +101,8 @@ class GlobalPool(Kernel):
         n, c = inputs[0].shape[:2]
         return Lowered("pool/global", Attrs(mode=_mode(op)), {"N": n, "C": c, "S": product(inputs[0].shape[2:])},
                        (Operand("x", 0, N * round_up(C, lanes) * S),), (Operand("y", 0, N * round_up(C, lanes)),),
-                       N * ceildiv(C, lanes), f"global_{_mode(op)}_pool", "blocks")
+                       N * ceildiv(C, lanes), f"global_{_mode(op)}_pool", "blocks",
+                       channels=round_up(C, lanes))
 
     def cost(self, op, inputs, outputs, target):
         return 200 + inputs[0].stored / target.isa.lanes if inputs[0].is_static else 1000.0

@@ -125,7 +125,7 @@ class _Chooser:
 
 
 def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
-    types = dict(graph.types)
+    types, constants = dict(graph.types), dict(graph.constants)
     ops: list[Op] = []
     copies: dict[tuple[str, Layout], str] = {}
 
@@ -135,15 +135,17 @@ def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
         if (name, layout) not in copies:
             copy = f"{name}:{layout}"
             types[copy] = types[name].with_layout(layout)
-            ops.append(Op("relayout", Attrs(), (name,), (copy,), origin=origin))
+            if name in constants:
+                constants[copy] = constants[name]
+            else:
+                ops.append(Op("relayout", Attrs(), (name,), (copy,), origin=origin))
             copies[name, layout] = copy
         return copies[name, layout]
 
     for op, option in zip(graph.ops, chosen, strict=True):
         inputs = []
         for name, layout in zip(op.inputs, option.inputs, strict=True):
-            is_value = name and name not in graph.constants
-            inputs.append(as_layout(name, layout, op.origin) if is_value else name)
+            inputs.append(as_layout(name, layout, op.origin) if name else name)
         for name, layout in zip(op.outputs, option.outputs, strict=True):
             types[name] = types[name].with_layout(layout)
         ops.append(op.with_(inputs=tuple(inputs)))
@@ -165,4 +167,4 @@ def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
             renames = {existing.outputs[0]: name}
             ops = [op.with_(inputs=tuple(renames.get(i, i) for i in op.inputs),
                             outputs=tuple(renames.get(o, o) for o in op.outputs)) for op in ops]
-    return graph.with_(ops=tuple(ops), types=types)
+    return graph.with_(ops=tuple(ops), types=types, constants=constants)

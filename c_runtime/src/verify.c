@@ -377,17 +377,19 @@ int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cp
     fb_reader r = { model->data, model->size, 0, 0, 0, 0, true };
     megcc_rows programs = { NULL, 0 };
     int32_t status = read_model(&r, model, &programs, error);
-    bool found = false;
+    bool found = false, has_code = false;
     for (uint32_t i = 0; status == MEGCC_OK && i < programs.count; i++) {
         megcc_program program;
         status = verify_program(&r, model, module, (uint32_t)(programs.data - r.data) + 4 * i, &program, error);
+        has_code |= program.code != NULL;
         if (!found && program.code != NULL && runs_on(program.isa, cpu)) {
             found = true;
             model->program = program;
         }
     }
     if (status == MEGCC_OK && !found)
-        status = megcc_fail(error, MEGCC_E_CODE, AT("Program.code_id"), MEGCC_NONE, cpu, 0);
+        status = megcc_fail(error, MEGCC_E_CODE, AT(has_code ? "Program.isa" : "Program.code_id"), MEGCC_NONE,
+                            has_code ? cpu : 0, 0);
     if (status == MEGCC_OK && !is_aligned(model->weights, model->program.alignment))
         status = megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, model->program.alignment);
     return status;

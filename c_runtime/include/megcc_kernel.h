@@ -30,7 +30,8 @@ typedef struct megcc_call {
     void *shared;               /* workspace common to all workers; NULL if the signature asks for none */
 } megcc_call;
 
-/* Computes tasks [begin, end), which may be none. `scratch` is this worker's own workspace. Returns 0, or a megcc_status. */
+/* Computes tasks [begin, end), which may be none. `scratch` is this worker's own workspace. Returns 0, or a
+ * megcc_status. */
 typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_t end, void *scratch);
 
 /* Inputs and outputs of one kernel together. */
@@ -38,7 +39,9 @@ typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_
 
 /* Sizes of a kernel whose extents are given at run time. Writes, for the extents of one instruction, the least
  * byte size of every operand (inputs, then outputs), then the bytes of shared workspace, the bytes of scratch a
- * worker, and the number of tasks. Returns 0, or MEGCC_E_KERNEL if the kernel does not accept these extents. */
+ * worker, and the number of tasks. Returns 0, or MEGCC_E_KERNEL if the kernel does not accept these extents: they come
+ * from the container, and nothing else stands between them and the kernel's addresses. Where one follows from others
+ * (an output's height from the input's), it is checked here. */
 typedef int32_t (*megcc_need_fn)(const int32_t *extent, int64_t *need);
 
 /* One operand of a kernel. */

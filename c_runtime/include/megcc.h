@@ -215,8 +215,8 @@ typedef struct megcc_shape {
 int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
                                  megcc_error *error);
 
-/* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there is
- * no such input, it is bound, or it has no shape or memory yet. */
+/* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there
+ * is no such input, it is bound, or it has no shape or memory yet. */
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
 /* Where an output is, until the next run or until an input is written: they may share memory. NULL: there is no such

@@ -103,9 +103,10 @@ static bool find_bucket(const megcc_model *model, const tensor_row *input, const
 static int32_t blame_input(const megcc_model *model, const int32_t *symbols, megcc_error *error)
 {
     const megcc_rows inputs = model->program.rows[MEGCC_INPUTS];
+    const megcc_program *p = &model->program;
     device_model bucket;
     uint32_t i = 0;
-    while (i + 1 < inputs.count && find_bucket(model, tensor_at(&model->program, number_at(inputs, i)), symbols, &bucket))
+    while (i + 1 < inputs.count && find_bucket(model, tensor_at(p, number_at(inputs, i)), symbols, &bucket))
         i++;
     return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
 }

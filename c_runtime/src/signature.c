@@ -83,8 +83,8 @@ static bool is_port(const megcc_program *p, uint32_t tensor)
     return false;
 }
 
-/* Bytes that are there at a tensor with memory of its own. Inputs and outputs may be bound to memory that is as large as
- * their dimensions say, so no call may count on more. */
+/* Bytes that are there at a tensor with memory of its own. Inputs and outputs may be bound to memory that is as large
+ * as their dimensions say, so no call may count on more. */
 static uint64_t room_at_root(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t root)
 {
     const tensor_row *row = tensor_at(p, root);

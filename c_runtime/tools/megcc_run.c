@@ -35,7 +35,7 @@ static const char usage[] =
     "  --profile  also prints the time of every instruction\n"
     "  --info     prints what the model is and ends\n"
     "  --check    compares the checksum of the weights first\n"
-    "  --mark     calls close(0x5eed0001) before the timed runs and close(0x5eed0000) after, for instruction counters\n";
+    "  --mark     calls close(0x5eed0001) before the timed runs, close(0x5eed0000) after: for instruction counters\n";
 
 typedef struct named {
     const char *name, *value;

@@ -21,8 +21,8 @@ EXTREME_INDICES = (-(2**31), 2**31 - 1, -6, 5, 1 << 20)
 
 def indexed_cases():
     """(kind, case, operand that holds indices): every operator that reads where a tensor says."""
-    gather = OPERATORS["gather"].cases[0]
-    yield "gather", gather, 1
+    for kind in ("gather", "gather_elements", "gather_nd"):
+        yield kind, OPERATORS[kind].cases[0], 1
     for case in OPERATORS["resize"].cases:
         yield "resize", case, 1
 

@@ -342,3 +342,17 @@ def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
     if not positive and not negative:
         raise MegccError("detects neither infinity")
     return node.emit("equal", (node.inputs[0], limit))
+
+
+@decomposes("Trilu")
+def triangle(node: OnnxNode) -> tuple[str, ...]:
+    """Zero below (`upper`) or above the k-th diagonal."""
+    x = node.type(0)
+    rows, columns = x.shape[-2:]
+    if not (isinstance(rows, int) and isinstance(columns, int)):
+        raise MegccError("needs known extents of the last two axes; give the input a shape")
+    k = int(node.const(1, "k").reshape(-1)[0]) if node.has(1) else 0
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    kept = node.constant(distance >= k if node.attr("upper", 1) else distance <= k)
+    zero = node.constant(np.zeros((), numpy_dtype(x.dtype)))
+    return node.emit("where", (kept, node.inputs[0], zero))

@@ -9,7 +9,8 @@ from ..errors import ShapeError
 from ..ir.dims import product
 from ..ir.graph import Attrs, Op
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, extent_symbols, f32, register
+from .elementwise import cast_to
 from .move import emit_slice
 from .move_kernels import copy_cost, moved
 from .rules import axis_of
@@ -78,3 +79,137 @@ class Gather(Operator):
                 return node.emit("reshape", (part,), shape=shape) if indices.ndim != 1 else (part,)
             return node.emit("gather", (node.inputs[0], node.constant(indices)), axis=axis)
         return node.emit("gather", node.inputs, axis=axis)
+
+
+class GatherLines(Kernel):
+    """Element by element, each from its own line of the axis; an index off the axis fails the call."""
+
+    name = "lines"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        axis = op.attrs.axis % inputs[0].rank
+        beside = [(a, b) for i, (a, b) in enumerate(zip(inputs[0].shape, inputs[1].shape, strict=True)) if i != axis]
+        return None if all(a == b for a, b in beside) else "indices for a part of the tensor only"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x, indices = inputs
+        axis = op.attrs.axis % x.rank
+        outer, extent, inner, count = extent_symbols("OUTER", "EXTENT", "INNER", "COUNT")
+        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "INNER": product(x.shape[axis + 1:]),
+                   "COUNT": indices.shape[axis]}
+        size = outer * count * inner
+        return Lowered("move/gather_elements", Attrs(moved(x)), extents,
+                       (Operand("x", 0, outer * extent * inner), Operand("index", 1, size)),
+                       (Operand("y", 0, size),), outer * count, f"gather_elements_{indices.dtype[3:]}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 3.0)
+
+
+@register
+class GatherElements(Operator):
+    """y[i][j] = x[index[i][j]][j] along `axis`, negative indices counted from the end."""
+
+    kind = "gather_elements"
+    operands = ("x", "indices")
+    onnx = ("GatherElements",)
+    relax = ("relax.gather_elements",)
+    relay = ("gather",)
+    kernels = (GatherLines(),)
+    cases = (Case((f32(5, 3), ((2, 3), "int64")), {"axis": 0}, values={1: np.array([[0, 4, -1], [2, -5, 1]])}),
+             Case((f32(2, 4, 3), ((2, 3, 3), "int32")), {"axis": 1}, values={1: np.arange(18) % 4}),
+             Case((((2, 4), "uint8"), ((2, 6), "int64")), {"axis": 1}, values={1: np.arange(12) % 8 - 4}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, indices: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        if indices.rank != x.rank or indices.dtype not in ("int32", "int64"):
+            raise ShapeError(f"indices {indices} do not fit {x}")
+        for i, (extent, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
+            if i != axis and isinstance(extent, int) and isinstance(count, int) and count > extent:
+                raise ShapeError(f"indices {indices} reach beyond {x} on axis {i}")
+        return (TensorType(x.dtype, indices.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        axis = attrs.axis % x.ndim
+        part = x[tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))]
+        return (np.take_along_axis(part, indices.astype(np.int64), axis),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"axis": axis_of(node.attr("axis", 0), node.type(0).rank)}
+
+
+class GatherPoints(Kernel):
+    """Runs copied from where a point of indices says; an index off its axis fails the call."""
+
+    name = "points"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x, indices = inputs
+        batch, depth = op.attrs.batch, indices.shape[-1]
+        extents = {"BATCH": product(x.shape[:batch]), "COUNT": product(indices.shape[batch:-1]),
+                   "RUN": product(x.shape[batch + depth:])}
+        extents.update((f"X{index}", x.shape[batch + index]) for index in range(depth))
+        outer, count, run = extent_symbols("BATCH", "COUNT", "RUN")
+        axes = extent_symbols(*(f"X{index}" for index in range(depth)))
+        return Lowered("move/gather_points", Attrs(depth=depth, **moved(x)), extents,
+                       (Operand("x", 0, outer * product(axes) * run), Operand("index", 1, outer * count * depth)),
+                       (Operand("y", 0, outer * count * run),), outer * count,
+                       f"gather_points{depth}_{indices.dtype[3:]}", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 2.0)
+
+
+@register
+class GatherPointsOperator(Operator):
+    """y[b][i] = x[b][point[b][i]] where the last axis of the indices is a point; attribute `batch`: leading axes in
+    common."""
+
+    kind = "gather_nd"
+    operands = ("x", "indices")
+    onnx = ("GatherND",)
+    relax = ("relax.gather_nd",)
+    relay = ("gather_nd",)
+    kernels = (GatherPoints(),)
+    cases = (Case((f32(3, 4, 5), ((2, 2), "int64")), {"batch": 0}, values={1: np.array([[0, -1], [2, 1]])}),
+             Case((f32(2, 3, 4), ((2, 2, 1), "int32")), {"batch": 1}, values={1: np.array([2, 0, 1, -3])}),
+             Case((((3, 4), "int64"), ((5, 2), "int64")), {"batch": 0}, values={1: np.arange(10) % 3}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, indices: TensorType) -> tuple[TensorType, ...]:
+        depth = indices.shape[-1] if indices.rank else 0
+        if not isinstance(depth, int) or not 1 <= depth <= x.rank - attrs.batch or indices.rank <= attrs.batch:
+            raise ShapeError(f"points {indices} into {x} with {attrs.batch} axes in common")
+        return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[attrs.batch + depth:])),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+        batch, depth = attrs.batch, indices.shape[-1]
+        rows = x.reshape(-1, *x.shape[batch:])
+        points = indices.astype(np.int64).reshape(len(rows), -1, depth)
+        picked = [row[tuple(point.T)] for row, point in zip(rows, points, strict=True)]
+        return (np.stack(picked).reshape(*indices.shape[:-1], *x.shape[batch + depth:]),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"batch": node.attr("batch_dims", 0)}
+
+
+@decomposes("OneHot")
+def one_hot(node: OnnxNode) -> tuple[str, ...]:
+    """`off` and `on` chosen by whether the index is the place on the new axis."""
+    indices, depth, values = node.type(0), int(node.const(1, "depth").reshape(-1)[0]), node.inputs[2]
+    axis = axis_of(node.attr("axis", -1), indices.rank + 1)
+    (index,) = cast_to(node, node.inputs[0], "int64")
+    shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
+    (index,) = node.emit("reshape", (index,), shape=shape)
+    (negative,) = node.emit("less", (index, node.constant(np.array(0))))
+    (wrapped,) = node.emit("add", (index, node.constant(np.array(depth))))
+    (index,) = node.emit("where", (negative, wrapped, index))
+    places = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    (hit,) = node.emit("equal", (index, node.constant(places)))
+    off, on = (node.emit("reshape", (emit_slice(node, values, 0, i, i + 1),), shape=())[0] for i in (0, 1))
+    return node.emit("where", (hit, on, off))

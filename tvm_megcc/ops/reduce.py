@@ -12,7 +12,7 @@ from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
-from .reduce_kernels import ArgExtremeScalars, ReduceScalars, ReduceVectors
+from .reduce_kernels import ArgExtremeScalars, CumulativeScalars, ReduceScalars, ReduceVectors
 from .rules import axes_of, axis_of
 from .shape import axes_operand
 
@@ -188,3 +188,36 @@ def hardmax(node: OnnxNode) -> tuple[str, ...]:
     positions = node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
     (hit,) = node.emit("equal", (index, positions))
     return node.emit("cast", (hit,), dtype=node.type(0).dtype)
+
+
+@register
+class CumulativeSum(Operator):
+    """Sums of everything up to an element along attribute `axis`; without the element if `exclusive`, from the end if
+    `reverse`."""
+
+    kind = "cumsum"
+    relax = ("relax.cumsum",)
+    relay = ("cumsum",)
+    kernels = (CumulativeScalars(),)
+    cases = tuple(Case((((3, 5, 4), dtype),), {"axis": 1, "exclusive": exclusive, "reverse": reverse})
+                  for dtype, exclusive, reverse in (("float32", False, False), ("float32", True, True),
+                                                    ("int32", True, False), ("int64", False, True)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axis_of(attrs.axis, x.rank)
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        x = np.flip(x, attrs.axis) if attrs.reverse else x
+        sums = np.cumsum(x, attrs.axis, dtype=x.dtype)
+        sums = sums - x if attrs.exclusive else sums
+        return (np.flip(sums, attrs.axis) if attrs.reverse else sums,)
+
+
+@decomposes("CumSum")
+def cumulative_sum(node: OnnxNode) -> tuple[str, ...]:
+    axis = axis_of(int(node.const(1, "axis").reshape(-1)[0]), node.type(0).rank)
+    return node.emit("cumsum", node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
+                     reverse=bool(node.attr("reverse", 0)))

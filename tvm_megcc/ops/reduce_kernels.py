@@ -159,6 +159,23 @@ class ArgExtremeScalars(AlongAxis):
                        op.kind + ("_last" if op.attrs.last else ""), self.name)
 
 
+class CumulativeScalars(AlongAxis):
+    name = "scalar"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return f"not {inputs[0].dtype}" if inputs[0].dtype in ("float16", "bool") else None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
+        dtype, size = inputs[0].dtype, outer * n * inner
+        wide = "uint64_t" if inputs[0].itemsize == 8 else "uint32_t"
+        params = Attrs(unit=DTYPES[dtype][0], sum=DTYPES[dtype][0] if dtype.startswith("float") else wide,
+                       exclusive=op.attrs.exclusive, reverse=op.attrs.reverse)
+        what = op.kind + "_exclusive" * op.attrs.exclusive + "_reverse" * op.attrs.reverse
+        return Lowered("reduce/cumulative", params, self.extents(op, inputs[0]), (Operand("x", 0, size),),
+                       (Operand("y", 0, size),), outer * inner, what, self.name)
+
+
 class SoftmaxRows(AlongAxis):
     """Along the last axis in memory: a row a task."""
 

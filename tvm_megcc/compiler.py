@@ -15,7 +15,7 @@ from .codegen.plan import KernelPlan, PlannedMemory, distinct_specs, plan_kernel
 from .codegen.render import render_kernel
 from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
-from .errors import MegccError, ShapeError
+from .errors import MegccError, ModelError, ShapeError
 from .ir.dims import symbols
 from .ir.graph import Graph
 from .ir.text import graph_text
@@ -50,6 +50,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     if optimize not in OPTIMIZE:
         raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
     require_static(graph)
+    require_computed(graph)
     name = identifier(name or graph.name)
     dump("00_import", graph_text(graph))
     plans: list[tuple[KernelPlan, PlannedMemory]] = []
@@ -90,6 +91,13 @@ def require_static(graph: Graph) -> None:
                        for name, shape in open_inputs.items())
     raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: {shapes}\n"
                      f"  Give the shapes, for example: --input-shapes \"{example}\"")
+
+
+def require_computed(graph: Graph) -> None:
+    """Raises ModelError for outputs that are inputs: the caller has them already, and a name stands for one tensor."""
+    passed = [f"output '{name}' is an input, nothing computes it" for name in graph.outputs if name in graph.inputs]
+    if passed:
+        raise ModelError(graph.name, passed, "Remove it from the model's outputs, or select others with output_names.")
 
 
 def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.graphs import Builder, assert_golden
 from tvm_megcc.codegen.plan import plan_kernels, plan_memory
-from tvm_megcc.compiler import run_passes
-from tvm_megcc.errors import InternalError
+from tvm_megcc.compiler import compile_graph, run_passes
+from tvm_megcc.errors import InternalError, ModelError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import absorb, elementwise, epilogue, layout
@@ -119,3 +119,11 @@ def test_verifier_names_what_is_wrong():
     broken = graph.with_(ops=graph.ops[1:])
     with pytest.raises(InternalError, match="before it is defined"):
         verify(broken)
+
+
+def test_an_output_that_is_an_input_is_refused():
+    b = Builder()
+    x = b.input("x", 4)
+    graph = b.graph(b.op("relu", x), x)
+    with pytest.raises(ModelError, match="output 'x' is an input"):
+        compile_graph(graph, (ARM64,))

@@ -234,6 +234,21 @@ def test_two_folders_in_one_binary(artifact, second, tmp_path):
     assert b == pytest.approx(a + 100, abs=1e-3)
 
 
+@pytest.mark.parametrize("name", ["model", "test", "int", "block"])
+def test_awkward_names(name, tmp_path):
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c", name=name)
+    folder = artifact.save(tmp_path / f"{name}_megcc")
+    run(*cc().split(), "-std=c99", *WARNINGS, "-Iruntime/include", "-I.", "-c", "main.c", "-o", "main.o", cwd=folder)
+    if shutil.which("cmake"):
+        run("cmake", "-B", "build/cmake", ".", cwd=folder)
+
+
+def test_a_model_cannot_take_the_name_of_a_header():
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c", name="string")
+    with pytest.raises(MegccError, match="--name"):
+        bundle.contents([artifact])
+
+
 def test_two_models_of_one_name_are_refused(artifact):
     with pytest.raises(MegccError, match="--name"):
         bundle.contents([artifact, artifact])

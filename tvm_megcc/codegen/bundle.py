@@ -31,6 +31,10 @@ C_WORDS = {"block", "memory", "model", "session", "tensor", "error", "file", "fa
            "double", "char", "short", "long", "signed", "unsigned", "void", "const", "static", "return", "if", "else",
            "for", "while", "do", "switch", "case", "default", "break", "continue", "new", "delete", "class", "this",
            "template", "union", "struct", "enum", "register", "auto", "inline", "extern", "goto", "sizeof", "bool"}
+#: Names a model cannot have: its header would stand before one of the runtime's or of C's.
+HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "complex", "ctype", "errno", "fenv", "float",
+           "inttypes", "limits", "locale", "math", "pthread", "setjmp", "signal", "stdarg", "stdbool", "stddef",
+           "stdint", "stdio", "stdlib", "string", "tgmath", "threads", "time", "unistd", "wchar", "wctype", "windows"}
 #: What a build puts into the folder; not ours, kept when the folder is replaced.
 BUILD = "build"
 
@@ -71,6 +75,10 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
     """The files of the folder: name below it -> bytes, the manifest with the hashes of all others last."""
     if len({a.name for a in artifacts}) != len(artifacts):
         raise MegccError("two models have the same name; give one another with --name")
+    for artifact in artifacts:
+        if artifact.name in HEADERS:
+            raise MegccError(f"a model cannot be called '{artifact.name}': that is a C header; "
+                             "give it another name with --name")
     texts = _sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,

@@ -80,8 +80,9 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
         command = (*zig, "cc", *(() if local else ("-target", target.zig)), "-mcpu=baseline", "-fno-sanitize=all")
         return Compiler(command, _version((*zig, "cc")) or "zig cc", not local)
     package = PACKAGES["any" if local else target.machine][0]
-    raise ToolError(f"no C compiler for {target} (tried {', '.join(tried)}, zig cc). Install one with "
-                    f"'apt-get install {package}' or 'pip install ziglang', or give one with --cc")
+    zig_advice = "" if target.bare_metal else " or 'pip install ziglang'"
+    raise ToolError(f"no C compiler for {target} (tried {', '.join(tried)}{', zig cc' if zig_advice else ''}). Install "
+                    f"one with 'apt-get install {package}'{zig_advice}, or give one with --cc")
 
 
 def find_emulator(target: Target) -> tuple[str, ...]:

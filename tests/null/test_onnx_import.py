@@ -285,6 +285,14 @@ def test_functions_of_the_model():
     assert graph.ops[1].attrs.alpha == 0.5
 
 
+def test_functions_that_call_themselves():
+    body = [helper.make_node("Again", ["a"], ["r"], domain="local")]
+    function = helper.make_function("local", "Again", ["a"], ["r"], body, [helper.make_opsetid("local", 1)])
+    proto = model([], [value("x", [2])], [value("y", None)], functions=[function])
+    proto.graph.node.append(helper.make_node("Again", ["x"], ["y"], name="f", domain="local"))
+    assert "calls itself" in str(refused(proto))
+
+
 def test_operators_expand_from_their_schema():
     """Shrink is not declared; ONNX gives it as a function of comparisons and selections."""
     graph = import_onnx(model([node("Shrink", "x", "y", "s", lambd=0.5)], [value("x", [4])], [value("y", None)]))

@@ -22,6 +22,9 @@ from .onnx_load import DTYPES, LoadedModel, TensorError, load, reads, subgraphs,
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern")
 
+#: What numpy and Python raise where operands and attributes of a node do not fit each other.
+_CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
 
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
                 output_names: Sequence[str] | None = None) -> Graph:
@@ -68,6 +71,7 @@ class _Importer:
         self.importers = _importers()
         self.findings: list[str] = []
         self.unsupported = False
+        self.expanding: list[tuple[str, str]] = []
 
     def run(self) -> Graph:
         scope = _Scope()
@@ -159,7 +163,7 @@ class _Importer:
     @staticmethod
     def _model_dim(name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
         if dim.dim_param:
-            return bound.get(dim.dim_param, Symbol(dim.dim_param))
+            return bound.get(dim.dim_param, Symbol(str(dim.dim_param)))
         return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
 
     def _outputs(self, scope: _Scope, inputs: Sequence[str]) -> list[str]:
@@ -243,7 +247,7 @@ class _Importer:
             values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
             self.findings.append(f"{_label(proto)}: {error}")
-        except (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError) as error:
+        except _CONTRADICTIONS as error:
             operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))
             self.findings.append(f"{_label(proto)}: contradicts its operands ({operands}) or attributes: "
                                  f"{type(error).__name__}: {error}")
@@ -270,7 +274,7 @@ class _Importer:
         types = None if unknown else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
-            return [] if unknown else self._function(function, node.inputs)
+            return [] if unknown else self._function((domain, proto.op_type), function, node.inputs)
         if is_function(proto, domain, node.opset):
             return []
         self.unsupported = True
@@ -296,11 +300,15 @@ class _Importer:
         self._nodes(branch.node, inner, opsets)
         return [inner[value.name] for value in branch.output]
 
-    def _function(self, function: Function, inputs: Sequence[str]) -> list[str | None]:
+    def _function(self, name: tuple[str, str], function: Function, inputs: Sequence[str]) -> list[str | None]:
+        if name in self.expanding:
+            raise MegccError("is a function that calls itself, which is not supported")
+        self.expanding.append(name)
         inner = _Scope()
         inner.values.update(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
         nodes = [function.resolve(node, inner.values) for node in function.nodes]
         self._nodes(nodes, inner, {**self.model.opsets, **function.opsets})
+        self.expanding.pop()
         return [inner[name] if name in inner else None for name in function.outputs]
 
 

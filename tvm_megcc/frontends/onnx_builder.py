@@ -158,7 +158,7 @@ class Node(OnnxNode):
         return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
 
     def has(self, index: int) -> bool:
-        return index < len(self.inputs) and self.inputs[index] != ""
+        return index < len(self.inputs) and bool(self.inputs[index])
 
     def type(self, index: int) -> TensorType | None:
         return self._builder.types[self.inputs[index]] if self.has(index) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from .codegen import memory_report
 from .codegen.artifact import Artifact
 from .codegen.device_model import assemble
-from .codegen.plan import KernelPlan, PlannedMemory, distinct_specs, plan_kernels, plan_memory, plan_text
+from .codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory, plan_text
 from .codegen.render import render_kernel
 from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
@@ -60,7 +60,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         planned = plan_memory(plan, keep_inputs)
         dump(f"{len(PIPELINE) + 1:02}_plan.{target}", plan_text(plan, planned))
         plans.append((plan, planned))
-    codes = [Code(plan.target, distinct_specs([plan])) for plan, _ in plans]
+    codes = [Code.of(plan) for plan, _ in plans]
     container = assemble(name, plans, codes)
     return Artifact(
         name=name, targets=tuple(targets), container=container,

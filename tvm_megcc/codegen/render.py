@@ -9,14 +9,11 @@ from functools import lru_cache
 import jinja2
 
 from ..ir import expr as expressions
-from ..ir.dims import Dim, Extreme, FloorDiv, Sum, Symbol
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
 from .c_format import reindent
 from .select import KernelSpec, Parameter
-
-_SAFE_EXTENT_LIMIT = 1 << 30
 
 
 class Known:
@@ -110,7 +107,6 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         helpers=helpers.lstrip("\n"),
         entry=_entry(spec, function),
         body=function.lstrip("\n"),
-        need=_need_function(spec),
     ))
 
 
@@ -127,7 +123,7 @@ _FILE = """\
 #if MGC_ENABLED
 
 {epilogue}{helpers}{entry}
-{body}{need}
+{body}
 #endif
 MGC_END
 #endif
@@ -173,55 +169,3 @@ def _entry(spec: KernelSpec, function: str) -> str:
         if not used(name):
             lines.append(f"    (void){name};")
     return "\n".join(lines)
-
-
-def has_need_function(spec: KernelSpec) -> bool:
-    return bool(spec.runtime_extents)
-
-
-def _need_function(spec: KernelSpec) -> str:
-    """Sizes over run-time extents, in saturating arithmetic: a hostile extent cannot wrap one."""
-    if not has_need_function(spec):
-        return ""
-    runtime = spec.runtime_extents
-    names = {name: f"extent[{i}]" for i, name in enumerate(runtime)}
-    lines = ["", f"int32_t {spec.symbol}_need(const int32_t *extent, int64_t *need);",
-             f"int32_t {spec.symbol}_need(const int32_t *extent, int64_t *need)", "{",
-             f"    for (int32_t i = 0; i < {len(runtime)}; i++)",
-             f"        if (extent[i] < 0 || extent[i] > {_SAFE_EXTENT_LIMIT})",
-             "            return MEGCC_KERNEL_FAILED;"]
-    sizes = [(p.size * DTYPES[p.dtype][1], p.name) for p in (*spec.inputs, *spec.outputs)]
-    sizes += [(spec.shared, "shared"), (spec.scratch, "scratch"), (spec.tasks, "tasks")]
-    for index, (size, what) in enumerate(sizes):
-        lines.append(f"    need[{index}] = {saturating_c(size, names)}; /* {what} */")
-    return "\n".join([*lines, "    return 0;", "}", ""])
-
-
-def saturating_c(dim: Dim, names: dict[str, str]) -> str:
-    """The expression in C over int64_t through megcc_size_add, _mul, _div, which saturate."""
-    if isinstance(dim, int):
-        return str(dim)
-    if isinstance(dim, Symbol):
-        return names[dim.name]
-    if isinstance(dim, FloorDiv):
-        return f"megcc_size_div({saturating_c(dim.numerator, names)}, {saturating_c(dim.denominator, names)})"
-    if isinstance(dim, Extreme):
-        return f"megcc_size_{dim.name}({saturating_c(dim.lhs, names)}, {saturating_c(dim.rhs, names)})"
-    assert isinstance(dim, Sum)
-    terms = [_product_c(factors, coefficient, names) for factors, coefficient in dim.terms]
-    if dim.constant:
-        terms.append(str(dim.constant))
-    text = terms[0]
-    for term in terms[1:]:
-        text = f"megcc_size_add({text}, {term})"
-    return text
-
-
-def _product_c(factors, coefficient: int, names: dict[str, str]) -> str:
-    texts = [saturating_c(factor, names) for factor in factors]
-    if coefficient != 1:
-        texts.append(str(coefficient))
-    text = texts[0]
-    for factor in texts[1:]:
-        text = f"megcc_size_mul({text}, {factor})"
-    return text

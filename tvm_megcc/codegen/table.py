@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernels.c`: the kernel table of every target, with the signatures that containers are checked against."""
+"""`kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
+
+A kernel with run-time extents accepts exactly the extents of the calls it was made for: they stand here, in code that
+is trusted, with the sizes that follow. What a container says is only looked up, so no kernel ever sees extents that
+contradict each other.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.types import DTYPES
 from ..target import Target
-from .render import has_need_function
+from .plan import KernelPlan, distinct_specs
 from .select import KernelSpec
 
 _DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
@@ -17,15 +22,29 @@ _DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
 
 @dataclass(frozen=True)
 class Code:
-    """The kernels of one target, in the order of their ids."""
+    """The kernels of one target, in the order of their ids.
+
+    calls: for each kernel with run-time extents, what it is called with: extents -> sizes, as `need` gives them.
+    """
 
     target: Target
     specs: tuple[KernelSpec, ...]
+    calls: Mapping[KernelSpec, Mapping[tuple[int, ...], tuple[int, ...]]]
+
+    @staticmethod
+    def of(plan: KernelPlan) -> Code:
+        calls: dict[KernelSpec, dict[tuple[int, ...], tuple[int, ...]]] = {}
+        for step in plan.steps:
+            if step.spec.runtime_extents:
+                sizes = [step.size(p.size) * DTYPES[p.dtype][1] for p in (*step.spec.inputs, *step.spec.outputs)]
+                sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
+                calls.setdefault(step.spec, {})[step.choice.extents] = tuple(sizes)
+        return Code(plan.target, distinct_specs([plan]), calls)
 
     @property
     def id(self) -> int:
         """Hash of the kernel table: a container built for other kernels is refused."""
-        text = "\n".join(f"{spec.symbol} {_signature(spec)}" for spec in self.specs)
+        text = "\n".join(f"{spec.symbol} {_signature(spec)} {self.calls.get(spec)}" for spec in self.specs)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
@@ -44,6 +63,8 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
     lines = ["/* SPDX-License-Identifier: 0BSD",
              f" * The kernels of {name}, a table for each CPU it was compiled for. */",
              '#include "megcc_kernel.h"', ""]
+    if any(code.calls for code in codes):
+        lines += [_LOOK_UP]
     for code in codes:
         lines += _target_section(name, code)
     lines += [f"static const megcc_code {name}_codes[] = {{"]
@@ -67,13 +88,49 @@ def _table_name(name: str, code: Code) -> str:
     return f"{name}_kernels_{code.target.isa.name}"
 
 
+#: Rows are the extents of a call, then its sizes.
+_LOOK_UP = """\
+static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_t sizes, const int32_t *extent,
+                       int64_t *need)
+{
+    for (; rows > 0; rows--, row += extents + sizes) {
+        int32_t equal = 0;
+        while (equal < extents && row[equal] == extent[equal])
+            equal++;
+        if (equal == extents) {
+            for (int32_t i = 0; i < sizes; i++)
+                need[i] = row[extents + i];
+            return MEGCC_KERNEL_OK;
+        }
+    }
+    return MEGCC_KERNEL_FAILED;
+}
+"""
+
+
+def _need_name(name: str, code: Code, index: int) -> str:
+    return f"{_table_name(name, code)}_need_{index}"
+
+
+def _need_function(function: str, spec: KernelSpec, calls: Mapping[tuple[int, ...], tuple[int, ...]]) -> list[str]:
+    extents = spec.runtime_extents
+    sizes = [*(p.name for p in (*spec.inputs, *spec.outputs)), "shared", "scratch", "tasks"]
+    rows = [f"        {', '.join(map(str, (*extents_, *sizes_)))}," for extents_, sizes_ in calls.items()]
+    return [f"/* {spec.symbol}: {', '.join(extents)}; {', '.join(sizes)} */",
+            f"static int32_t {function}(const int32_t *extent, int64_t *need)", "{",
+            "    static const int32_t calls[] = {", *rows, "    };",
+            f"    return look_up(calls, {len(calls)}, {len(extents)}, {len(sizes)}, extent, need);", "}", ""]
+
+
 def _target_section(name: str, code: Code) -> list[str]:
     lines = [f"#if {code.target.isa.guard} /* {code.target.name} */", ""]
     for spec in code.specs:
         lines.append(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);")
-        if has_need_function(spec):
-            lines.append(f"int32_t {spec.symbol}_need(const int32_t *, int64_t *);")
-    lines += ["", f"static const megcc_operand {_table_name(name, code)}_operands[] = {{"]
+    lines.append("")
+    for index, spec in enumerate(code.specs):
+        if spec in code.calls:
+            lines += _need_function(_need_name(name, code, index), spec, code.calls[spec])
+    lines += [f"static const megcc_operand {_table_name(name, code)}_operands[] = {{"]
     starts, rows = [], []
     for spec in code.specs:
         block = _operand_rows(spec)
@@ -84,8 +141,9 @@ def _target_section(name: str, code: Code) -> list[str]:
         starts.append(start)
     lines += [f"    {row}," for row in rows] + ["};", ""]
     lines += [f"static const megcc_kernel {_table_name(name, code)}[] = {{"]
-    for spec, start in zip(code.specs, starts, strict=True):
-        lines += _kernel_row(name, code, spec, start)
+    for index, (spec, start) in enumerate(zip(code.specs, starts, strict=True)):
+        need = _need_name(name, code, index) if spec in code.calls else "NULL"
+        lines += _kernel_row(name, code, spec, start, need)
     return [*lines, "};", "", "#endif", ""]
 
 
@@ -112,8 +170,7 @@ def _find(rows: list[str], block: list[str]) -> int | None:
     return None
 
 
-def _kernel_row(name: str, code: Code, spec: KernelSpec, start: int) -> list[str]:
-    need = f"{spec.symbol}_need" if has_need_function(spec) else "NULL"
+def _kernel_row(name: str, code: Code, spec: KernelSpec, start: int, need: str) -> list[str]:
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
     counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
     return [f"    {{ {spec.symbol}, {need}, {_table_name(name, code)}_operands + {start},",

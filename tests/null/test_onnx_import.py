@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import onnx
 import pytest
@@ -63,6 +65,27 @@ def test_every_truncation_is_refused_by_a_model_error():
             pass
     # Only what follows the graph can be cut off unnoticed.
     assert survived <= 4
+
+
+def test_mutated_files_are_refused_or_imported():
+    nodes = [node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("Shape", "c", "s"), node("Slice", "s a b", "n"),
+             node("Concat", "n m", "t", axis=0), node("Reshape", "c t", "r"), node("Softmax", "r", "y", axis=1)]
+    whole = model(nodes, [value("x", ["batch", 2, 5, 5])], [value("y", None)],
+                  {"w": np.ones((3, 2, 3, 3), np.float32), "a": np.array([0]), "b": np.array([1]),
+                   "m": np.array([-1])}).SerializeToString()
+    generator = random.Random(0)
+    for _ in range(1500):
+        data = bytearray(whole)
+        for _ in range(generator.choice((1, 1, 2, 5))):
+            place = generator.randrange(len(data))
+            if generator.random() < 0.7:
+                data[place] = generator.randrange(256)
+            else:
+                del data[place:place + generator.randrange(1, 12)]
+        try:
+            import_onnx(bytes(data))
+        except ModelError:
+            pass
 
 
 def test_all_problems_are_listed_at_once():

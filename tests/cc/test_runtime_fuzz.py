@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import tvm_megcc
 from fuzz import run
 from fuzz.fields import fields
+from tvm_megcc import paths
 from tvm_megcc.codegen import container
 
 from .runtime_models import MODELS
@@ -37,6 +39,17 @@ def test_mutants(name: str, tmp_path: Path):
         pytest.skip("this compiler has no sanitizers")
     subject = next(s for s in run.hand_made(tmp_path) if s.name == name)
     assert run.fuzz(subject, 4000, 2, CC, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_mutants_of_a_compiled_network(optimize: str, tmp_path: Path):
+    """10,000 mutants; those that open run on NaN, infinities and extreme integers in blocks of exact size."""
+    if not has_flags(*run.SANITIZE):
+        pytest.skip("this compiler has no sanitizers")
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "native", optimize=optimize)
+    (subject,) = run.generated(artifact.save(tmp_path / "digits"))
+    assert run.fuzz(subject, 10000, 3, CC, tmp_path)
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_mutants_of_a_compiled_network(optimize: str, tmp_path: Path):
     if not has_flags(*run.SANITIZE):
         pytest.skip("this compiler has no sanitizers")
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "native", optimize=optimize)
-    (subject,) = run.generated(artifact.save(tmp_path / "digits"))
+    (subject,) = run.generated(artifact.save(tmp_path / "digits_megcc"))
     assert run.fuzz(subject, 10000, 3, CC, tmp_path)
 
 

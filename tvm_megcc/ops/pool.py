@@ -90,7 +90,8 @@ class GlobalPool(Kernel):
     fuses_epilogue = True
 
     def layouts(self, op, inputs, outputs, target):
-        yield (blocked(target),), (blocked(target),)
+        if inputs[0].rank == 4 or target.isa.lanes == 1:
+            yield (blocked(target),), (blocked(target),)
 
     def refuse(self, op, inputs, outputs, target):
         return _float_refusal(inputs)

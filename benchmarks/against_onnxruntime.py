@@ -80,7 +80,8 @@ def compare(path: Path, args, folder: Path) -> None:
     rounds = [(ours.burst(count), peer.burst(count)) for _ in range(args.rounds)]
     ratios = [theirs / mine for mine, theirs in rounds]
     print(f"{path.parent.name if path.name == 'model.onnx' else path.stem:32} "
-          f"{statistics.median(m for m, _ in rounds) * 1e3:9.3f} ms  {statistics.median(t for _, t in rounds) * 1e3:9.3f} ms  "
+          f"{statistics.median(m for m, _ in rounds) * 1e3:9.3f} ms  "
+          f"{statistics.median(t for _, t in rounds) * 1e3:9.3f} ms  "
           f"{statistics.median(ratios):6.2f}  ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 

@@ -149,9 +149,10 @@ class DirectConv(Kernel):
         s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc)
-        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * -(-s.oc // lanes)
+        wide = -(-s.oc // lanes)
+        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + 0.8 / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
-        return vectors * 1.1 + other * outputs[0].size / lanes + 200
+        return vectors + other * outputs[0].size / lanes + 200
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:

@@ -39,10 +39,10 @@ FOLDS = {
     "log_sum": Fold("0.0f", "a + v", finish="mgc_log(a)"),
 }
 
-#: The same for integers, which wrap.
+#: The same for integers, which wrap; start "least" or "most" is the limit of the element type.
 INTEGER_FOLDS = {
     "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
-    "max": Fold("p[0]", "v > a ? v : a"), "min": Fold("p[0]", "v < a ? v : a"),
+    "max": Fold("least", "v > a ? v : a"), "min": Fold("most", "v < a ? v : a"),
 }
 
 
@@ -124,7 +124,9 @@ class ReduceScalars(Reduce):
 
     def params(self, op: Op, x: TensorType) -> dict:
         fold = INTEGER_FOLDS[self._name(op)]
-        return {"start": fold.start, "step": fold.step, "unit": DTYPES[x.dtype][0],
+        name = x.dtype.upper()
+        limits = {"least": f"{name}_MIN" if name.startswith("INT") else "0", "most": f"{name}_MAX"}
+        return {"start": limits.get(fold.start, fold.start), "step": fold.step, "unit": DTYPES[x.dtype][0],
                 "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}
 
 

@@ -16,7 +16,7 @@ from ..codegen.bundle import BUILD, data_source, read_container, read_manifest
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target
 from . import firmware
-from .toolchain import Compiler, find_compiler, is_local, runs_here
+from .toolchain import Compiler, find_compiler, runs_here
 
 #: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
@@ -30,7 +30,7 @@ JOBS = 2
 class Build:
     """A compiled folder.
 
-    library: for ctypes, where this machine can load it. program: a command, or a firmware image, for other machines.
+    library: for ctypes, where this machine runs it. program: a command, or a firmware image, for other machines.
     """
 
     folder: Path
@@ -55,14 +55,14 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         ToolError: if there is no compiler or it fails.
     """
     folder = Path(folder)
-    model, target = _model_and_target(read_manifest(folder), target, folder)
+    model, target = model_and_target(read_manifest(folder), target, folder)
     compiler = find_compiler(target, cc)
     output = folder / BUILD / target.name
     embedded = (f"-DMEGCC_DATA={model}_data",) if (folder / f"{model}_data.c").exists() else ()
     flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", *embedded, *cflags)
     objects = _Objects(folder, output / "objects", compiler)
     library = program = None
-    if is_local(target):
+    if runs_here(target):
         sources = [*_sources(folder), Path(__file__).with_name("megcc_py.c")]
         compiled = objects.compile_all(sources, (*flags, "-fPIC"))
         library = _link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{model}.so")
@@ -96,7 +96,7 @@ def compile_objects(folder: str | Path, target: Target | str | None = None, cc: 
                     cflags: Sequence[str] = ()) -> tuple[Build, list[tuple[Path, Path]]]:
     """Only compiles; returns (source below the folder, object file) for every C file of the folder but main.c."""
     folder = Path(folder)
-    _, target = _model_and_target(read_manifest(folder), target, folder)
+    _, target = model_and_target(read_manifest(folder), target, folder)
     compiler = find_compiler(target, cc)
     objects = _Objects(folder, folder / BUILD / target.name / "objects", compiler)
     sources = _sources(folder)
@@ -110,7 +110,7 @@ def _sources(folder: Path) -> list[Path]:
             for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
 
 
-def _model_and_target(manifest: dict, target: Target | str | None, folder: Path) -> tuple[str, Target]:
+def model_and_target(manifest: dict, target: Target | str | None, folder: Path) -> tuple[str, Target]:
     """The folder's first model, and the target as one of those it was compiled for."""
     model = manifest["models"][0]
     offered = [TARGETS[name] for name in model["targets"]]

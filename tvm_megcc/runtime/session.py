@@ -19,7 +19,7 @@ from ..errors import MegccError, ShapeError, ToolError
 from ..ir.types import numpy_dtype
 from ..target import TARGETS, Target
 from . import firmware
-from .build import Build, build
+from .build import Build, build, model_and_target
 from .toolchain import find_emulator
 
 Arrays = Mapping[str, np.ndarray]
@@ -47,8 +47,9 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
         MegccError: if the folder is none of ours or was made for other targets.
         ToolError: if a compiler or emulator is missing.
     """
+    _, target = model_and_target(read_manifest(Path(folder)), target, Path(folder))
+    emulator = find_emulator(target)
     built = build(folder, target, cc)
-    emulator = find_emulator(built.target)
     return EmulatedSession(built, emulator) if emulator else NativeSession(built)
 
 

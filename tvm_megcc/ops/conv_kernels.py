@@ -72,7 +72,8 @@ class _Shape:
         return "_".join(parts + [flag for flag, is_set in flags.items() if is_set])
 
 
-def _index_of(op: Op) -> bool:
+def has_bias(op: Op) -> bool:
+    """Whether the optional third operand is there."""
     return len(op.own_inputs) > 2 and bool(op.own_inputs[2])
 
 
@@ -106,7 +107,7 @@ class DirectConv(Kernel):
         y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
         tiling = Tiling.of(target.isa, target.isa.lane_fma and x_layout != "plain")
         vpad, hpad = s.overhangs(0), s.overhangs(1)
-        bias = _index_of(op)
+        bias = has_bias(op)
         ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
         if s.is_pointwise and s.is_static:
             oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc)
@@ -208,7 +209,7 @@ class DepthwiseConv(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
-        bias = _index_of(op)
+        bias = has_bias(op)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         blocks = ceildiv(C, lanes)
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
@@ -248,7 +249,7 @@ class PlainConv(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         s = _Shape.of(op, inputs, outputs)
-        bias = _index_of(op)
+        bias = has_bias(op)
         names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
         values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
         N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])

@@ -10,7 +10,7 @@ from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
-from .conv_kernels import chunks_in_cache, equal_rows, reach
+from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach
 from .rules import broadcast
 from .tiling import Tiling
 
@@ -22,10 +22,6 @@ def _dtype_refusal(inputs: Types, outputs: Types) -> str | None:
     if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
         return "works on float32 only"
     return None
-
-
-def _has_bias(op) -> bool:
-    return len(op.own_inputs) > 2 and bool(op.own_inputs[2])
 
 
 class PackedMatMul(Kernel):
@@ -55,7 +51,7 @@ class PackedMatMul(Kernel):
         N, IH, IW = extent_symbols("N", "IH", "IW")
         operands = [Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
                     Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(op.attrs.trans_b)))]
-        bias = _has_bias(op)
+        bias = has_bias(op)
         if bias:
             operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
@@ -98,7 +94,7 @@ class PanelMatMul(Kernel):
             a, b, y = a * (d if has_a else 1), b * (d if has_b else 1), y * d
         panels = ceildiv(N, vectors * target.isa.lanes)
         operands = [Operand("a", 0, a), Operand("b", 1, b)]
-        bias = _has_bias(op)
+        bias = has_bias(op)
         if bias:
             operands.append(Operand("bias", 2, N))
         kinds = tuple((has_a, has_b) for _, has_a, has_b in batch)

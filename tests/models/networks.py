@@ -99,6 +99,7 @@ def with_random_weights(name: str) -> Path:
     used = {operand for node in graph.node for operand in node.input}
     for row in [row for row in (*graph.initializer, *graph.input) if row.name not in used]:
         (graph.initializer if isinstance(row, onnx.TensorProto) else graph.input).remove(row)
+    model.ir_version = 8  # initializers need not be inputs
     path = Path(tempfile.mkdtemp()) / f"{name}.onnx"
     onnx.save(model, path)
     return path

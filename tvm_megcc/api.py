@@ -67,12 +67,12 @@ def load(path: str | Path, target: str = "native") -> Session:
 
 
 def dump_into(folder: str | Path) -> Dump:
-    """A dump that writes `<folder>/<stage>.txt`."""
+    """A dump that writes `<folder>/<stage>.txt`, and pictures under their own names."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
     def dump(stage: str, text: str) -> None:
-        (folder / f"{stage}.txt").write_text(text)
+        (folder / (stage if stage.endswith(".svg") else f"{stage}.txt")).write_text(text)
 
     return dump
 

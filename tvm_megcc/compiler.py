@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .codegen import memory_report
 from .codegen.artifact import Artifact
-from .codegen.device_model import assemble
+from .codegen.device_model import assemble, container_text
 from .codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory, plan_text
 from .codegen.render import render_kernel
 from .codegen.symbols import identifier
@@ -22,6 +22,7 @@ from .ir.text import graph_text
 from .ir.verify import verify
 from .ops.base import operator
 from .passes import PIPELINE
+from .passes.schedule import peak_bytes
 from .target import Target
 from .version import VERSION
 
@@ -54,29 +55,39 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     name = identifier(name or graph.name)
     dump("00_import", graph_text(graph))
     plans: list[tuple[KernelPlan, PlannedMemory]] = []
+    unordered: list[int] = []
     for target in targets:
-        lowered = run_passes(graph, target, lambda stage, text, t=target: dump(f"{stage}.{t}", text))
+        stages: dict[str, Graph] = {}
+        lowered = run_passes(graph, target, stages.__setitem__)
+        for stage, value in stages.items():
+            dump(f"{stage}.{target}", graph_text(value))
         plan = plan_kernels(lowered, target, optimize, threads)
         planned = plan_memory(plan, keep_inputs)
-        dump(f"{len(PIPELINE) + 1:02}_plan.{target}", plan_text(plan, planned))
+        dump(f"07_plan.{target}", plan_text(plan, planned))
         plans.append((plan, planned))
+        unordered.append(peak_bytes(list(stages.values())[-2]))
     codes = [Code.of(plan) for plan, _ in plans]
     container = assemble(name, plans, codes)
+    for (plan, planned), peak in zip(plans, unordered, strict=True):
+        dump(f"08_memory.{plan.target}", memory_text(plan, planned, peak))
+    dump("09_container", container_text(container))
+    dump("memory.svg", memory_picture(name, *plans[0]))
     return Artifact(
         name=name, targets=tuple(targets), container=container,
         sources={**kernel_sources([plan for plan, _ in plans]), "kernels.c": render_table(name, codes)},
         manifest=manifest(graph, plans, model or {}, optimize, threads),
-        report="\n".join(memory_text(plan, planned) for plan, planned in plans),
+        report="\n".join(memory_text(plan, planned, peak)
+                         for (plan, planned), peak in zip(plans, unordered, strict=True)),
         memory=memory_picture(name, *plans[0]))
 
 
-def run_passes(graph: Graph, target: Target, dump: Dump = lambda stage, text: None) -> Graph:
-    """The graph after every pass of the pipeline, verified after each."""
+def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] = lambda stage, graph: None) -> Graph:
+    """The graph after every pass of the pipeline, verified after each; `seen` gets every stage."""
     verify(graph)
     for number, (name, run, _reason) in enumerate(PIPELINE, start=1):
         graph = run(graph, target)
         verify(graph)
-        dump(f"{number:02}_{name}", graph_text(graph))
+        seen(f"{number:02}_{name}", graph)
     return graph
 
 
@@ -143,8 +154,10 @@ def program_facts(plan: KernelPlan, planned: PlannedMemory) -> dict:
         "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()), "calls": calls}
 
 
-def memory_text(plan: KernelPlan, planned: PlannedMemory) -> str:
-    return f"{plan.target}\n" + memory_report.text(planned.buffers, planned.plan, [s.spec.symbol for s in plan.steps])
+def memory_text(plan: KernelPlan, planned: PlannedMemory, unordered: int) -> str:
+    """The memory plan as text. unordered: bytes of activations alive at once in the model's own order."""
+    text = memory_report.text(planned.buffers, planned.plan, [s.spec.symbol for s in plan.steps])
+    return f"{plan.target}\n{text}in the model's own order activations peak at {unordered:,} bytes\n"
 
 
 def memory_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:

@@ -132,3 +132,18 @@ def assemble(name: str, plans: Sequence[tuple[KernelPlan, PlannedMemory]], codes
     model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
                                      weights=bytes(store.blob))
     return container.write(model)
+
+
+def container_text(data: bytes) -> str:
+    """The rows of a container as text, a line a row."""
+    model = container.read(data)
+    lines = [f"container {model.name}: {len(data)} bytes, model {model.model_id:016x}, "
+             f"weights {len(model.weights)} bytes"]
+    for row in model.programs:
+        lines.append(f"program for ISA {row.isa:#010x}, code {row.code_id:016x}, alignment {row.alignment}, "
+                     f"inputs {row.inputs}, outputs {row.outputs}")
+        lines += [f"  {index:4d} {tensor}" for index, tensor in enumerate(row.tensors)]
+        lines += [f"  {index:4d} {instruction}" for index, instruction in enumerate(row.instructions)]
+        lines += [f"  device model: arena {d.arena_bytes} bytes, bounds {d.bounds}, {d.tensors}, {d.calls}"
+                  for d in row.device_models]
+    return "\n".join(lines) + "\n"

@@ -4,7 +4,17 @@
 from .api import compile, load
 from .codegen.artifact import Artifact
 from .errors import MegccError
+from .frontends import _tvm
 from .target import Target
 from .version import VERSION as __version__
 
-__all__ = ["Artifact", "MegccError", "Target", "__version__", "compile", "load"]
+__all__ = ["Artifact", "MegccError", "Target", "__version__", "build", "compile", "load", "partition_for_megcc"]
+
+_tvm.register_when_imported()
+
+
+def __getattr__(name: str):
+    """What needs TVM is imported on first use."""
+    if name in _tvm.LAZY:
+        return _tvm.attribute(name)
+    raise AttributeError(f"module 'tvm_megcc' has no attribute '{name}'")

@@ -79,7 +79,7 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
         if artifact.name in HEADERS:
             raise MegccError(f"a model cannot be called '{artifact.name}': that is a C header; "
                              "give it another name with --name")
-    texts = _sources(artifacts)
+    texts = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
                "library": "_".join(m.name for m in models), "kernels": sorted(k for k in texts if "/" in k),
@@ -157,7 +157,7 @@ def _refuse_if_not_ours(folder: Path) -> None:
         raise MegccError(f"{folder} has changed since it was made ({', '.join(found[:3])}{more}){advice}")
 
 
-def _sources(artifacts: Sequence[Artifact]) -> dict[str, str]:
+def sources(artifacts: Sequence[Artifact]) -> dict[str, str]:
     """All generated C files; `kernels.c` gets its model's name where there are several."""
     texts: dict[str, str] = {}
     for artifact in artifacts:

@@ -60,7 +60,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     output = folder / BUILD / target.name
     embedded = (f"-DMEGCC_DATA={model}_data",) if (folder / f"{model}_data.c").exists() else ()
     flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", *embedded, *cflags)
-    objects = _Objects(folder, output / "objects", compiler)
+    objects = Objects(folder, output / "objects", compiler)
     library = program = None
     if runs_here(target):
         sources = [*_sources(folder), Path(__file__).with_name("megcc_py.c")]
@@ -76,7 +76,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     return Build(folder, target, compiler, library, program)
 
 
-def _firmware(folder: Path, model: str, objects: _Objects, flags: Sequence[str], output: Path,
+def _firmware(folder: Path, model: str, objects: Objects, flags: Sequence[str], output: Path,
               limits: Mapping[str, int]) -> Path:
     """The model with the example board's start-up, in one image; the container lies in flash."""
     sources = [*_sources(folder), *firmware.sources()]
@@ -98,7 +98,7 @@ def compile_objects(folder: str | Path, target: Target | str | None = None, cc: 
     folder = Path(folder)
     _, target = model_and_target(read_manifest(folder), target, folder)
     compiler = find_compiler(target, cc)
-    objects = _Objects(folder, folder / BUILD / target.name / "objects", compiler)
+    objects = Objects(folder, folder / BUILD / target.name / "objects", compiler)
     sources = _sources(folder)
     made = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
     return (Build(folder, target, compiler, None, None),
@@ -125,7 +125,7 @@ def model_and_target(manifest: dict, target: Target | str | None, folder: Path) 
     return model["name"], TARGETS[name]
 
 
-class _Objects:
+class Objects:
     """Object files by the hash of everything that went into them."""
 
     def __init__(self, folder: Path, cache: Path, compiler: Compiler):
@@ -147,7 +147,7 @@ class _Objects:
         if not result.exists():
             with tempfile.TemporaryDirectory(dir=self.cache) as aside:
                 made = Path(aside) / "o.o"
-                _call([*self.compiler.command, *flags, *self.include, "-c", str(source), "-o", str(made)])
+                run_tool([*self.compiler.command, *flags, *self.include, "-c", str(source), "-o", str(made)])
                 made.replace(result)
         return result
 
@@ -158,13 +158,13 @@ def _link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], out
     key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
     if not (output.exists() and stamp.exists() and stamp.read_text() == key):
         aside = output.with_name(output.name + ".new")
-        _call([*compiler.command, *map(str, objects), *flags, "-o", str(aside)])
+        run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(aside)])
         aside.replace(output)
         stamp.write_text(key)
     return output
 
 
-def _call(command: Sequence[str]) -> None:
+def run_tool(command: Sequence[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         lines = result.stderr.strip().splitlines()

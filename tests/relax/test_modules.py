@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small modules: what is partitioned, and that the result is TVM's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm", reason="TVM is not installed")
+
+import tvm
+from tvm import relax, te, topi
+from tvm.relax import op
+
+from .modules import check, f32, megcc, module, weights
+
+
+def conv_bn_relu(emit, x, channels=8, **conv):
+    y = emit(op.nn.conv2d(x, weights(channels, 3, 3, 3), padding=1, **conv))
+    statistics = [relax.const(np.linspace(low, high, channels, dtype="float32"))
+                  for low, high in ((0.5, 1.5), (-1, 1), (-0.2, 0.2), (0.7, 1.3))]
+    y = emit(op.nn.batch_norm(y, *statistics, axis=1, training=False))
+    return emit(op.nn.relu(emit(relax.TupleGetItem(y, 0))))
+
+
+def test_convolution_batch_norm_relu():
+    report = check(module(conv_bn_relu, f32(1, 3, 10, 12)))
+    assert not report.theirs and len(report.regions) == 1
+
+
+def test_residual():
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, weights(16, 16, 3, 3), padding=1))
+        y = emit(op.add(y, relax.const(np.ones((1, 16, 1, 1), "float32"))))
+        return emit(op.nn.relu(emit(op.add(x, y))))
+    report = check(module(build, f32(2, 16, 7, 7)))
+    assert not report.theirs and len(report.regions) == 1
+
+
+def test_channels_last():
+    """NHWC with its weights as HWIO, pooled and resized in that layout."""
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, weights(3, 3, 4, 24), strides=2, padding=1, data_layout="NHWC", kernel_layout="HWIO"))
+        y = emit(op.nn.relu(emit(op.add(y, weights(24)))))
+        y = emit(op.nn.max_pool2d(y, 2, 2, layout="NHWC"))
+        return emit(op.image.resize2d(y, (9, 7), layout="NHWC", method="linear"))
+    assert not check(module(build, f32(1, 16, 20, 4))).theirs
+
+
+def test_mixed_layouts():
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, weights(3, 3, 8, 1), padding=1, groups=8, data_layout="NHWC", kernel_layout="HWOI"))
+        y = emit(op.permute_dims(y, [0, 3, 1, 2]))
+        return emit(op.nn.avg_pool2d(y, 3, 2, padding=1, count_include_pad=True))
+    assert not check(module(build, f32(1, 9, 9, 8))).theirs
+
+
+def test_tuples():
+    """A split whose parts go different ways; results in a nested tuple, one of them a parameter."""
+    def build(emit, x):
+        parts = emit(op.split(x, [2, 6], axis=1))
+        a, b, c = (emit(relax.TupleGetItem(parts, index)) for index in range(3))
+        joined = emit(op.concat([c, emit(op.nn.relu(b)), a], axis=1))
+        return relax.Tuple([joined, relax.Tuple([b, emit(op.exp(c))])]), x
+    report = check(module(build, f32(3, 9)))
+    assert not report.theirs
+
+
+def test_several_functions():
+    """Each function is partitioned; regions of one module share its pool."""
+    mod = module(conv_bn_relu, f32(1, 3, 6, 6), name="first")
+    mod = module(lambda emit, x: emit(op.nn.softmax(emit(op.matmul(x, weights(12, 7))))), f32(5, 12), name="second",
+                 mod=mod)
+    for name in ("first", "second"):
+        assert len(check(mod, name=name).regions) == 2
+
+
+def test_function_that_calls_a_function():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", f32(2, 6))
+    with builder.function("inner", [x], private=True):
+        with builder.dataflow():
+            out = builder.emit_output(builder.emit(op.nn.relu(builder.emit(op.matmul(x, weights(6, 6))))))
+        inner = builder.emit_func_output(out)
+    y = relax.Var("y", f32(2, 6))
+    with builder.function("main", [y]):
+        with builder.dataflow():
+            z = builder.emit(relax.Call(inner, [builder.emit(op.exp(y))]))
+            out = builder.emit_output(builder.emit(op.negative(z)))
+        builder.emit_func_output(out)
+    assert len(check(builder.get()).regions) == 3
+
+
+def test_symbolic_batch_stays_with_tvm():
+    """Shapes that are not known stay with TVM and are reported; what is known beside them is ours."""
+    builder = relax.BlockBuilder()
+    n = tvm.tirx.Var("n", "int64")
+    x, y = relax.Var("x", relax.TensorType((n, 3, 8, 8), "float32")), relax.Var("y", f32(4, 6))
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            z = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, weights(4, 3, 3, 3)))))
+            out = builder.emit_output(relax.Tuple([z, builder.emit(op.matmul(y, weights(6, 5)))]))
+        builder.emit_func_output(out)
+    report = check(builder.get(), symbols={"n": 3}, share=None)
+    assert len(report.regions) == 1 and report.share is None
+    assert "is symbolic" in str(report)
+
+
+def test_sort_and_custom_tir_stay_with_tvm():
+    """What we have no kernel for splits the module; order and results are right."""
+    def twisted(x):
+        return te.compute(x.shape, lambda i, j: te.sin(x[i, (j * 7) % 13]) + 1)
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", f32(4, 13))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(op.nn.relu(builder.emit(op.matmul(x, weights(13, 13)))))
+            y = builder.emit_te(twisted, y)
+            y = builder.emit(op.multiply(y, y))
+            y = builder.emit(op.sort(y, axis=1))
+            out = builder.emit_output(builder.emit(op.subtract(y, x)))
+        builder.emit_func_output(out)
+    report = check(builder.get())
+    assert set(report.theirs) == {"relax.call_tir twisted", "relax.sort"} and len(report.regions) == 3
+
+
+def test_clips_and_pads_that_importers_write_as_loops():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", f32(1, 3, 8, 8))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_te(topi.nn.pad, x, [0, 0, 1, 0], [0, 0, 2, 1], 0.0)
+            y = builder.emit(op.nn.conv2d(y, weights(4, 3, 3, 3)))
+            y = builder.emit_te(topi.maximum, y, relax.const(0.0, "float32"))
+            out = builder.emit_output(builder.emit_te(topi.minimum, y, relax.const(6.0, "float32")))
+        builder.emit_func_output(out)
+    report = check(builder.get())
+    assert not report.theirs and len(report.regions) == 1
+
+
+def test_parameters_are_bound():
+    mod = module(lambda emit, x, w, b: emit(op.add(emit(op.matmul(x, w)), b)), f32(2, 8), f32(8, 3), f32(3))
+    params = {"x1": np.ones((8, 3), "float32"), "x2": np.ones(3, "float32")}
+    bound = megcc.partition_for_megcc(mod, params)
+    assert len(bound["main"].params) == 1 and megcc.report(bound).share == 1.0
+    with pytest.raises(megcc.MegccError, match="main has no parameter weight; it has x0, x1, x2"):
+        megcc.partition_for_megcc(mod, {"weight": params["x1"]})
+
+
+def test_unbound_weights_are_ours_too():
+    """Weights that arrive with every call: other kernels, the same result."""
+    mod = module(lambda emit, x, w: emit(op.nn.conv2d(x, w, padding=1)), f32(1, 5, 6, 6), f32(7, 5, 3, 3))
+    check(mod)
+
+
+def test_constants_that_depend_on_constants_are_folded():
+    def build(emit, x):
+        scale = emit(op.exp(emit(op.reshape(weights(4), (1, 4)))))
+        return emit(op.multiply(x, scale))
+    report = check(module(build, f32(3, 4)))
+    assert sum(report.ours.values()) == 1
+
+
+def test_options_are_checked():
+    mod = module(lambda emit, x: emit(op.nn.relu(x)), f32(2, 2))
+    with pytest.raises(megcc.MegccError, match="has no option 'optimise'"):
+        megcc.partition_for_megcc(mod, optimise="size")
+    with pytest.raises(megcc.MegccError, match="optimize is one of speed, size, not 'fast'"):
+        megcc.partition_for_megcc(mod, optimize="fast")
+    with pytest.raises(megcc.MegccError, match="no operating system"):
+        megcc.partition_for_megcc(mod, target="cortex-m4")
+    assert megcc.report(megcc.partition_for_megcc(mod, optimize="size")).regions

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inside TVM: Relax modules partitioned, our regions compiled by us, the rest by TVM, all in one library.
+
+    mod = partition_for_megcc(mod, params)
+    ex = tvm.compile(mod, target="megcc-native", relax_pipeline="megcc")
+
+Importing this module registers with TVM: target tags, patterns, `relax.ext.megcc`, the pipeline "megcc".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..compiler import compile_graph
+from ..errors import MegccError
+from ..runtime import tvm_module
+from ..runtime.toolchain import find_compiler, is_local
+from ..target import Target
+from . import relax_patterns, relax_target
+from .relax_import import import_region
+from .relax_prepare import prepare
+from .relax_regions import is_ours, merge
+from .relax_report import Report, report
+from .relax_target import our_target
+
+__all__ = ["Report", "build", "partition_for_megcc", "report"]
+
+#: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
+OPTIONS = {"optimize": ("speed", "size")}
+_TARGET, _OPTION = "megcc_target", "megcc_{}"
+
+
+def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, **options) -> tvm.IRModule:
+    """Gives what we have kernels for to megcc; the rest stays with TVM.
+
+    Args:
+        mod: a Relax module from any of TVM's importers.
+        params: weights to bind: {name: array} of "main", or what `relax.frontend.detach_params` gives.
+        target: what to ask for kernels: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the
+            target of the context, else this machine.
+        optimize: "speed" or "size", as in `tvm_megcc.compile`.
+
+    Returns:
+        The module with regions as functions whose attribute Codegen is "megcc". `report(mod)` says what went where.
+
+    Raises:
+        MegccError: for unknown parameters or options.
+    """
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, {', '.join(OPTIONS)}")
+        if value not in OPTIONS[name]:
+            raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
+    cpu = our_target(target)
+    mod = prepare(mod, params)
+    with relax_patterns.checking_for(cpu):
+        mod = relax.transform.FuseOpsByPattern(relax_patterns.registered(), bind_constants=True)(mod)
+    attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
+    return merge(mod, attrs)
+
+
+def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
+    """`relax.ext.megcc`: all regions of a module at once, as one object file."""
+    if not functions:
+        return []
+    options = dict(options or {})
+    target = our_target(options.get("target", functions[0].attrs.get(_TARGET)))
+    regions = {}
+    for index, function in enumerate(functions):
+        symbol, attrs = str(function.attrs["global_symbol"]), function.attrs
+        graph = import_region(function, symbol)
+        regions[symbol] = compile_graph(graph, [target], name=f"region{index}",
+                                        optimize=str(attrs.get(_OPTION.format("optimize"), "speed")))
+    with tvm_module.compile_regions(regions, target) as (path, symbols):
+        return [tvm.runtime.load_static_library(str(path), symbols)]
+
+
+def pipeline(target=None):
+    """The Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default pipeline."""
+    @tvm.transform.module_pass(opt_level=0, name="megcc")
+    def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
+        cpu = our_target(target)
+        if not any(is_ours(function) for function in mod.functions.values()):
+            mod = partition_for_megcc(mod, target=cpu)
+        mod = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(mod)
+        return relax.get_pipeline("default")(mod)
+
+    return run
+
+
+def _entries(mod: tvm.IRModule) -> list[str]:
+    return [var.name_hint for var, function in mod.functions.items()
+            if isinstance(function, relax.Function) and not is_ours(function)]
+
+
+class Executable(relax.VMExecutable):
+    """What `build` gives: TVM's executable, which exports with the compiler of its target."""
+
+    def __init__(self, executable, target: Target):
+        super().__init__(executable.mod)
+        self.target = target
+
+    def export_library(self, file_name, *, fcompile=None, **more):
+        return super().export_library(file_name, fcompile=fcompile or linker(self.target), **more)
+
+
+def linker(target):
+    """`fcompile` for `export_library`: links for a target with the compiler that is found for it."""
+    cpu = our_target(target)
+    command = find_compiler(cpu).command
+    options = [*command[1:], *cpu.cflags, "-pthread"]
+    if is_local(cpu):
+        return tvm.support.cc.cross_compiler(tvm.support.cc.create_shared, options=options, output_format="so")
+    return tvm.support.cc.cross_compiler(command[0], options=options, output_format="so")
+
+
+def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> Executable:
+    """Partitions and compiles a Relax module: `tvm.compile` with the pipeline "megcc".
+
+    Args:
+        target, params, options: as in `partition_for_megcc`.
+
+    Returns:
+        TVM's executable. `relax.VirtualMachine` runs it; its `export_library` links for the target.
+    """
+    cpu = our_target(target)
+    if not any(is_ours(function) for function in mod.functions.values()):
+        mod = partition_for_megcc(mod, params, cpu, **options)
+    elif params or options:
+        raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
+    return Executable(tvm.compile(mod, target=tvm.target.Target(relax_target.config(cpu)),
+                                  relax_pipeline=pipeline(cpu)), cpu)
+
+
+def register() -> None:
+    """Makes us known to TVM; done at import."""
+    relax_target.register()
+    relax_patterns.register()
+    tvm_ffi.register_global_func("relax.ext.megcc", codegen, override=True)
+    if "megcc" not in relax.pipeline.PIPELINE_MAP:
+        relax.register_pipeline("megcc")(pipeline)
+
+
+register()

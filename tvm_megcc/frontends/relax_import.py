@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relax expressions into our graph: a whole region for the compiler, a single match for the question whether we have
+kernels for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Union
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from ..errors import MegccError
+from ..ir.graph import Graph
+from ..ir.types import TensorType
+from .onnx_builder import Builder
+from .relax_ops import RelaxNode, check_types, dtype_name, importer
+
+#: What an expression is in the graph: a value's name, or a tuple of such.
+Value = Union[str, tuple["Value", ...]]
+
+#: Exceptions that an importer raises where a call contradicts what it expects.
+REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
+
+
+def tensor_type(type_) -> TensorType:
+    """A Relax tensor type as ours.
+
+    Raises:
+        MegccError: if its shape is not known or it has no elements.
+    """
+    if not isinstance(type_, relax.TensorType):
+        raise MegccError(f"{type_} is no tensor")
+    if type_.shape is None or not hasattr(type_.shape, "values"):
+        raise MegccError(f"the shape of {type_} is not known")
+    shape = tuple(type_.shape.values)
+    if not all(isinstance(dim, tirx.IntImm) for dim in shape):
+        raise MegccError(f"shape ({', '.join(_dim_text(dim) for dim in shape)}) is symbolic")
+    extents = tuple(int(dim) for dim in shape)
+    if 0 in extents:
+        raise MegccError(f"a tensor of shape {extents} has no elements")
+    if len(extents) > 8:
+        raise MegccError(f"a tensor of {len(extents)} axes; at most 8 are supported")
+    return TensorType(dtype_name(type_.dtype), extents)
+
+
+def _dim_text(dim) -> str:
+    return str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim)
+
+
+def result_types(type_) -> tuple[TensorType, ...]:
+    fields = type_.fields if isinstance(type_, ir.TupleType) else (type_,)
+    return tuple(tensor_type(field) for field in fields)
+
+
+def is_operator(expr) -> bool:
+    return isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op)
+
+
+class Importer:
+    """Imports expressions into a builder. What variables stand for is in `values`; `unbound` is asked for the rest.
+
+    functions: local functions (composites) by variable.
+    """
+
+    def __init__(self, unbound: Callable[[ir.Var], Value] | None = None):
+        self.builder = Builder()
+        self.values: dict[ir.Var, Value] = {}
+        self.functions: dict[ir.Var, relax.Function] = {}
+        self._unbound = unbound
+
+    def add_input(self, var: ir.Var, name: str) -> str:
+        name = self.builder.unique(name)
+        self.builder.add_input(name, tensor_type(var.ty))
+        self.values[var] = name
+        return name
+
+    def value(self, expr, name: str = "") -> Value:
+        """The value of an expression. Its operators are called `name`."""
+        if isinstance(expr, ir.Var):
+            if expr not in self.values and self._unbound is not None:
+                self.values[expr] = self._unbound(expr)
+            return self.values[expr]
+        if isinstance(expr, ir.GenericConst):
+            return self.builder.constant(array_of(expr), f"{name or 'constant'}.constant")
+        if isinstance(expr, ir.Tuple):
+            return tuple(self.value(field, name) for field in expr.fields)
+        if isinstance(expr, ir.TupleGetItem):
+            return self.value(expr.tuple_value, name)[expr.index]
+        if isinstance(expr, relax.SeqExpr):
+            return self._sequence(expr)
+        if isinstance(expr, ir.Call):
+            return self._call(expr, name)
+        raise MegccError(f"{type(expr).__name__} cannot be imported")
+
+    def _sequence(self, body: relax.SeqExpr) -> Value:
+        for block in body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding.value, relax.Function):
+                    self.functions[binding.var] = binding.value
+                else:
+                    self.values[binding.var] = self.value(binding.value, binding.var.name)
+        return self.value(body.body)
+
+    def _call(self, call: ir.Call, name: str) -> Value:
+        if isinstance(call.op, ir.Var) and call.op in self.functions:
+            function = self.functions[call.op]
+            for parameter, argument in zip(function.params, call.args, strict=True):
+                self.values[parameter] = self.value(argument, name)
+            return self.value(function.body)
+        if not is_operator(call):
+            raise MegccError(f"a call of {call.op} cannot be imported")
+        imported = importer(call.op.name)
+        if imported is None:
+            raise MegccError("there is no kernel for it")
+        types = result_types(call.ty)
+        operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
+        node = RelaxNode(self.builder, call, name or call.op.name, flattened(operands), types)
+        values = tuple(imported(node))
+        check_types(node, values)
+        return values if isinstance(call.ty, ir.TupleType) else values[0]
+
+
+def is_tensor(expr) -> bool:
+    """Whether an argument is a tensor or a tuple of tensors; numbers and shapes are read by the importers."""
+    if isinstance(expr, ir.Tuple):
+        return any(is_tensor(field) for field in expr.fields)
+    return not ir.is_prim_expr(expr) and isinstance(expr.ty, (relax.TensorType, ir.TupleType))
+
+
+def array_of(constant: ir.GenericConst) -> np.ndarray:
+    dtype_name(constant.ty.dtype)
+    return constant.value.numpy()
+
+
+def flattened(values: Sequence[Value]) -> list[str]:
+    names: list[str] = []
+    for value in values:
+        names += [value] if isinstance(value, str) else flattened(value)
+    return names
+
+
+def import_region(function: relax.Function, name: str) -> Graph:
+    """A partitioned function as a graph; tuples of results are flattened.
+
+    Raises:
+        MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
+    """
+    importer_ = Importer()
+    builder = importer_.builder
+    inputs = [importer_.add_input(parameter, parameter.name) for parameter in function.params]
+    try:
+        results = flattened([importer_.value(function.body)])
+    except REFUSALS as error:
+        raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
+    outputs: list[str] = []
+    for index, value in enumerate(results):
+        output = builder.unique(f"output{index}")
+        if value in inputs or value in outputs or value in builder.constants:
+            builder.copy(value, output)
+        else:
+            builder.rename(value, output, 0)
+            results = [output if other == value else other for other in results]
+        outputs.append(output)
+    return builder.graph(name, inputs, outputs)
+
+
+def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None) -> Graph:
+    """An expression as a graph of its own; variables that `bindings` does not define are its inputs.
+
+    Raises:
+        MegccError: saying why it cannot be imported.
+    """
+    bindings = dict(bindings or {})
+    inputs: list[str] = []
+
+    def outside(var: ir.Var) -> Value:
+        if var in bindings:
+            return importer_.value(bindings[var], var.name)
+        if isinstance(var.ty, ir.TupleType):
+            raise MegccError(f"operand {var.name} is a tuple")
+        inputs.append(importer_.add_input(var, var.name))
+        return inputs[-1]
+
+    importer_ = Importer(outside)
+    try:
+        results = flattened([importer_.value(expr, "value")])
+    except MegccError:
+        raise
+    except REFUSALS as error:
+        raise MegccError(f"{type(error).__name__}: {error}") from None
+    builder = importer_.builder
+    computed = [value for value in dict.fromkeys(results) if value not in builder.constants]
+    return builder.graph("match", inputs, computed)

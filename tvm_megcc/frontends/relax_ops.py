@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Relax spells our operators: attributes, layouts, operands.
+
+An operator without attributes is imported by the `relax` names of its declaration. The others have a function here,
+which mostly writes the call down as an ONNX node (`node.onnx`), so that one importer serves both front ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from tvm import ir
+
+from ..errors import MegccError, ShapeError
+from ..ir.types import DTYPES, TensorType, numpy_dtype
+from ..ops.base import OPERATORS
+from ..ops.elementwise import cast_to
+from ..ops.rules import axis_of
+from ._shared import SpelledNode, onnx_importer
+from .onnx_builder import Builder
+
+Values = tuple[str, ...]
+
+
+class RelaxNode:
+    """A call of a Relax operator whose operands are imported.
+
+    inputs: values of its tensor operands, tuples flattened. args: its arguments as Relax has them.
+    types: of its results.
+    """
+
+    def __init__(self, builder: Builder, call, name: str, inputs: Sequence[str], types: Sequence[TensorType]):
+        self.builder, self.call, self.name = builder, call, name
+        self.inputs, self.types = tuple(inputs), tuple(types)
+        self.args, self.attrs = call.args, call.attrs
+
+    def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> Values:
+        """Imports the call as this ONNX operator; without inputs it has those of the call."""
+        return onnx_importer(op_type)(self.spelled(op_type, inputs or self.inputs, attrs, outputs))
+
+    def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
+        return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
+
+    def emit(self, kind: str, *inputs: str, **attrs) -> str:
+        """Adds one of our operators and returns its only result."""
+        return self.spelled().emit(kind, inputs, **attrs)[0]
+
+    def constant(self, value, dtype: str) -> str:
+        return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
+
+    def type_of(self, value: str) -> TensorType:
+        return self.builder.types[value]
+
+    def is_constant(self, value: str) -> bool:
+        return value in self.builder.constants
+
+    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+        return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
+
+    def transposed(self, value: str, layout: str, wanted: str) -> str:
+        """The value with its axes brought from one order of letters to another.
+
+        Raises:
+            MegccError: for packed layouts such as NCHW4c.
+        """
+        if sorted(layout) != sorted(wanted):
+            raise MegccError(f"layout {layout} is not supported")
+        if layout == wanted:
+            return value
+        return self.onnx("Transpose", value, perm=[layout.index(axis) for axis in wanted])[0]
+
+
+Importer = Callable[[RelaxNode], Values]
+IMPORTERS: dict[str, Importer] = {}
+
+
+def imports(*names: str):
+    """Registers a function as the importer of the Relax operators `names`."""
+    def add(function: Importer) -> Importer:
+        IMPORTERS.update((f"relax.{name}", function) for name in names)
+        return function
+    return add
+
+
+def importer(name: str) -> Importer | None:
+    """What imports a Relax operator; None if nothing does."""
+    if name in IMPORTERS:
+        return IMPORTERS[name]
+    for declaration in OPERATORS.values():
+        if name in declaration.relax:
+            return lambda node: declaration.from_onnx(node.spelled(declaration.kind, node.inputs))
+    return None
+
+
+def importable() -> list[str]:
+    """Names of the Relax operators that can be imported, among those that this TVM has."""
+    declared = [name for declaration in OPERATORS.values() for name in declaration.relax]
+    known = {str(name) for name in ir.Op.list_op_names()}
+    return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
+
+
+def ints(values) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def dtype_name(dtype) -> str:
+    """Raises MegccError for element types that we do not have."""
+    name = str(dtype)
+    if name not in DTYPES:
+        raise MegccError(f"element type {name} is not supported")
+    return name
+
+
+# --- the same operator under another name ----------------------------------------------------------------------
+
+_SAME = {"power": "Pow", "isnan": "IsNaN", "isinf": "IsInf", "matmul": "MatMul", "where": "Where", "nn.gelu": "Gelu"}
+
+
+def _same(op_type: str) -> Importer:
+    return lambda node: node.onnx(op_type)
+
+
+for _name, _op_type in _SAME.items():
+    imports(_name)(_same(_op_type))
+
+
+@imports("nn.leakyrelu")
+def leaky_relu(node: RelaxNode) -> Values:
+    return node.onnx("LeakyRelu", alpha=float(node.attrs.alpha))
+
+
+@imports("nn.prelu")
+def prelu(node: RelaxNode) -> Values:
+    x = node.type_of(node.inputs[0])
+    axis = axis_of(int(node.attrs.axis), x.rank)
+    slope = node.reshaped(node.inputs[1], [-1 if index == axis else 1 for index in range(axis, x.rank)])
+    return node.onnx("PRelu", node.inputs[0], slope)
+
+
+@imports("nn.softplus")
+def softplus(node: RelaxNode) -> Values:
+    if float(node.attrs.beta) != 1 or float(node.attrs.threshold) < 20:
+        raise MegccError(f"softplus with beta {node.attrs.beta} and threshold {node.attrs.threshold}")
+    return node.onnx("Softplus")
+
+
+@imports("mod")
+def truncated_mod(node: RelaxNode) -> Values:
+    return node.onnx("Mod", fmod=1)
+
+
+@imports("floor_mod")
+def floor_mod(node: RelaxNode) -> Values:
+    return node.onnx("Mod", fmod=0)
+
+
+@imports("not_equal")
+def not_equal(node: RelaxNode) -> Values:
+    return node.onnx("Not", *node.onnx("Equal"))
+
+
+@imports("square")
+def square(node: RelaxNode) -> Values:
+    return (node.emit("mul", node.inputs[0], node.inputs[0]),)
+
+
+@imports("ewise_fma")
+def fma(node: RelaxNode) -> Values:
+    a, b, c = node.inputs
+    return node.onnx("Add", *node.onnx("Mul", a, b), c)
+
+
+@imports("astype")
+def astype(node: RelaxNode) -> Values:
+    return cast_to(node.spelled(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
+
+
+@imports("clip")
+def clip(node: RelaxNode) -> Values:
+    dtype = node.types[0].dtype
+    convert = float if dtype.startswith("float") else int
+    bounds = [node.constant(convert(bound), dtype) for bound in node.args[1:3]]
+    return node.onnx("Clip", node.inputs[0], *bounds)
+
+
+# --- windows ---------------------------------------------------------------------------------------------------
+
+def _pads(padding) -> tuple[int, ...]:
+    """TVM writes begins, then ends, as ONNX does."""
+    return ints(padding)
+
+
+@imports("nn.conv1d", "nn.conv2d")
+def conv(node: RelaxNode) -> Values:
+    a = node.attrs
+    spatial = "HW" if len(a.strides) == 2 else "W"
+    x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
+    w = node.transposed(node.inputs[1], a.kernel_layout, f"OI{spatial}")
+    (y,) = node.onnx("Conv", x, w, strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
+                     group=int(a.groups))
+    return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
+
+
+@imports("nn.conv2d_transpose")
+def conv_transpose(node: RelaxNode) -> Values:
+    a = node.attrs
+    x = node.transposed(node.inputs[0], a.data_layout, "NCHW")
+    w = node.transposed(node.inputs[1], a.kernel_layout, "IOHW")
+    (y,) = node.onnx("ConvTranspose", x, w, strides=list(ints(a.strides)), pads=list(_pads(a.padding)),
+                     dilations=list(ints(a.dilation)), output_padding=list(ints(a.output_padding)),
+                     group=int(a.groups))
+    return (node.transposed(y, "NCHW", a.out_layout or a.data_layout),)
+
+
+@imports("nn.max_pool1d", "nn.max_pool2d", "nn.avg_pool1d", "nn.avg_pool2d")
+def pool(node: RelaxNode) -> Values:
+    a = node.attrs
+    average = "avg" in node.call.op.name
+    if average and a.ceil_mode and a.count_include_pad:
+        raise MegccError("TVM counts elements beyond the pads here, we do not")
+    logical = "NCHW" if len(a.strides) == 2 else "NCW"
+    x = node.transposed(node.inputs[0], a.layout, logical)
+    (y,) = node.onnx("AveragePool" if average else "MaxPool", x, kernel_shape=ints(a.pool_size),
+                     strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
+                     ceil_mode=int(a.ceil_mode), count_include_pad=int(a.count_include_pad))
+    return (node.transposed(y, logical, a.out_layout or a.layout),)
+
+
+@imports("nn.adaptive_avg_pool2d")
+def adaptive_average_pool(node: RelaxNode) -> Values:
+    a = node.attrs
+    x = node.transposed(node.inputs[0], a.layout, "NCHW")
+    extents = node.type_of(x).shape[2:]
+    wanted = ints(a.output_size) if a.output_size is not None else extents
+    if wanted == (1, 1):
+        (y,) = node.onnx("GlobalAveragePool", x)
+    elif all(extent % size == 0 for extent, size in zip(extents, wanted, strict=True)):
+        kernel = [extent // size for extent, size in zip(extents, wanted, strict=True)]
+        (y,) = node.onnx("AveragePool", x, kernel_shape=kernel, strides=kernel)
+    else:
+        raise MegccError(f"windows of different sizes, from {extents} to {wanted}")
+    return (node.transposed(y, "NCHW", a.out_layout or a.layout),)
+
+
+_RESIZE_METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
+
+
+@imports("image.resize2d")
+def resize(node: RelaxNode) -> Values:
+    a = node.attrs
+    x = node.transposed(node.inputs[0], a.layout, "NCHW")
+    result = dict(zip(a.layout, node.types[0].shape, strict=True))
+    sizes = node.constant([result[axis] for axis in "NCHW"], "int64")
+    coordinates = a.coordinate_transformation_mode
+    if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
+        raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
+    rounding = {"round": "round_prefer_ceil", "": "floor"}.get(a.rounding_method, a.rounding_method)
+    (y,) = node.onnx("Resize", x, "", "", sizes, mode=_RESIZE_METHODS.get(a.method, a.method),
+                     coordinate_transformation_mode=coordinates, nearest_mode=rounding)
+    return (node.transposed(y, "NCHW", a.layout),)
+
+
+# --- normalisation and reduction -----------------------------------------------------------------------------------
+
+@imports("nn.batch_norm")
+def batch_norm(node: RelaxNode) -> Values:
+    a = node.attrs
+    if a.training:
+        raise MegccError("is in training mode; run relax.transform.DecomposeOpsForInference before")
+    x, scale, shift, mean, variance = node.inputs
+    if not a.scale:
+        scale = node.constant(np.ones(node.type_of(mean).shape), node.type_of(mean).dtype)
+    if not a.center:
+        shift = node.constant(np.zeros(node.type_of(mean).shape), node.type_of(mean).dtype)
+    rank = node.type_of(x).rank
+    axis = axis_of(int(a.axis), rank)
+    perm = [0, axis, *(index for index in range(1, rank) if index != axis)]
+    moved = node.onnx("Transpose", x, perm=perm)[0]
+    (y,) = node.onnx("BatchNormalization", moved, scale, shift, mean, variance, epsilon=float(a.epsilon))
+    (y,) = node.onnx("Transpose", y, perm=[perm.index(index) for index in range(rank)])
+    return y, mean, variance
+
+
+def _require_affine(node: RelaxNode) -> None:
+    if not (node.attrs.center and node.attrs.scale):
+        raise MegccError("center and scale cannot be switched off")
+
+
+def _spatial(node: RelaxNode) -> None:
+    rank = node.type_of(node.inputs[0]).rank
+    axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
+    if axis_of(int(node.attrs.channel_axis), rank) != 1 or axes != list(range(2, rank)):
+        raise MegccError(f"over axes {axes}: only channels on axis 1 and all spatial axes are supported")
+
+
+def _trailing(node: RelaxNode) -> int:
+    rank = node.type_of(node.inputs[0]).rank
+    axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
+    if axes != list(range(axes[0], rank)):
+        raise MegccError(f"over axes {axes}: only the last axes are supported")
+    return axes[0]
+
+
+@imports("nn.layer_norm")
+def layer_norm(node: RelaxNode) -> Values:
+    _require_affine(node)
+    return node.onnx("LayerNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))[:1]
+
+
+@imports("nn.rms_norm")
+def rms_norm(node: RelaxNode) -> Values:
+    return node.onnx("RMSNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))
+
+
+@imports("nn.group_norm")
+def group_norm(node: RelaxNode) -> Values:
+    _require_affine(node)
+    _spatial(node)
+    return node.onnx("GroupNormalization", num_groups=int(node.attrs.num_groups), epsilon=float(node.attrs.epsilon))
+
+
+@imports("nn.instance_norm")
+def instance_norm(node: RelaxNode) -> Values:
+    _require_affine(node)
+    _spatial(node)
+    return node.onnx("InstanceNormalization", epsilon=float(node.attrs.epsilon))
+
+
+def _reduced(node: RelaxNode, op_type: str, value: str, keepdims: bool) -> str:
+    axes = node.attrs.axis
+    operands = (value,) if axes is None else (value, node.constant(ints(axes), "int64"))
+    return node.onnx(op_type, *operands, keepdims=int(keepdims))[0]
+
+
+def _reduction(op_type: str) -> Importer:
+    return lambda node: (_reduced(node, op_type, node.inputs[0], bool(node.attrs.keepdims)),)
+
+
+for _name, _op_type in {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
+                        "prod": "ReduceProd"}.items():
+    imports(_name)(_reduction(_op_type))
+
+
+@imports("variance", "std")
+def variance(node: RelaxNode) -> Values:
+    mean = _reduced(node, "ReduceMean", node.inputs[0], True)
+    centred = node.emit("sub", node.inputs[0], mean)
+    value = _reduced(node, "ReduceMean", node.emit("mul", centred, centred), bool(node.attrs.keepdims))
+    return (value if node.call.op.name == "relax.variance" else node.emit("sqrt", value),)
+
+
+@imports("argmax", "argmin")
+def arg_extreme(node: RelaxNode) -> Values:
+    op_type = {"relax.argmax": "ArgMax", "relax.argmin": "ArgMin"}[node.call.op.name]
+    (value,), axis = node.inputs, node.attrs.axis
+    if axis is None:
+        value, axis = node.reshaped(value, (-1,)), 0
+        return (node.reshaped(node.onnx(op_type, value, axis=0, keepdims=0)[0], node.types[0].shape),)
+    return node.onnx(op_type, value, axis=int(axis), keepdims=int(node.attrs.keepdims))
+
+
+@imports("nn.softmax", "nn.log_softmax")
+def softmax(node: RelaxNode) -> Values:
+    op_type = {"relax.nn.softmax": "Softmax", "relax.nn.log_softmax": "LogSoftmax"}[node.call.op.name]
+    return node.onnx(op_type, axis=int(node.attrs.axis))
+
+
+# --- moving elements -----------------------------------------------------------------------------------------------
+
+@imports("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten")
+def reshape(node: RelaxNode) -> Values:
+    return (node.reshaped(node.inputs[0], node.types[0].shape),)
+
+
+@imports("permute_dims")
+def permute_dims(node: RelaxNode) -> Values:
+    axes, rank = node.attrs.axes, node.type_of(node.inputs[0]).rank
+    perm = range(rank - 1, -1, -1) if axes is None else [axis_of(axis, rank) for axis in ints(axes)]
+    return node.onnx("Transpose", perm=list(perm))
+
+
+@imports("concat")
+def concat(node: RelaxNode) -> Values:
+    axis = node.attrs.axis
+    inputs = node.inputs if axis is not None else [node.reshaped(value, (-1,)) for value in node.inputs]
+    return node.onnx("Concat", *inputs, axis=0 if axis is None else int(axis))
+
+
+@imports("stack")
+def stack(node: RelaxNode) -> Values:
+    shape = node.types[0].shape
+    axis = axis_of(int(node.attrs.axis), len(shape))
+    unit = [1 if index == axis else extent for index, extent in enumerate(shape)]
+    return node.onnx("Concat", *(node.reshaped(value, unit) for value in node.inputs), axis=axis)
+
+
+@imports("split")
+def split(node: RelaxNode) -> Values:
+    axis = axis_of(int(node.attrs.axis), node.types[0].rank)
+    sizes = node.constant([type_.shape[axis] for type_ in node.types], "int64")
+    return node.onnx("Split", node.inputs[0], sizes, outputs=len(node.types), axis=axis)
+
+
+@imports("strided_slice")
+def strided_slice(node: RelaxNode) -> Values:
+    """Axes, begins, ends and steps are operands; steps may be absent."""
+    axes, begins, ends, *steps = (node.constant(ints(argument.fields), "int64") for argument in node.args[1:])
+    return node.onnx("Slice", node.inputs[0], begins, ends, axes, *steps)
+
+
+@imports("flip")
+def flip(node: RelaxNode) -> Values:
+    extent = node.types[0].shape[axis_of(int(node.attrs.axis), node.types[0].rank)]
+    operands = [node.constant([value], "int64") for value in (extent - 1, -2**31, int(node.attrs.axis), -1)]
+    return node.onnx("Slice", node.inputs[0], *operands)
+
+
+@imports("take")
+def take(node: RelaxNode) -> Values:
+    x = node.inputs[0]
+    indices = node.inputs[1] if len(node.inputs) > 1 else node.constant(int(node.args[1]), "int64")
+    axis = node.attrs.axis
+    if axis is None:
+        x = node.reshaped(x, (-1,))
+    if node.attrs.mode != "fast" and not node.is_constant(indices):
+        raise MegccError(f"indices of mode '{node.attrs.mode}' that are computed at run time")
+    return node.onnx("Gather", x, indices, axis=0 if axis is None else int(axis))
+
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@imports("nn.pad")
+def pad(node: RelaxNode) -> Values:
+    a = node.attrs
+    if a.pad_mode not in _PAD_MODES:
+        raise MegccError(f"pad mode '{a.pad_mode}' is not supported")
+    widths = ints(a.pad_width)
+    pads = node.constant(widths[::2] + widths[1::2], "int64")
+    value = node.constant(float(a.pad_value), node.types[0].dtype)
+    return node.onnx("Pad", node.inputs[0], pads, value, mode=_PAD_MODES[a.pad_mode])
+
+
+@imports("tile")
+def tile(node: RelaxNode) -> Values:
+    repeats, shape = ints(node.attrs.repeats), node.type_of(node.inputs[0]).shape
+    rank = max(len(repeats), len(shape))
+    x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
+    return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
+
+
+@imports("broadcast_to")
+def broadcast_to(node: RelaxNode) -> Values:
+    return node.onnx("Expand", node.inputs[0], node.constant(node.types[0].shape, "int64"))
+
+
+@imports("nn.pixel_shuffle")
+def pixel_shuffle(node: RelaxNode) -> Values:
+    return node.onnx("DepthToSpace", blocksize=int(node.attrs.upscale_factor), mode="CRD")
+
+
+# --- quantisation --------------------------------------------------------------------------------------------------
+
+@imports("quantize", "dequantize")
+def quantize(node: RelaxNode) -> Values:
+    forward = node.call.op.name == "relax.quantize"
+    x, scale, zero_point = node.inputs
+    dtype = node.types[0].dtype if forward else node.type_of(x).dtype
+    if node.type_of(zero_point).dtype != dtype:
+        if not node.is_constant(zero_point):
+            raise MegccError(f"a zero point of {node.type_of(zero_point).dtype} for {dtype}")
+        (zero_point,) = cast_to(node.spelled(), zero_point, dtype)
+    return node.onnx("QuantizeLinear" if forward else "DequantizeLinear", x, scale, zero_point,
+                     axis=int(node.attrs.axis))
+
+
+def check_types(node: RelaxNode, values: Values) -> None:
+    """Raises ShapeError where our shape rules and TVM's differ."""
+    for value, expected in zip(values, node.types, strict=True):
+        actual = node.type_of(value)
+        if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+            raise ShapeError(f"gives {actual} by our rules, {expected} by TVM's")

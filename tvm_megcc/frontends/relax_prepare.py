@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before patterns are matched: parameters become constants, what depends on constants only is computed, and TIR
+functions that are Relax operators in disguise become operators again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+from ..errors import MegccError
+from .relax_import import REFUSALS, Importer, is_operator, tensor_type
+from .relax_tir import as_operator
+
+#: A result of constants that is this much larger than its operands (bytes) stays an operator.
+FOLD_GROWTH = 64 << 10
+
+
+def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
+    """The module with its parameters bound, in dataflow form, folded."""
+    mod = bind_params(mod, params or {})
+    mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    mod = rewrite(mod, Lift)
+    mod = relax.transform.CanonicalizeBindings()(rewrite(mod, Fold))
+    functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
+    return relax.transform.DeadCodeElimination(functions)(mod)
+
+
+def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
+    """Makes parameters constants.
+
+    Args:
+        params: {name: array} for the function "main", or {function: [array, …]} as
+            `relax.frontend.detach_params` gives it: the arrays of the last parameters.
+
+    Raises:
+        MegccError: for a name that the function does not have.
+    """
+    functions = {var.name_hint for var in mod.functions}
+    for name, arrays in params.items():
+        if name in functions and isinstance(arrays, (Sequence, tvm.ir.Array)):
+            parameters = mod[name].params[len(mod[name].params) - len(arrays):]
+            named = {var.name: _tensor(array) for var, array in zip(parameters, arrays, strict=True)}
+            mod = relax.transform.BindParams(name, named)(mod)
+    named = {name: _tensor(value) for name, value in params.items() if name not in functions}
+    if not named:
+        return mod
+    known = {var.name for var in mod["main"].params}
+    unknown = sorted(set(named) - known)
+    if unknown:
+        raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    return relax.transform.BindParams("main", named)(mod)
+
+
+def _tensor(value):
+    return tvm.runtime.tensor(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
+def rewrite(mod: tvm.IRModule, mutator: type[relax.PyExprMutator]) -> tvm.IRModule:
+    """Applies an expression mutator to every Relax function that is not private to a partition."""
+    changed = mutator(mod)
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not is_partitioned(function):
+            changed.builder_.update_func(var, changed.visit_expr(function))
+    return changed.builder_.get()
+
+
+def is_partitioned(function) -> bool:
+    """Whether a function is a region of ours or of another code generator, or a composite."""
+    attrs = function.attrs
+    return attrs is not None and ("Codegen" in attrs or "Composite" in attrs)
+
+
+@relax.expr_functor.mutator
+class Lift(relax.PyExprMutator):
+    """`call_tir` of an elementwise function or a pad → the Relax operator it is."""
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if is_operator(call) and call.op.name == "relax.call_tir":
+            function = self.builder_.get()[call.args[0]]
+            replaced = as_operator(function, list(call.args[1].fields))
+            return call if replaced is None else self.builder_.normalize(replaced)
+        return call
+
+
+@relax.expr_functor.mutator
+class Fold(relax.PyExprMutator):
+    """Operators of constants → their value."""
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if not is_operator(call) or not all(self._is_known(argument) for argument in call.args):
+            return call
+        importer = Importer()
+        try:
+            size = tensor_type(call.ty).bytes
+            value = importer.value(self._resolved(call))
+        except REFUSALS:
+            return call
+        if value not in importer.builder.constants:
+            return call
+        operands = sum(array.nbytes for name, array in importer.builder.constants.items() if name != value)
+        if size > operands + FOLD_GROWTH:
+            return call
+        return relax.const(importer.builder.constants[value])
+
+    def _is_known(self, expr) -> bool:
+        if isinstance(expr, ir.Tuple):
+            return all(self._is_known(field) for field in expr.fields)
+        if isinstance(expr, ir.Var):
+            return isinstance(self.lookup_binding(expr), ir.GenericConst)
+        return isinstance(expr, (ir.GenericConst, relax.ShapeExpr)) or ir.is_prim_expr(expr)
+
+    def _resolved(self, expr):
+        """The call with its variables replaced by the constants they stand for."""
+        def constant(argument):
+            if isinstance(argument, ir.Tuple):
+                return ir.Tuple([constant(field) for field in argument.fields])
+            return self.lookup_binding(argument) if isinstance(argument, ir.Var) else argument
+        arguments = [constant(argument) for argument in expr.args]
+        return self.builder_.normalize(ir.Call(expr.op, arguments, expr.attrs, expr.ty_args))

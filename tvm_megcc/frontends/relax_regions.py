@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composites merged into regions, function by function: TVM's pass looks at "main" only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import ir, relax
+
+#: Names of regions: their C symbols and what `report` shows.
+NAME = "megcc_region{}"
+
+
+def is_ours(function) -> bool:
+    """Whether a function is a region of ours."""
+    return function.attrs is not None and function.attrs.get("Codegen") == "megcc"
+
+
+def is_composite(function) -> bool:
+    return function.attrs is not None and "Composite" in function.attrs
+
+
+def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
+    """MergeCompositeFunctions for every function of a module. Regions get these attributes."""
+    composites = {var: function for var, function in mod.functions.items() if is_composite(function)}
+    result = {var: function for var, function in mod.functions.items() if var not in composites}
+    count = 0
+    for var, function in list(result.items()):
+        if not isinstance(function, relax.Function) or (function.attrs is not None and "Codegen" in function.attrs):
+            continue
+        function, regions = _merged(composites, result, var, function)
+        names: dict[ir.GlobalVar, str] = {}
+        for region in regions:
+            names[region] = NAME.format(count)
+            count += 1
+        renamed = _Renamed(tvm.IRModule(regions), names)
+        result[var] = renamed.visit_expr(function)
+        for old, new in renamed.names.items():
+            result[new] = regions[old].with_attrs({**attrs, "global_symbol": new.name_hint})
+    return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
+        -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
+    """A function with its composites merged, and the regions that it calls. The pass leaves primitive ones alone."""
+    main = var if var.name_hint == "main" else ir.GlobalVar("main")
+    functions = {**composites, main: function.without_attr("global_symbol")}
+    for other, body in others.items():
+        if other.name_hint not in (var.name_hint, "main"):
+            functions[other] = body.with_attr("Primitive", 1) if isinstance(body, relax.Function) else body
+    merged = relax.transform.MergeCompositeFunctions()(tvm.IRModule(functions))
+    regions = {name: body for name, body in merged.functions.items() if is_ours(body) and name not in others}
+    body = merged["main"]
+    if function.attrs is not None and "global_symbol" in function.attrs:
+        body = body.with_attr("global_symbol", var.name_hint)
+    return body, regions
+
+
+@relax.expr_functor.mutator
+class _Renamed(relax.PyExprMutator):
+    """Calls of some functions under their new names."""
+
+    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str]):
+        super().__init__(mod)
+        self.names = {old: self.builder_.add_func(mod[old].without_attr("global_symbol"), name)
+                      for old, name in names.items()}
+
+    def visit_global_var_(self, var):
+        return self.names.get(var, var)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a partitioned module: which operators have kernels of ours, which stayed with TVM, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import ir, relax
+
+from ..errors import MegccError
+from ._shared import macs
+from .relax_import import import_match, is_operator
+from .relax_patterns import refusal
+from .relax_target import our_target
+
+_REASONS = 3
+
+
+@dataclass
+class Report:
+    """regions: name → number of operators. ours, theirs: operator → number of calls. reasons: for what is theirs.
+
+    our_macs, their_macs: multiply-accumulates; None where shapes are not known.
+    """
+
+    regions: dict[str, int] = field(default_factory=dict)
+    ours: Counter = field(default_factory=Counter)
+    theirs: Counter = field(default_factory=Counter)
+    reasons: dict[str, Counter] = field(default_factory=dict)
+    our_macs: int = 0
+    their_macs: int | None = 0
+
+    @property
+    def share(self) -> float | None:
+        """Our share of the multiply-accumulates; None where the module has some that cannot be counted."""
+        if self.their_macs is None:
+            return None
+        total = self.our_macs + self.their_macs
+        return self.our_macs / total if total else 1.0
+
+    def __str__(self) -> str:
+        ours, theirs = sum(self.ours.values()), sum(self.theirs.values())
+        share = "?" if self.share is None else f"{self.share:.1%}"
+        lines = [f"megcc: {ours} of {ours + theirs} operators in {len(self.regions)} regions, {share} of "
+                 f"{self.our_macs + (self.their_macs or 0):,} MACs"]
+        lines += [f"  region {name}: {count} operators" for name, count in self.regions.items()]
+        if self.theirs:
+            lines.append("  with TVM:")
+        for name, count in sorted(self.theirs.items()):
+            lines.append(f"    {count} x {name}")
+            lines += [f"        {reason}" for reason, _ in self.reasons[name].most_common(_REASONS)]
+        return "\n".join(lines)
+
+
+def report(mod: tvm.IRModule, target=None) -> Report:
+    """The report of a module that `partition_for_megcc` gave.
+
+    Args:
+        target: as there; by default the one that the module was partitioned for.
+    """
+    result = Report()
+    functions = {var.name_hint: function for var, function in mod.functions.items()
+                 if isinstance(function, relax.Function)}
+    regions = {name: f for name, f in functions.items() if f.attrs is not None and f.attrs.get("Codegen") == "megcc"}
+    if target is None and regions:
+        target = str(next(iter(regions.values())).attrs["megcc_target"])
+    cpu = our_target(target)
+    for name, function in regions.items():
+        calls = _calls(function)
+        result.regions[name] = len(calls)
+        for call in calls:
+            result.ours[call.op.name] += 1
+            result.our_macs += _macs(call) or 0
+    for name, function in functions.items():
+        if name in regions:
+            continue
+        for call in _calls(function):
+            label = _label(call)
+            result.theirs[label] += 1
+            reasons = result.reasons.setdefault(label, Counter())
+            reasons[refusal(call, target=cpu) or "is not in a dataflow block, or its results are used elsewhere"] += 1
+            count = _macs(call)
+            unknown = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
+            result.their_macs = None if unknown or result.their_macs is None else result.their_macs + (count or 0)
+    return result
+
+
+def _label(call) -> str:
+    """The operator; of a TIR or packed function also its name."""
+    name = call.op.name
+    return f"{name} {call.args[0].name_hint}" if name == "relax.call_tir" else name
+
+
+def _calls(function: relax.Function) -> list[ir.Call]:
+    """Calls of operators in order; those of a local function once for each call of it."""
+    found: list[ir.Call] = []
+    local: dict[ir.Var, relax.Function] = {}
+
+    def visit(expr) -> None:
+        if isinstance(expr, relax.SeqExpr):
+            for binding in (binding for block in expr.blocks for binding in block.bindings):
+                if isinstance(binding.value, relax.Function):
+                    local[binding.var] = binding.value
+                else:
+                    visit(binding.value)
+            visit(expr.body)
+        elif isinstance(expr, relax.If):
+            visit(expr.true_branch)
+            visit(expr.false_branch)
+        elif is_operator(expr):
+            found.append(expr)
+        elif isinstance(expr, ir.Call) and expr.op in local:
+            visit(local[expr.op].body)
+
+    visit(function.body)
+    return found
+
+
+def _macs(call) -> int | None:
+    """None where the call cannot be imported."""
+    try:
+        return int(macs(import_match(call)))
+    except MegccError:
+        return None

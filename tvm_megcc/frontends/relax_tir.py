@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TIR functions that are Relax operators in disguise: TVM's importers write some clips and pads as loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm import ir, relax, tirx
+
+#: TIR expressions of two operands, and the Relax operator of each.
+_BINARY = {"Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multiply, "Div": relax.op.divide,
+           "Max": relax.op.maximum, "Min": relax.op.minimum}
+
+
+@dataclass(frozen=True)
+class _Store:
+    """The one statement of a function: value → buffer[axes], inside loops over the whole buffer."""
+
+    value: object
+    axes: tuple
+    shape: tuple[int, ...]
+    operands: Mapping
+
+
+def as_operator(function, arguments: Sequence) -> ir.Call | None:
+    """The call of a TIR function as a Relax operator; None if it is none that we recognise."""
+    store = _only_store(function, arguments)
+    if store is None:
+        return None
+    pad = _as_pad(store)
+    return pad if pad is not None else _as_elementwise(store)
+
+
+def _only_store(function, arguments: Sequence) -> _Store | None:
+    if not isinstance(function, tirx.PrimFunc) or len(function.params) != len(arguments) + 1:
+        return None
+    buffers = list(function.params)
+    if not all(hasattr(buffer.ty, "shape") for buffer in buffers):
+        return None
+    statement, block = function.body, None
+    while type(statement).__name__ in ("SBlockRealize", "SBlock", "For"):
+        if type(statement).__name__ == "SBlockRealize":
+            statement = statement.block
+            if statement.init is not None or len(statement.alloc_buffers):
+                return None
+            block = statement
+        statement = statement.body
+    if type(statement).__name__ != "BufferStore" or block is None or not statement.buffer.same_as(buffers[-1]):
+        return None
+    axes = tuple(statement.indices)
+    whole = [(variable.var, variable.dom.min, variable.dom.extent) for variable in block.iter_vars]
+    shape = tuple(buffers[-1].shape)
+    if len(whole) != len(shape) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    for axis, (variable, first, extent), size in zip(axes, whole, shape, strict=True):
+        if not axis.same_as(variable) or int(first) != 0 or int(extent) != int(size):
+            return None
+    return _Store(statement.value, axes, tuple(map(int, shape)), dict(zip(buffers[:-1], arguments, strict=True)))
+
+
+def _argument(store: _Store, load):
+    return next((value for buffer, value in store.operands.items() if buffer.same_as(load.source)), None)
+
+
+def _as_elementwise(store: _Store):
+    """Arithmetic of operands that are read where the result is written, or that are single values."""
+    value = store.value
+    kind = type(value).__name__
+    if kind == "TensorLoad":
+        extents = tuple(value.source.shape)
+        same = len(value.indices) == len(store.axes) and all(
+            index.same_as(axis) and int(extent) == size
+            for index, axis, extent, size in zip(value.indices, store.axes, extents, store.shape, strict=True))
+        return _argument(store, value) if same or len(extents) == 0 else None
+    if kind in _BINARY:
+        operands = [_as_elementwise(_Store(part, store.axes, store.shape, store.operands))
+                    for part in (value.a, value.b)]
+        return None if None in operands else _BINARY[kind](*operands)
+    return None
+
+
+def _as_pad(store: _Store):
+    """if_then_else(all axes inside, x[axes - before], constant)."""
+    value = store.value
+    if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "prim.if_then_else":
+        return None
+    condition, load, fill = value.args
+    if type(load).__name__ != "TensorLoad" or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
+        return None
+    before, after = [], []
+    for index, axis, size, extent in zip(load.indices, store.axes, store.shape, load.source.shape, strict=True):
+        offset = _offset(index, axis)
+        if offset is None or not isinstance(extent, tirx.IntImm):
+            return None
+        before.append(offset)
+        after.append(size - int(extent) - offset)
+    expected = set()
+    for axis, low, high, size in zip(store.axes, before, after, store.shape, strict=True):
+        expected |= {(str(axis), ">=", low)} if low else set()
+        expected |= {(str(axis), "<", size - high)} if high else set()
+    trivial = {(str(axis), ">=", 0) for axis in store.axes}
+    trivial |= {(str(axis), "<", size) for axis, size in zip(store.axes, store.shape, strict=True)}
+    bounds = _bounds(condition)
+    if bounds is None or bounds - trivial != expected or min(before + after) < 0:
+        return None
+    widths = [width for pair in zip(before, after, strict=True) for width in pair]
+    return relax.op.nn.pad(_argument(store, load), widths, pad_mode="constant", pad_value=float(fill.value))
+
+
+def _offset(index, axis) -> int | None:
+    """k of the index `axis - k`."""
+    if index.same_as(axis):
+        return 0
+    if type(index).__name__ == "Sub" and index.a.same_as(axis) and isinstance(index.b, tirx.IntImm):
+        return int(index.b)
+    return None
+
+
+def _bounds(condition) -> set | None:
+    """A conjunction of bounds as {(axis, ">=" or "<", number)}."""
+    kind = type(condition).__name__
+    if kind == "And":
+        parts = _bounds(condition.a), _bounds(condition.b)
+        return None if None in parts else parts[0] | parts[1]
+    if kind == "LE" and isinstance(condition.a, tirx.IntImm):
+        return {(str(condition.b), ">=", int(condition.a))}
+    if kind == "GE" and isinstance(condition.b, tirx.IntImm):
+        return {(str(condition.a), ">=", int(condition.b))}
+    if kind == "LT" and isinstance(condition.b, tirx.IntImm):
+        return {(str(condition.a), "<", int(condition.b))}
+    return None

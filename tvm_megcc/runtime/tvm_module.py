@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions of a TVM module as one object file: kernels, runtime, containers, and an entry for each region.
+
+The object is relocatable and exports the entries only, so that it links into any library, beside any other of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from .. import paths
+from ..codegen.artifact import Artifact
+from ..codegen.bundle import sources
+from ..codegen.render import environment
+from ..errors import ToolError
+from ..target import Target
+from ..version import VERSION
+from .build import CFLAGS, Objects, run_tool
+from .toolchain import Compiler, find_compiler
+
+#: Prefix of the C symbols that TVM's runtime looks for.
+ENTRY = "__tvm_ffi_"
+
+
+@contextmanager
+def compile_regions(regions: Mapping[str, Artifact], target: Target) -> Iterator[tuple[Path, list[str]]]:
+    """Compiles regions into one object file, which lives as long as the context.
+
+    Args:
+        regions: artifact by global symbol; the artifacts' names are distinct.
+
+    Returns:
+        The object file, and the symbols that it exports.
+
+    Raises:
+        ToolError: if a compiler or objcopy is missing or fails.
+    """
+    compiler = find_compiler(target)
+    with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
+        folder = Path(name)
+        written = _write(regions, folder)
+        objects = Objects(folder, paths.cache() / "tvm" / target.name, compiler)
+        compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", "-DMEGCC_NO_DYNAMIC"))
+        joined = folder / "regions.o"
+        run_tool([*compiler.command, *target.cflags, "-r", "-nostdlib", *map(str, compiled), "-o", str(joined)])
+        symbols = [ENTRY + symbol for symbol in regions]
+        run_tool([*find_objcopy(compiler), *(f"--keep-global-symbol={symbol}" for symbol in symbols), str(joined)])
+        yield joined, symbols
+
+
+def _write(regions: Mapping[str, Artifact], folder: Path) -> list[Path]:
+    """Writes the sources; returns those to compile."""
+    texts = sources(list(regions.values()))
+    rows = []
+    for symbol, artifact in regions.items():
+        (folder / f"{artifact.name}.megcc").write_bytes(artifact.container)
+        rows.append({"symbol": symbol, "name": artifact.name, "size": len(artifact.container),
+                     "digest": hashlib.sha256(artifact.container).hexdigest()})
+    texts["module.c"] = environment().get_template("tvm/module.c.j2").render(
+        regions=rows, entry=ENTRY, version=VERSION, alignment=max(a.manifest["alignment"] for a in regions.values()))
+    (folder / "runtime").symlink_to(paths.c_runtime())
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return [*(folder / name for name in texts), *sorted((folder / "runtime" / "src").glob("*.c"))]
+
+
+def find_objcopy(compiler: Compiler) -> tuple[str, ...]:
+    """The objcopy beside a compiler: binutils' of the same triple, or LLVM's.
+
+    Raises:
+        ToolError: if there is none.
+    """
+    program = Path(compiler.command[0]).name
+    triple = program[:program.rfind("-") + 1]
+    tried = [f"{triple}objcopy", "llvm-objcopy", *(f"llvm-objcopy-{version}" for version in range(22, 13, -1))]
+    for name in tried:
+        path = shutil.which(name)
+        if path:
+            return (path,)
+    raise ToolError(f"no objcopy for the objects of {compiler} (tried {', '.join(tried[:2])}); install binutils")

@@ -18,7 +18,7 @@ from tvm import relax
 from ..compiler import compile_graph
 from ..errors import MegccError
 from ..runtime import tvm_module
-from ..runtime.toolchain import find_compiler, is_local
+from ..runtime.toolchain import find_compiler
 from ..target import Target
 from . import relax_patterns, relax_target
 from .relax_import import import_region
@@ -112,10 +112,9 @@ def linker(target):
     """`fcompile` for `export_library`: links for a target with the compiler that is found for it."""
     cpu = our_target(target)
     command = find_compiler(cpu).command
-    options = [*command[1:], *cpu.cflags, "-pthread"]
-    if is_local(cpu):
-        return tvm.support.cc.cross_compiler(tvm.support.cc.create_shared, options=options, output_format="so")
-    return tvm.support.cc.cross_compiler(command[0], options=options, output_format="so")
+    triple = relax_target.config(cpu).get("mtriple") or tvm.target.Target("llvm").attrs["mtriple"]
+    return tvm.support.cc.cross_compiler(command[0], options=[*command[1:], *cpu.cflags, "-pthread"],
+                                         output_format="so", get_target_triple=lambda: triple)
 
 
 def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> Executable:

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of regions through TVM's FFI: any memory, any thread, every failure with its text; exported libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm", reason="TVM is not installed")
+
+import tvm  # noqa: E402
+import tvm_ffi  # noqa: E402
+from tvm import relax  # noqa: E402
+from tvm.relax import op  # noqa: E402
+
+import tvm_megcc  # noqa: E402
+from tvm_megcc.errors import ToolError  # noqa: E402
+from tvm_megcc.runtime.toolchain import find_compiler  # noqa: E402
+from tvm_megcc.target import TARGETS  # noqa: E402
+
+from .modules import assert_same, f32, megcc, module, random_inputs, run, tensors, weights  # noqa: E402
+
+
+def network(emit, x):
+    y = emit(op.nn.relu(emit(op.nn.conv2d(x, weights(8, 3, 3, 3), padding=1))))
+    return emit(op.nn.max_pool2d(y, 2, 2)), emit(op.mean(y, [2, 3]))
+
+
+@pytest.fixture(scope="module")
+def mod():
+    return module(network, f32(1, 3, 8, 6))
+
+
+@pytest.fixture(scope="module")
+def expected(mod):
+    return run(tvm.compile(mod, target="llvm"), random_inputs(mod))
+
+
+@pytest.fixture(scope="module")
+def region(mod):
+    """The region's function, called with inputs and outputs."""
+    executable = tvm_megcc.build(mod)
+    return executable.jit().get_function("megcc_region0", query_imports=True)
+
+
+def outputs():
+    return tensors([np.full((1, 8, 4, 3), np.nan, "float32"), np.full((1, 8), np.nan, "float32")])
+
+
+def test_in_memory_and_exported(mod, expected, tmp_path):
+    executable = tvm_megcc.build(mod)
+    inputs = random_inputs(mod)
+    assert_same(run(executable, inputs), expected)
+    executable.export_library(str(tmp_path / "model.so"))
+    assert_same(run(tvm.runtime.load_module(str(tmp_path / "model.so")), inputs), expected)
+
+
+def test_only_the_entries_are_exported(mod, tmp_path):
+    """Two libraries in one process, or two modules in one library, cannot meet."""
+    library = tmp_path / "model.so"
+    tvm_megcc.build(mod).export_library(str(library))
+    names = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True,
+                           check=True).stdout
+    assert "__tvm_ffi_megcc_region0" in names and "megcc_session" not in names and "conv2d" not in names
+
+
+def test_two_modules_in_one_process(mod, expected):
+    other = module(lambda emit, x: emit(op.nn.conv2d(x, weights(8, 3, 3, 3, seed=7), padding=1)), f32(1, 3, 8, 6))
+    first, second = tvm_megcc.build(mod), tvm_megcc.build(other)
+    inputs = random_inputs(mod)
+    machines = [relax.VirtualMachine(executable, tvm.cpu()) for executable in (first, second)]
+    want = run(tvm.compile(other, target="llvm"), inputs)
+    for _ in range(2):
+        assert_same([machines[1]["main"](*tensors(inputs)).numpy()], want)
+        assert_same([result.numpy() for result in machines[0]["main"](*tensors(inputs))], expected)
+
+
+def test_views_with_offset_and_strides(mod, region, expected):
+    """Inputs and outputs that are not row-major are copied."""
+    (x,) = random_inputs(mod)
+    results = outputs()
+    region(strided(x), *results)
+    assert_same([result.numpy() for result in results], expected)
+    wide = np.full((1, 8, 4, 6), np.nan, "float32")
+    region(tvm.runtime.tensor(x), view_of(wide[..., ::2]), results[1])
+    assert_same([wide[..., ::2]], expected[:1])
+    assert np.isnan(wide[..., 1::2]).all()
+
+
+def view_of(array: np.ndarray):
+    """A tensor that looks into the memory of an array as it is."""
+    return tvm_ffi.from_dlpack(array, require_alignment=0, require_contiguous=False)
+
+
+def strided(array: np.ndarray):
+    """The same values as a view with gaps, axes in another order, and an offset."""
+    n, c, h, w = array.shape
+    memory = np.full((n, h, 2 * w + 1, c), np.nan, array.dtype)
+    view = memory[:, :, 1::2, :].transpose(0, 3, 1, 2)
+    view[...] = array
+    return view_of(view)
+
+
+def test_misaligned_memory(mod, region, expected):
+    (x,) = random_inputs(mod)
+    memory = np.zeros(x.nbytes + 16, np.uint8)
+    offset = (1 - memory.ctypes.data) % 4
+    view = memory[offset:offset + x.nbytes].view("float32").reshape(x.shape)
+    view[...] = x
+    results = outputs()
+    region(view_of(view), *results)
+    assert_same([result.numpy() for result in results], expected)
+
+
+@pytest.mark.parametrize(("arguments", "kind", "text"), [
+    (lambda x, o: (x[:, :2], *o), ValueError, "input 0 has extent 2 on axis 1, not 3"),
+    (lambda x, o: (x[0], *o), ValueError, "input 0 has 3 axes, not 4"),
+    (lambda x, o: (x.astype("float64"), *o), TypeError, "input 0 has element type code 2 with 64 bits, not float32"),
+    (lambda x, o: (x, *o[::-1]), ValueError, "output 0 has 2 axes, not 4"),
+    (lambda x, o: (x, o[0]), TypeError, "called with 2 arguments; it has 1 inputs and 2 outputs"),
+    (lambda x, o: (3, *o), TypeError, "input 0 is no tensor"),
+])
+def test_wrong_arguments(mod, region, arguments, kind, text):
+    given = arguments(random_inputs(mod)[0], outputs())
+    given = [tvm.runtime.tensor(np.ascontiguousarray(a)) if isinstance(a, np.ndarray) else a for a in given]
+    with pytest.raises(kind, match=text) as raised:
+        region(*given)
+    assert "megcc_region0: " in str(raised.value)
+
+
+def test_threads(mod, region):
+    """Many threads in one region, each with its own worker of the pool, again and again."""
+    generator = np.random.default_rng(1)
+    inputs = [generator.standard_normal((1, 3, 8, 6)).astype("float32") for _ in range(6)]
+    want = [run(tvm.compile(mod, target="llvm"), [x]) for x in inputs]
+    failures: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            for _ in range(50):
+                results = outputs()
+                region(tvm.runtime.tensor(inputs[index]), *results)
+                assert_same([result.numpy() for result in results], want[index])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_failing_kernel_is_an_error_of_tvm():
+    """An index off its axis: refused by our kernel, reported with the runtime's words; the next call works."""
+    mod = module(lambda emit, x, i: emit(op.take(x, i, axis=0)), f32(4, 3), relax.TensorType((2,), "int64"))
+    machine = relax.VirtualMachine(tvm_megcc.build(mod), tvm.cpu())
+    x = np.arange(12, dtype="float32").reshape(4, 3)
+    with pytest.raises(RuntimeError, match="megcc_region0: .*kernel"):
+        machine["main"](*tensors([x, np.array([0, 99])]))
+    np.testing.assert_array_equal(machine["main"](*tensors([x, np.array([3, 1])])).numpy(), x[[3, 1]])
+
+
+@pytest.mark.parametrize("name", ["arm64"])
+def test_cross_export(mod, name, tmp_path):
+    """`tvm.compile` for another CPU, linked by its compiler."""
+    try:
+        find_compiler(TARGETS[name])
+    except ToolError as missing:
+        pytest.skip(str(missing))
+    library = tmp_path / "model.so"
+    tvm_megcc.build(mod, f"megcc-{name}").export_library(str(library))
+    header = library.read_bytes()[:20]
+    assert header[:4] == b"\x7fELF" and int.from_bytes(header[18:20], "little") == 0xb7  # EM_AARCH64
+    executable = tvm.compile(mod, target=f"megcc-{name}", relax_pipeline="megcc")
+    executable.export_library(str(tmp_path / "again.so"), fcompile=megcc.linker(name))
+    assert (tmp_path / "again.so").stat().st_size == library.stat().st_size
+
+
+def test_tags():
+    """Every CPU that runs an operating system has a tag."""
+    for target in TARGETS.values():
+        if not target.bare_metal:
+            tag = tvm.target.Target(f"megcc-{target}")
+            assert tag.kind.name == "llvm" and tag.attrs["model"] == target.name
+            assert megcc.our_target(tag) is target
+    assert megcc.our_target("megcc-native") is megcc.our_target(tvm.target.Target("megcc-native"))
+    assert megcc.our_target(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})).name == "arm64"
+    with tvm.target.Target("megcc-arm64"):
+        assert megcc.our_target().name == "arm64"

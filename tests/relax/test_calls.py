@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tvm.relax import op  # noqa: E402
 
 import tvm_megcc  # noqa: E402
 from tvm_megcc.errors import ToolError  # noqa: E402
-from tvm_megcc.runtime.toolchain import find_compiler  # noqa: E402
+from tvm_megcc.runtime.toolchain import find_compiler, find_emulator  # noqa: E402
 from tvm_megcc.target import TARGETS  # noqa: E402
 
 from .modules import assert_same, f32, megcc, module, random_inputs, run, tensors, weights  # noqa: E402
@@ -192,3 +193,28 @@ def test_tags():
     assert megcc.our_target(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})).name == "arm64"
     with tvm.target.Target("megcc-arm64"):
         assert megcc.our_target().name == "arm64"
+
+
+def test_cross_library_runs_in_an_emulator(tmp_path):
+    """The arm64 library, called through its C entry under qemu."""
+    target = TARGETS["arm64"]
+    try:
+        compiler, (emulator,) = find_compiler(target), find_emulator(target)
+    except (ToolError, ValueError) as missing:
+        pytest.skip(str(missing))
+    roots = [root for root in ("/usr/aarch64-linux-gnu",) if Path(root).is_dir()]
+    if not roots:
+        pytest.skip("there is no C library for arm64 (install libc6-arm64-cross)")
+    mod = module(lambda emit, x: emit(op.nn.relu(emit(op.nn.conv2d(x, weights(5, 3, 3, 3), padding=1)))),
+                 f32(1, 3, 8, 6))
+    tvm_megcc.build(mod, "megcc-arm64").export_library(str(tmp_path / "model.so"))
+    shapes = ["-DIN_SHAPE=1,3,8,6", f"-DIN_SIZE={3 * 8 * 6}", "-DOUT_SHAPE=1,5,8,6", f"-DOUT_SIZE={5 * 8 * 6}"]
+    source = Path(__file__).with_name("entry.c")
+    subprocess.run([*compiler.command, "-O1", *shapes, str(source), "-rdynamic", "-ldl", "-pthread", "-o",
+                    str(tmp_path / "entry")], check=True)
+    (x,) = random_inputs(mod)
+    x.tofile(tmp_path / "in.bin")
+    subprocess.run([emulator, "-L", roots[0], str(tmp_path / "entry"), str(tmp_path / "model.so"),
+                    "__tvm_ffi_megcc_region0", str(tmp_path / "in.bin"), str(tmp_path / "out.bin")], check=True)
+    result = np.fromfile(tmp_path / "out.bin", "float32").reshape(1, 5, 8, 6)
+    assert_same([result], run(tvm.compile(mod, target="llvm"), [x]))

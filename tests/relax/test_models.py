@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real networks through TVM's ONNX importer: every multiply-accumulate in kernels of ours, results as stored."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+pytest.importorskip("tvm", reason="TVM is not installed")
+
+import tvm  # noqa: E402
+from tvm import relax  # noqa: E402
+from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
+
+import tvm_megcc  # noqa: E402
+
+from .modules import assert_same, megcc, run  # noqa: E402
+
+MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
+
+
+@dataclass(frozen=True)
+class Network:
+    """slow: its C takes long to compile. regions: that it is partitioned into."""
+
+    name: str
+    slow: bool = True
+    regions: int = 1
+
+
+NETWORKS = (
+    Network("mnist8", slow=False), Network("resnet8_cifar10_f32", slow=False), Network("kws_dscnn_f32", slow=False),
+    Network("mobilenet_v1_025_224_f32"), Network("super_resolution_10"), Network("sinet_portrait_seg"),
+    Network("lw_person_detector_192"), Network("yolox_nano_416"),
+)
+
+
+def load(name: str):
+    """(Relax module, inputs in order, outputs in order) of a stored model with its reference."""
+    path = MODELS / name / "model.onnx"
+    if not path.exists():
+        pytest.skip(f"{name} is not on this machine (set MEGCC_MODELS)")
+    model, arrays = onnx.load(path), np.load(path.parent / "reference.npz")
+    inputs = {key[3:]: arrays[key] for key in arrays.files if key.startswith("in:")}
+    mod = from_onnx(model, shape_dict={key: list(array.shape) for key, array in inputs.items()})
+    order = [value.name for value in model.graph.input if value.name in inputs]
+    return mod, [inputs[key] for key in order], [arrays[f"out:{value.name}"] for value in model.graph.output]
+
+
+@pytest.mark.parametrize("network", [pytest.param(n, id=n.name, marks=[pytest.mark.slow] * n.slow) for n in NETWORKS])
+def test_network(network, tmp_path):
+    mod, inputs, outputs = load(network.name)
+    mod = tvm_megcc.partition_for_megcc(mod)
+    report = megcc.report(mod)
+    assert report.share == 1.0 and len(report.regions) == network.regions and not report.theirs, str(report)
+    executable = tvm.compile(mod, target="megcc-native", relax_pipeline="megcc")
+    assert_same(run(executable, inputs), outputs)
+    executable.export_library(str(tmp_path / "model.so"))
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
+    again = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    assert_same([array.numpy() for array in (again if len(outputs) > 1 else [again])], outputs)

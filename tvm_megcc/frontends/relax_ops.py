@@ -14,7 +14,7 @@ from tvm import ir
 
 from ..errors import MegccError, ShapeError
 from ..ir.types import DTYPES, TensorType, numpy_dtype
-from ..ops.base import OPERATORS
+from ..ops.base import OPERATORS, Operator
 from ..ops.elementwise import cast_to
 from ..ops.rules import axis_of
 from ._shared import SpelledNode, onnx_importer
@@ -89,8 +89,14 @@ def importer(name: str) -> Importer | None:
         return IMPORTERS[name]
     for declaration in OPERATORS.values():
         if name in declaration.relax:
-            return lambda node: declaration.from_onnx(node.spelled(declaration.kind, node.inputs))
+            return lambda node: _without_attributes(node, declaration)
     return None
+
+
+def _without_attributes(node: RelaxNode, declaration: type[Operator]) -> Values:
+    if node.attrs is not None:
+        raise MegccError(f"nothing reads its attributes ({node.attrs})")
+    return declaration.from_onnx(node.spelled(declaration.kind, node.inputs))
 
 
 def importable() -> list[str]:
@@ -179,8 +185,7 @@ def astype(node: RelaxNode) -> Values:
 @imports("clip")
 def clip(node: RelaxNode) -> Values:
     dtype = node.types[0].dtype
-    convert = float if dtype.startswith("float") else int
-    bounds = [node.constant(convert(bound), dtype) for bound in node.args[1:3]]
+    bounds = [node.constant(getattr(bound, "value", bound), dtype) for bound in node.args[1:3]]
     return node.onnx("Clip", node.inputs[0], *bounds)
 
 
@@ -348,6 +353,14 @@ def variance(node: RelaxNode) -> Values:
     centred = node.emit("sub", node.inputs[0], mean)
     value = _reduced(node, "ReduceMean", node.emit("mul", centred, centred), bool(node.attrs.keepdims))
     return (value if node.call.op.name == "relax.variance" else node.emit("sqrt", value),)
+
+
+@imports("cumsum")
+def cumulative_sum(node: RelaxNode) -> Values:
+    axis = node.attrs.axis
+    x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
+    position = node.constant(0 if axis is None else int(axis), "int64")
+    return node.onnx("CumSum", x, position, exclusive=int(node.attrs.exclusive or 0))
 
 
 @imports("argmax", "argmin")

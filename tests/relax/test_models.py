@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("tvm", reason="TVM is not installed")
 
-import tvm  # noqa: E402
-from tvm import relax  # noqa: E402
-from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
 
-import tvm_megcc  # noqa: E402
+import tvm_megcc
 
-from .modules import assert_same, megcc, run  # noqa: E402
+from .modules import assert_same, megcc, run
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
 

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("tvm", reason="TVM is not installed")
 
-import tvm  # noqa: E402
-from tvm import relax, te  # noqa: E402
-from tvm.relax import op  # noqa: E402
+import tvm
+from tvm import relax, te
+from tvm.relax import op
 
-from .modules import assert_same, megcc, random_inputs, run, weights  # noqa: E402
+from .modules import assert_same, megcc, random_inputs, run, weights
 
 QUICK, ALL = 30, 300
 LARGEST = 6000

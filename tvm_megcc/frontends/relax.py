@@ -18,8 +18,8 @@ from tvm import relax
 from ..compiler import compile_graph
 from ..errors import MegccError
 from ..runtime import tvm_module
-from ..runtime.toolchain import find_compiler
-from ..target import Target
+from ..runtime.toolchain import find_compiler, is_local
+from ..target import TARGETS
 from . import relax_patterns, relax_target
 from .relax_import import import_region
 from .relax_prepare import prepare
@@ -32,6 +32,8 @@ __all__ = ["Report", "build", "partition_for_megcc", "report"]
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}
 _TARGET, _OPTION = "megcc_target", "megcc_{}"
+#: A name among the functions of our object, with no function behind it: says for which CPU it was compiled.
+_MARK = "megcc.target."
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, **options) -> tvm.IRModule:
@@ -76,7 +78,7 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
         regions[symbol] = compile_graph(graph, [target], name=f"region{index}",
                                         optimize=str(attrs.get(_OPTION.format("optimize"), "speed")))
     with tvm_module.compile_regions(regions, target) as (path, symbols):
-        return [tvm.runtime.load_static_library(str(path), symbols)]
+        return [tvm.runtime.load_static_library(str(path), [*symbols, _MARK + target.name])]
 
 
 def pipeline(target=None):
@@ -97,17 +99,6 @@ def _entries(mod: tvm.IRModule) -> list[str]:
             if isinstance(function, relax.Function) and not is_ours(function)]
 
 
-class Executable(relax.VMExecutable):
-    """What `build` gives: TVM's executable, which exports with the compiler of its target."""
-
-    def __init__(self, executable, target: Target):
-        super().__init__(executable.mod)
-        self.target = target
-
-    def export_library(self, file_name, *, fcompile=None, **more):
-        return super().export_library(file_name, fcompile=fcompile or linker(self.target), **more)
-
-
 def linker(target):
     """`fcompile` for `export_library`: links for a target with the compiler that is found for it."""
     cpu = our_target(target)
@@ -117,22 +108,34 @@ def linker(target):
                                          output_format="so", get_target_triple=lambda: triple)
 
 
-def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> Executable:
+def _export_library(self, file_name, *, fcompile=None, **more):
+    """`export_library` of TVM's executables; links with the compiler of our target where that is not this machine."""
+    if fcompile is None and not str(file_name).endswith(".tar"):
+        for part in self.mod._collect_from_import_tree(lambda module: module.kind == "static_library"):
+            foreign = [target for target in TARGETS.values()
+                       if not is_local(target) and part.implements_function(_MARK + target.name)]
+            fcompile = linker(foreign[0]) if foreign else fcompile
+    return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
+
+
+_tvm_export_library = relax.VMExecutable.export_library
+
+
+def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> relax.VMExecutable:
     """Partitions and compiles a Relax module: `tvm.compile` with the pipeline "megcc".
 
     Args:
         target, params, options: as in `partition_for_megcc`.
 
     Returns:
-        TVM's executable. `relax.VirtualMachine` runs it; its `export_library` links for the target.
+        TVM's executable: `relax.VirtualMachine` runs it, `export_library` writes it.
     """
     cpu = our_target(target)
     if not any(is_ours(function) for function in mod.functions.values()):
         mod = partition_for_megcc(mod, params, cpu, **options)
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
-    return Executable(tvm.compile(mod, target=tvm.target.Target(relax_target.config(cpu)),
-                                  relax_pipeline=pipeline(cpu)), cpu)
+    return tvm.compile(mod, target=tvm.target.Target(relax_target.config(cpu)), relax_pipeline=pipeline(cpu))
 
 
 def register() -> None:
@@ -140,6 +143,7 @@ def register() -> None:
     relax_target.register()
     relax_patterns.register()
     tvm_ffi.register_global_func("relax.ext.megcc", codegen, override=True)
+    relax.VMExecutable.export_library = _export_library
     if "megcc" not in relax.pipeline.PIPELINE_MAP:
         relax.register_pipeline("megcc")(pipeline)
 

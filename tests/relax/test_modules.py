@@ -11,8 +11,9 @@ pytest.importorskip("tvm", reason="TVM is not installed")
 import tvm
 from tvm import relax, te, topi
 from tvm.relax import op
+from tvm.script import relax as R
 
-from .modules import check, f32, megcc, module, weights
+from .modules import assert_same, check, f32, megcc, module, run, weights
 
 
 def conv_bn_relu(emit, x, channels=8, **conv):
@@ -160,6 +161,64 @@ def test_constants_that_depend_on_constants_are_folded():
         return emit(op.multiply(x, scale))
     report = check(module(build, f32(3, 4)))
     assert sum(report.ours.values()) == 1
+
+
+def test_element_types():
+    """Integers and truth values in and out of regions."""
+    def build(emit, x, i, flag):
+        positive = emit(op.greater(x, relax.const(0.0, "float32")))
+        both = emit(op.logical_and(positive, flag))
+        chosen = emit(op.where(both, x, emit(op.negative(x))))
+        doubled = emit(op.add(i, emit(op.astype(chosen, "int64"))))
+        return both, chosen, doubled, emit(op.argmax(x, 1))
+    mod = module(build, f32(3, 7), relax.TensorType((3, 7), "int64"), relax.TensorType((3, 7), "bool"))
+    assert not check(mod).theirs
+
+
+def test_a_nan_stays_a_nan():
+    mod = module(lambda emit, x: emit(op.tanh(emit(op.add(x, x)))), f32(2, 9))
+    x = np.linspace(-3, 3, 18, dtype="float32").reshape(2, 9)
+    x[0, 4], x[1, 2], x[1, 3] = np.nan, np.inf, -np.inf
+    check(mod, inputs=[x])
+
+
+@tvm.script.ir_module
+class Branches:
+    @R.function
+    def main(flag: R.Tensor((), "bool"), x: R.Tensor((3, 8), "float32")) -> R.Tensor((3, 8), "float32"):
+        if flag:
+            a = R.nn.relu(x)
+            y = R.multiply(a, a)
+        else:
+            b = R.exp(R.tanh(x))
+            y = R.nn.softmax(b)
+        return y
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_branches(flag):
+    """The operators in the branches of an If are ours, the If is TVM's (whose own build of this module crashes: its
+    memory plan shares storage between the branches)."""
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype("float32")
+    report = megcc.report(megcc.partition_for_megcc(Branches))
+    assert not report.theirs and len(report.regions) == 2
+    exponents = np.exp(np.exp(np.tanh(x)))
+    expected = np.maximum(x, 0) ** 2 if flag else exponents / exponents.sum(1, keepdims=True)
+    assert_same(run(megcc.build(Branches), [np.array(flag), x]), [expected])
+
+
+def test_detached_parameters():
+    """Weights that TVM's importer kept apart."""
+    mod = module(lambda emit, x, w: emit(op.matmul(x, w)), f32(2, 8), f32(8, 3))
+    values = np.arange(24, dtype="float32").reshape(8, 3)
+    bound = megcc.partition_for_megcc(mod, {"main": [tvm.runtime.tensor(values)]})
+    assert len(bound["main"].params) == 1
+
+
+def test_the_picture_shows_regions_and_what_is_not_ours():
+    mod = module(lambda emit, x: emit(op.sort(emit(op.nn.relu(x)))), f32(2, 4))
+    svg = megcc.picture(megcc.partition_for_megcc(mod))
+    assert "megcc_region0" in svg and "relax.nn.relu" in svg and "relax.sort" in svg
 
 
 def test_options_are_checked():

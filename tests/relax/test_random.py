@@ -227,5 +227,5 @@ def test_random_graph(seed: int):
     inputs = random_inputs(mod, seed=seed)
     expected = run(tvm.compile(mod, target="llvm"), inputs)
     report = megcc.report(megcc.partition_for_megcc(mod))
-    assert set(report.theirs) <= {"relax.sort", "relax.call_tir wave"}, str(report)
+    assert all(name.startswith(("relax.sort", "relax.call_tir wave")) for name in report.theirs), str(report)
     assert_same(run(tvm.compile(mod, target="megcc-native", relax_pipeline="megcc"), inputs), expected)

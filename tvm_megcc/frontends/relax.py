@@ -24,10 +24,10 @@ from . import relax_patterns, relax_target
 from .relax_import import import_region
 from .relax_prepare import prepare
 from .relax_regions import is_ours, merge
-from .relax_report import Report, report
+from .relax_report import Report, picture, report
 from .relax_target import our_target
 
-__all__ = ["Report", "build", "partition_for_megcc", "report"]
+__all__ = ["Report", "build", "linker", "partition_for_megcc", "picture", "report"]
 
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}

@@ -23,6 +23,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
+    mod = rewrite(mod, Outline, has_branches)
     mod = rewrite(mod, Lift)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, Fold))
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
@@ -59,11 +60,11 @@ def _tensor(value):
     return tvm.runtime.tensor(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
 
-def rewrite(mod: tvm.IRModule, mutator: type[relax.PyExprMutator]) -> tvm.IRModule:
-    """Applies an expression mutator to every Relax function that is not private to a partition."""
+def rewrite(mod: tvm.IRModule, mutator: type[relax.PyExprMutator], wanted=lambda function: True) -> tvm.IRModule:
+    """Applies an expression mutator to every Relax function that is not private to a partition, and is wanted."""
     changed = mutator(mod)
     for var, function in mod.functions.items():
-        if isinstance(function, relax.Function) and not is_partitioned(function):
+        if isinstance(function, relax.Function) and not is_partitioned(function) and wanted(function):
             changed.builder_.update_func(var, changed.visit_expr(function))
     return changed.builder_.get()
 
@@ -72,6 +73,30 @@ def is_partitioned(function) -> bool:
     """Whether a function is a region of ours or of another code generator, or a composite."""
     attrs = function.attrs
     return attrs is not None and ("Codegen" in attrs or "Composite" in attrs)
+
+
+def has_branches(function: relax.Function) -> bool:
+    """Whether there is an If in it; TVM's pass that merges composites cannot look into such functions."""
+    found = []
+    relax.analysis.post_order_visit(function, lambda e: found.append(e) if isinstance(e, relax.If) else None)
+    return bool(found)
+
+
+@relax.expr_functor.mutator
+class Outline(relax.PyExprMutator):
+    """Dataflow blocks → private functions, so that what is around and inside an If can be partitioned."""
+
+    def visit_dataflow_block_(self, block):
+        outputs = [binding.var for binding in block.bindings if not isinstance(binding.var, relax.DataflowVar)]
+        body = relax.SeqExpr([block], ir.Tuple(outputs))
+        inputs = relax.analysis.free_vars(body)
+        function = relax.utils.copy_with_new_vars(relax.Function(inputs, body, ir.TupleType([v.ty for v in outputs])))
+        outlined = self.builder_.add_func(function, "megcc_block")
+        self.builder_._begin_binding_block()
+        results = self.builder_.emit(ir.Call(outlined, [self.visit_expr(var) for var in inputs]))
+        for index, var in enumerate(outputs):
+            self.set_var_remap(var, self.builder_.emit(ir.TupleGetItem(results, index)))
+        return self.builder_._end_block()
 
 
 @relax.expr_functor.mutator

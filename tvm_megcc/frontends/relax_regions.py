@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relax
 
+from .relax_prepare import has_branches, is_partitioned
+
 #: Names of regions: their C symbols and what `report` shows.
 NAME = "megcc_region{}"
 
@@ -27,7 +29,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     result = {var: function for var, function in mod.functions.items() if var not in composites}
     count = 0
     for var, function in list(result.items()):
-        if not isinstance(function, relax.Function) or (function.attrs is not None and "Codegen" in function.attrs):
+        if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
         function, regions = _merged(composites, result, var, function)
         names: dict[ir.GlobalVar, str] = {}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -124,3 +125,31 @@ def _macs(call) -> int | None:
         return int(macs(import_match(call)))
     except MegccError:
         return None
+
+
+_ROW, _WIDTH, _PAD = 18, 420, 10
+
+
+def picture(mod: tvm.IRModule, name: str = "main") -> str:
+    """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
+    runs."""
+    boxes: list[tuple[str, str, list[str]]] = []
+    for block in mod[name].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if is_operator(value):
+                boxes.append(("TVM", "#d5d5d5", [_label(value)]))
+            elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
+                calls = [call.op.name for call in _calls(mod[value.op])]
+                boxes.append((value.op.name_hint, "#bfe0c4", calls))
+    lines, y = [], _PAD
+    for title, colour, calls in boxes:
+        height = _ROW * (len(calls) + (title != "TVM")) + _PAD
+        lines.append(f'<rect x="{_PAD}" y="{y}" width="{_WIDTH - 2 * _PAD}" height="{height}" rx="4" fill="{colour}"/>')
+        texts = calls if title == "TVM" else [title, *calls]
+        for row, text in enumerate(texts):
+            weight = ' font-weight="bold"' if row == 0 and title != "TVM" else ""
+            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{html.escape(text)}</text>')
+        y += height + _PAD
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" font-family="monospace" '
+            f'font-size="13">\n' + "\n".join(lines) + "\n</svg>\n")

@@ -126,7 +126,7 @@ class Resize(Operator):
         coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
         rounding = node.attr("nearest_mode", "floor" if first else "round_prefer_floor")
         if coordinates == "tf_half_pixel_for_nn":
-            coordinates, rounding = "half_pixel", "floor"
+            coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
         for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
                                        ("rounding", rounding, NEAREST)):
             if value not in supported:

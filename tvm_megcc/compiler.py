@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +29,8 @@ Dump = Callable[[str, str], None]
 """Receives the name of a stage and its text."""
 
 OPTIMIZE = ("speed", "size")
+#: Number of the first stage behind the import and the passes, in the names of dumps.
+PLAN_STAGE = len(PIPELINE) + 1
 
 
 def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
@@ -63,14 +64,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
             dump(f"{stage}.{target}", graph_text(value))
         plan = plan_kernels(lowered, target, optimize, threads)
         planned = plan_memory(plan, keep_inputs)
-        dump(f"07_plan.{target}", plan_text(plan, planned))
+        dump(f"{PLAN_STAGE:02}_plan.{target}", plan_text(plan, planned))
         plans.append((plan, planned))
         unordered.append(peak_bytes(list(stages.values())[-2]))
     codes = [Code.of(plan) for plan, _ in plans]
     container = assemble(name, plans, codes)
     for (plan, planned), peak in zip(plans, unordered, strict=True):
-        dump(f"08_memory.{plan.target}", memory_text(plan, planned, peak))
-    dump("09_container", container_text(container))
+        dump(f"{PLAN_STAGE + 1:02}_memory.{plan.target}", memory_text(plan, planned, peak))
+    dump(f"{PLAN_STAGE + 2:02}_container", container_text(container))
     dump("memory.svg", memory_picture(name, *plans[0]))
     return Artifact(
         name=name, targets=tuple(targets), container=container,
@@ -168,7 +169,3 @@ def memory_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
 def model_facts(path: Path) -> dict:
     """File name and digest of a model file, for the manifest."""
     return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
-def to_json(facts: Mapping) -> str:
-    return json.dumps(facts, indent=1, sort_keys=False) + "\n"

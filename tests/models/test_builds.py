@@ -21,7 +21,6 @@ WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsha
 FRAMES = ["-Wframe-larger-than=1024"]
 SANITIZE = ["-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 CLANGS = ("clang-19", "clang", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14")
-SMALL = [name for name in NETWORKS if name != "light_resnet50"]
 
 
 def compiler(name: str) -> str:
@@ -91,7 +90,7 @@ def output_names(folder: Path) -> list[str]:
     return [row["name"] for row in read_manifest(folder)["models"][0]["outputs"]]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
     """Both without a warning; -O3 and -O1, so that optimisation shows if it changes anything."""
     folder, inputs = folders(name), NETWORKS[name].inputs(1)
@@ -100,7 +99,7 @@ def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
     assert by_gcc == by_clang
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_sanitizers_find_nothing(name: str, folders):
     """Also on inputs that no network was trained on."""
     folder = folders(name)

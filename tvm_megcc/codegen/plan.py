@@ -140,11 +140,10 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False) -> PlannedMemory:
         _touch(ranges, plan.places, name, end)
     merged = _merge_in_place(plan, ranges)
 
-    buffers, by_root = [], {}
+    buffers = []
     for root, (first, last) in ranges.items():
         kind = _kind(plan.graph, plan.places, root, merged)
         buffers.append(memory.Buffer(root, plan.graph.types[root].bytes, first, last, kind=kind))
-        by_root[root] = root
     for index in range(end):
         size = plan.workspace(index)
         if size:

@@ -5,7 +5,7 @@
     python3 scripts/bootstrap.py VENV
 
 Makes a virtual environment with this package and its test requirements. Looks for compilers and emulators; what is
-missing comes from PyPI (zig) or, as root or in CI, from the system's packages. What cannot be had is named in one
+missing comes, as root or in CI, from the system's packages, else from PyPI (zig). What cannot be had is named in one
 line, and the parts that need it are skipped by name later.
 """
 
@@ -87,12 +87,12 @@ def make_environment(folder: Path) -> str:
 
 def find_tools(python: str) -> None:
     missing = [tool for tool in TOOLS if not any(map(shutil.which, tool[1]))]
+    if missing and apt_install([package for *_, packages in missing for package in packages]):
+        missing = [tool for tool in missing if not any(map(shutil.which, tool[1]))]
     if any(zig for _, _, zig, _ in missing):
         say("zig from PyPI stands in for the C compilers that are missing")
         if run(python, "-m", "pip", "install", "-q", "ziglang", check=False):
             missing = [tool for tool in missing if not tool[2]]
-    if missing and apt_install([package for *_, packages in missing for package in packages]):
-        missing = [tool for tool in missing if not any(map(shutil.which, tool[1]))]
     for purpose, commands, _, packages in missing:
         say(f"no {commands[0]}: {purpose} is skipped; 'apt-get install {' '.join(packages)}'")
 

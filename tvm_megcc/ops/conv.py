@@ -47,14 +47,15 @@ class Conv2d(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        # Sums in float64: the oracle's rounding must not depend on the BLAS of the machine.
         (sh, sw), (dh, dw), (top, left, bottom, right) = attrs.strides, attrs.dilations, attrs.pads
         outputs, inputs, kh, kw = w.shape
         padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
         oh = (padded.shape[2] - (kh - 1) * dh - 1) // sh + 1
         ow = (padded.shape[3] - (kw - 1) * dw - 1) // sw + 1
         grouped = padded.reshape(x.shape[0], attrs.groups, inputs, *padded.shape[2:])
-        weights = w.reshape(attrs.groups, outputs // attrs.groups, inputs, kh, kw)
-        y = np.zeros((x.shape[0], attrs.groups, outputs // attrs.groups, oh, ow), np.result_type(x, np.float32))
+        weights = w.astype(np.float64).reshape(attrs.groups, outputs // attrs.groups, inputs, kh, kw)
+        y = np.zeros((x.shape[0], attrs.groups, outputs // attrs.groups, oh, ow))
         for i in range(kh):
             for j in range(kw):
                 window = grouped[..., i * dh:i * dh + (oh - 1) * sh + 1:sh, j * dw:j * dw + (ow - 1) * sw + 1:sw]

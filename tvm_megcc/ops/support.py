@@ -7,10 +7,10 @@ they decide what to take from TVM.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from ..ir.graph import Op
-from ..ir.types import TensorType
+from ..ir.types import PLAIN, TensorType
 from ..target import Target
 from .base import Kernel, Operator, View, operator
 
@@ -70,6 +70,27 @@ def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: 
     if variable:
         return f"operand {variable[0]} is not constant"
     return kernel.refuse(op, own, outputs, target) or epilogue_refusal(op, kernel, inputs, outputs)
+
+
+def placements(op: Op, kernel: Kernel, inputs, outputs, target: Target) -> Iterator[tuple[list, list]]:
+    """The operands' and results' types in each combination of layouts that the candidate works on.
+
+    inputs: types of all operands of the operator, those of its epilogue included; None for absent ones.
+    """
+    own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
+    for ins, outs in kernel.layouts(op, own, outputs, target):
+        placed_out = [t.with_layout(layout) for t, layout in zip(outputs, outs, strict=True)]
+        placed_in = [t and t.with_layout(layout) for t, layout in zip(own, ins, strict=True)]
+        placed_in += [t.with_layout(placed_out[0].layout if t.shape == placed_out[0].shape else PLAIN)
+                      for t in inputs[len(own):]]
+        yield placed_in, placed_out
+
+
+def realisable(op: Op, inputs, outputs, target: Target, constants: Container[str] = ()) -> bool:
+    """Whether some candidate realises the operator in some layout."""
+    return any(refusal(op, kernel, placed_in, placed_out, target, constants) is None
+               for kernel in candidates(op.kind)
+               for placed_in, placed_out in placements(op, kernel, inputs, outputs, target))
 
 
 def fuses_epilogue(kind: str) -> bool:

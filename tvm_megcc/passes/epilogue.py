@@ -7,7 +7,7 @@ from ..ir import expr as expressions
 from ..ir.expr import Arg, Expr
 from ..ir.graph import Graph, Op, prune, toposort
 from ..ops.base import operator
-from ..ops.support import fuses_epilogue, operand_class
+from ..ops.support import fuses_epilogue, operand_class, realisable
 from ..target import Target
 
 #: Extra operands an epilogue may read: each takes a pointer and, in the tile, a register.
@@ -24,7 +24,7 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
         if op.kind == "elementwise":
             places = sorted({position[name] for name in op.inputs if name in position}, reverse=True)
             for place in places:
-                fused = _fuse(graph, ops[place], op, uses)
+                fused = _fuse(graph, ops[place], op, uses, target)
                 if fused is not None:
                     ops[place] = fused
                     position[op.outputs[0]] = place
@@ -37,7 +37,7 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
     return prune(graph.with_(ops=toposort(ops, known)))
 
 
-def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int]) -> Op | None:
+def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], target: Target) -> Op | None:
     """The producer with the elementwise operator as (the end of) its epilogue; None where that cannot be."""
     if producer.kind == "elementwise" or len(producer.outputs) != 1 or not fuses_epilogue(producer.kind):
         return None
@@ -67,5 +67,7 @@ def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int]) -> Op | None
         return None
     own = producer.own_inputs
     origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin
-    return producer.with_(inputs=own + tuple(present), outputs=op.outputs, epilogue_start=len(own),
-                          epilogue=expressions.substitute(op.attrs.expr, replacement), origin=origin)
+    fused = producer.with_(inputs=own + tuple(present), outputs=op.outputs, epilogue_start=len(own),
+                           epilogue=expressions.substitute(op.attrs.expr, replacement), origin=origin)
+    accepted = realisable(fused, graph.input_types(fused), graph.output_types(fused), target, graph.constants)
+    return fused if accepted else None

@@ -15,7 +15,7 @@ from ..errors import ModelError
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import PLAIN, Layout, TensorType
 from ..ops.base import Kernel
-from ..ops.support import candidates, refusal
+from ..ops.support import candidates, placements, refusal
 from ..target import Target
 
 _SWEEPS = 8
@@ -49,27 +49,19 @@ def choose_layouts(graph: Graph, target: Target) -> Graph:
 
 
 def _options(graph: Graph, op: Op, target: Target) -> tuple[list[_Option], dict[str, str]]:
-    own = [graph.type_of(name) for name in op.own_inputs]
-    outputs = graph.output_types(op)
+    inputs, outputs = graph.input_types(op), graph.output_types(op)
     found: list[_Option] = []
     refused: dict[str, str] = {}
     for kernel in candidates(op.kind):
-        for ins, outs in kernel.layouts(op, own, outputs, target):
-            placed_out = [t.with_layout(layout) for t, layout in zip(outputs, outs, strict=True)]
-            placed_in = [t and t.with_layout(layout) for t, layout in zip(own, ins, strict=True)]
-            extra = tuple(_epilogue_layout(graph.types[name], placed_out[0]) for name in op.epilogue_inputs)
-            placed_in += [graph.types[name].with_layout(layout)
-                          for name, layout in zip(op.epilogue_inputs, extra, strict=True)]
+        for placed_in, placed_out in placements(op, kernel, inputs, outputs, target):
             reason = refusal(op, kernel, placed_in, placed_out, target, graph.constants)
-            if reason is None:
-                found.append(_Option(kernel, (*ins, *extra), outs, kernel.cost(op, placed_in, placed_out, target)))
-            else:
+            if reason is not None:
                 refused[kernel.name] = reason
+                continue
+            found.append(_Option(kernel, tuple(t.layout if t else PLAIN for t in placed_in),
+                                 tuple(t.layout for t in placed_out),
+                                 kernel.cost(op, placed_in, placed_out, target)))
     return found, refused
-
-
-def _epilogue_layout(operand: TensorType, output: TensorType) -> Layout:
-    return output.layout if operand.shape == output.shape else PLAIN
 
 
 def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Target) -> float:

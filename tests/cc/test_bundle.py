@@ -144,6 +144,18 @@ def test_wrong_inputs(artifact, tmp_path):
         assert message in str(refused.value)
 
 
+def test_a_folder_saved_again_is_loaded_anew(artifact, tmp_path):
+    """The first library is still in the process, under the same path."""
+    cc()
+    folder = artifact.save(tmp_path / "again")
+    first = load(folder)
+    tvm_megcc.compile(paths.examples() / "digits.onnx", "native", optimize="size").save(folder)
+    second = load(folder)
+    inputs = {port.name: np.zeros(port.shape, port.dtype) for port in first.inputs}
+    for name, array in first.run(inputs).items():
+        np.testing.assert_allclose(second.run(inputs)[name], array, rtol=1e-5)
+
+
 def test_a_damaged_container_is_refused(artifact, tmp_path):
     cc()
     folder = artifact.save(tmp_path / "digits_megcc")

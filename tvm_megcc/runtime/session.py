@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -129,7 +130,7 @@ class NativeSession(Session):
         self._handle = None
         self._lock = threading.Lock()
         try:
-            self._library = ctypes.CDLL(str(built.library.resolve()))
+            self._library = _open_library(built.library.resolve())
         except OSError as error:
             raise ToolError(f"{built.library} cannot be loaded: {error}") from None
         handle, text = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
@@ -193,6 +194,19 @@ class NativeSession(Session):
     def __del__(self):
         if self._handle:
             self._library.megcc_py_close(self._handle)
+
+
+#: Path -> inode of the libraries in this process.
+_loaded: dict[Path, int] = {}
+
+
+def _open_library(path: Path) -> ctypes.CDLL:
+    """The library at this path as it is now: dlopen would give again the one that lay there when it was first asked."""
+    inode = path.stat().st_ino
+    if _loaded.setdefault(path, inode) == inode:
+        return ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(shutil.copy2(path, folder))
 
 
 def _pointers(arrays: Sequence[np.ndarray]):

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`onnx.backend.base.Backend` over the compiler: what runs is the generated C, in the C virtual machine.
+
+    rep = onnx_backend.prepare(model)
+    (y,) = rep.run([x])
+
+Each model is compiled for this CPU, built by one call of the C compiler in a temporary folder, loaded, and the folder
+is gone again. Only the objects of the C runtime, which are the same for every model, stay in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend, BackendRep
+
+from . import api, paths
+from .codegen.artifact import Artifact
+from .errors import InternalError, MegccError, ToolError
+from .runtime import build as builds
+from .runtime.session import NativeSession
+from .runtime.toolchain import Compiler, find_compiler
+from .target import Target, native
+
+#: As the ordinary build, but for speed of compiling: these models run once.
+_FLAGS = tuple("-O1" if flag == "-O2" else flag for flag in builds.CFLAGS) + ("-fPIC", "-DMEGCC_MODULE=model_module")
+
+
+class UnsupportedModel(NotImplementedError):
+    """The compiler refuses the model; the message lists what it does not support, by name."""
+
+
+class MegccBackend(Backend):
+    """ONNX's interface to whoever runs models."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs) -> MegccRep:
+        """Compiles and builds a model whose shapes are known; others when `run` knows them.
+
+        Args:
+            target: a `Target` that this CPU runs; default is this CPU.
+
+        Raises:
+            UnsupportedModel: for operators, element types and shapes that are not supported.
+        """
+        return MegccRep(model, kwargs.get("target") or native())
+
+    @classmethod
+    def run_node(cls, node: onnx.NodeProto, inputs, device: str = "CPU", outputs_info=None, **kwargs):
+        """Runs one operator. outputs_info: (dtype, shape) of each result, where they are known."""
+        names = list(dict.fromkeys(filter(None, node.input)))
+        arrays = [np.asarray(array) for array in inputs]
+        declared = [onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype),
+                                                       array.shape)
+                    for name, array in zip(names, arrays, strict=True)]
+        results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        if outputs_info is not None:
+            results = [onnx.helper.make_tensor_value_info(
+                           result.name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+                       for result, (dtype, shape) in zip(results, outputs_info, strict=True)]
+        graph = onnx.helper.make_graph([node], "node", declared, results)
+        version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(node.domain, version)])
+        return cls.prepare(model, device, **kwargs).run(arrays)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device.split(":")[0] == "CPU"
+
+
+class MegccRep(BackendRep):
+    """A model that `MegccBackend.prepare` took."""
+
+    def __init__(self, model: onnx.ModelProto, target: Target):
+        self._model, self._target = model, target
+        given = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = [value.name for value in model.graph.input if value.name not in given]
+        self._session = None if self._has_open_shapes(given) else self._compiled()
+
+    def run(self, inputs, **kwargs) -> tuple[np.ndarray, ...]:
+        """The outputs, in the model's order. inputs: arrays in the model's order, or by name."""
+        if not isinstance(inputs, Mapping):
+            inputs = dict(zip(self._inputs, inputs, strict=True))
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        session = self._session or self._compiled({name: array.shape for name, array in arrays.items()})
+        results = session.run(arrays)
+        return tuple(results[value.name] for value in self._model.graph.output)
+
+    def _has_open_shapes(self, given: set[str]) -> bool:
+        shapes = [value.type.tensor_type.shape for value in self._model.graph.input if value.name not in given]
+        return any(not dim.HasField("dim_value") for shape in shapes for dim in shape.dim)
+
+    def _compiled(self, shapes: Mapping[str, Sequence[int]] | None = None) -> NativeSession:
+        try:
+            artifact = api.compile(self._model, self._target, input_shapes=shapes, name="model")
+        except (InternalError, ToolError):
+            raise
+        except MegccError as error:
+            raise UnsupportedModel(str(error)) from error
+        return _load(artifact, self._target)
+
+
+def _load(artifact: Artifact, target: Target) -> NativeSession:
+    """A session on a library that lives in memory only."""
+    compiler = find_compiler(target)
+    with tempfile.TemporaryDirectory(prefix="megcc-") as scratch:
+        folder = artifact.save(Path(scratch) / "model")
+        library = folder / "libmodel.so"
+        sources = [folder / "kernels.c", *sorted((folder / "kernels").glob("*.c"))]
+        builds.run_tool([*compiler.command, *_FLAGS, *target.cflags, f"-I{paths.c_runtime() / 'include'}",
+                         "-shared", "-pthread", *map(str, sources), *map(str, _runtime_objects(compiler, target)),
+                         "-o", str(library)])
+        return NativeSession(builds.Build(folder, target, compiler, library, None))
+
+
+@cache
+def _runtime_objects(compiler: Compiler, target: Target) -> list[Path]:
+    """The C runtime, compiled into a folder of the cache that its sources, flags and compiler name."""
+    root = paths.c_runtime()
+    headers = sorted([*(root / "include").rglob("*.h"), *(root / "src").rglob("*.h")])
+    sources = [*sorted((root / "src").glob("*.c")), Path(builds.__file__).with_name("megcc_py.c")]
+    flags = [*_FLAGS, *target.cflags, f"-I{root / 'include'}", f"-I{root / 'src'}"]
+    digest = hashlib.sha256(repr([str(compiler), flags]).encode())
+    for path in (*headers, *sources):
+        digest.update(path.read_bytes())
+    folder = paths.cache() / "backend" / digest.hexdigest()[:24]
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            aside = Path(scratch) / "objects"
+            aside.mkdir()
+            for source in sources:
+                builds.run_tool([*compiler.command, *flags, "-c", str(source), "-o", str(aside / f"{source.stem}.o")])
+            try:
+                aside.rename(folder)
+            except OSError:  # another process was faster
+                if not folder.exists():
+                    raise
+    return [folder / f"{source.stem}.o" for source in sources]
+
+
+prepare = MegccBackend.prepare
+run_node = MegccBackend.run_node
+run_model = MegccBackend.run_model
+supports_device = MegccBackend.supports_device

@@ -24,9 +24,10 @@ def examples() -> Path:
     return PACKAGE / "examples"
 
 
-def templates() -> Path:
-    """Folder of the code generator's templates."""
-    return PACKAGE / "codegen" / "templates"
+def templates() -> tuple[Path, ...]:
+    """Folders of the code generator's templates, in the order of the search: those of $MEGCC_TEMPLATES, then ours."""
+    own = filter(None, os.environ.get("MEGCC_TEMPLATES", "").split(os.pathsep))
+    return (*map(Path, own), PACKAGE / "codegen" / "templates")
 
 
 def cache() -> Path:

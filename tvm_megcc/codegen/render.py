@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 
 import jinja2
 
+from .. import paths
+from ..errors import MegccError
 from ..ir import expr as expressions
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
@@ -72,10 +75,32 @@ class Epilogue:
                 f"{{\n    return {expressions.to_c(self.expression, names)};\n}}\n\n")
 
 
-@lru_cache(maxsize=1)
+class _Folders(jinja2.FileSystemLoader):
+    """Templates of some folders. A file that changed is read again, and so is one that another has come before."""
+
+    def get_source(self, environment: jinja2.Environment, template: str):
+        source, filename, unchanged = super().get_source(environment, template)
+
+        def is_current() -> bool:
+            first = next((path for path in (Path(folder, template) for folder in self.searchpath) if path.is_file()),
+                         None)
+            return first == Path(filename) and unchanged()
+
+        return source, filename, is_current
+
+
 def environment() -> jinja2.Environment:
+    """Templates of the folders that `paths.templates` names."""
+    return _environment(paths.templates())
+
+
+@lru_cache(maxsize=8)
+def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
+    for folder in folders:
+        if not folder.is_dir():
+            raise MegccError(f"MEGCC_TEMPLATES names {folder}, which is no folder")
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("tvm_megcc.codegen"), undefined=jinja2.StrictUndefined,
+        loader=_Folders(folders), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 
 
@@ -95,12 +120,13 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     context = dict(spec.params)
     context.update(isa=spec.isa, ep=epilogue, known=Known(spec), symbol=spec.symbol)
     marker = "@entry@"
-    body = find_template(spec.template, spec.isa).render(entry=marker, **context)
+    template = find_template(spec.template, spec.isa)
+    body = template.render(entry=marker, **context)
     helpers, separator, function = body.partition(marker)
     assert separator and marker not in function, f"template {spec.template} must use {{{{ entry }}}} once"
     return reindent(_FILE.format(
         version=VERSION,
-        description=_description(spec, origins),
+        description=_description(spec, origins) + _provenance(template),
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,
         epilogue=epilogue.function(),
@@ -140,6 +166,12 @@ def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
     if len(origins) > 4:
         lines.append(f" * and {len(origins) - 4} more")
     return "\n".join(lines) + "\n"
+
+
+def _provenance(template: jinja2.Template) -> str:
+    """A line that names a template which is not one of ours."""
+    ours = Path(template.filename or "").is_relative_to(paths.PACKAGE)
+    return "" if ours else f" * template {template.name} from MEGCC_TEMPLATES\n"
 
 
 def _entry(spec: KernelSpec, function: str) -> str:

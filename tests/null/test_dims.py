@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import re
+import operator
 
 import pytest
 from hypothesis import given, settings
@@ -73,11 +73,33 @@ def test_equal_expressions_have_equal_hashes_and_texts(tree):
 @given(TREES, VALUES)
 @settings(max_examples=200, deadline=None)
 def test_c_text(tree, values):
-    """The C printer asks for operands of / that are not negative."""
+    """The helpers of megcc_kernel.h, in Python: far from their limits they are its own arithmetic."""
+    helpers = {"megcc_size_add": operator.add, "megcc_size_mul": operator.mul, "megcc_size_div": operator.floordiv,
+               "megcc_size_min": min, "megcc_size_max": max}
     dim = symbolic(tree)
-    text = dims.to_c(dim)
-    python = re.sub(r"(?<!/)/(?!/)", "//", text).replace("mgc_i64_", "")
-    assert eval(python, {"min": min, "max": max}, dict(values)) == dims.substitute(dim, values)
+    assert eval(dims.to_c(dim), helpers, dict(values)) == dims.substitute(dim, values)
+
+
+@given(TREES, VALUES, VALUES)
+@settings(max_examples=300, deadline=None)
+def test_interval(tree, low, high):
+    bounds = {name: (min(low[name], high[name]), max(low[name], high[name])) for name in low}
+    dim = symbolic(tree)
+    least, most = dims.interval(dim, bounds)
+    for values in (low, high, {name: sum(pair) // 2 for name, pair in bounds.items()}):
+        assert least <= dims.evaluate(dim, values) <= most
+    assert dims.interval(dim, {name: (value, value) for name, value in low.items()}) \
+        == (dims.evaluate(dim, low),) * 2
+    least, most = dims.interval(dim, {name: (bound[0], None) for name, bound in bounds.items()})
+    for values in (low, high):
+        assert (least is None or least <= dims.evaluate(dim, values)) and \
+            (most is None or dims.evaluate(dim, values) <= most)
+
+
+def test_likely():
+    batch, width = Symbol("batch", 4), Symbol("width", 30)
+    assert dims.likely((batch * width + 3) // 2) == 61 and dims.likely(7) == 7
+    assert batch == Symbol("batch") and hash(batch) == hash(Symbol("batch"))
 
 
 @given(st.integers(1, 9), st.integers(1, 9))

@@ -8,8 +8,9 @@ infinity); the C printer asks only for non-negative operands of `//`, which is w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Union
 
 
@@ -49,9 +50,13 @@ Dim = Union[int, SymbolicDim]
 
 @dataclass(frozen=True)
 class Symbol(SymbolicDim):
-    """A dimension the user names, such as `batch`. Its value is at least 1."""
+    """A dimension the user names, such as `batch`. Its value is at least 1.
+
+    likely: the value that choices of speed are made for; no part of what the symbol is.
+    """
 
     name: str
+    likely: int = field(default=1, compare=False)
 
     def __repr__(self) -> str:
         return self.name
@@ -227,34 +232,90 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     return result
 
 
+def likely(dim: Dim) -> int:
+    """The dim's value where its symbols have theirs that are likely."""
+    return dim if isinstance(dim, int) else evaluate(dim, {s.name: s.likely for s in _symbols(dim)})
+
+
+def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
+    """The dim's value; `values` has every symbol."""
+    return substitute(dim, values)
+
+
+def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
+    """Least and largest value where each symbol lies in its bounds; None for no limit. Never too narrow."""
+    open_ended = {name: (low, math.inf if high is None else high) for name, (low, high) in bounds.items()}
+    return tuple(None if abs(end) == math.inf else end for end in _interval(dim, open_ended))
+
+
+def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:
+    if isinstance(dim, int):
+        return dim, dim
+    if isinstance(dim, Symbol):
+        return bounds[dim.name]
+    if isinstance(dim, FloorDiv):
+        ends = [_quotient(a, b) for a in _interval(dim.numerator, bounds)
+                for b in (max(end, 1) for end in _interval(dim.denominator, bounds))]
+        return min(ends), max(ends)
+    if isinstance(dim, Extreme):
+        choose = max if dim.name == "max" else min
+        return tuple(map(choose, _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)))
+    least, most = dim.constant, dim.constant
+    for factors, coefficient in dim.terms:
+        low, high = coefficient, coefficient
+        for factor in factors:
+            ends = [_times(a, b) for a in (low, high) for b in _interval(factor, bounds)]
+            low, high = min(ends), max(ends)
+        least, most = least + low, most + high
+    return least, most
+
+
+def _times(a, b):
+    return 0 if a == 0 or b == 0 else a * b
+
+
+def _quotient(a, b):
+    if abs(a) == math.inf:
+        return a
+    return (0 if a >= 0 else -1) if b == math.inf else a // b
+
+
 def symbols(dim: Dim) -> frozenset[str]:
     """Names of all symbols in the expression."""
+    return frozenset(symbol.name for symbol in _symbols(dim))
+
+
+def _symbols(dim: Dim) -> frozenset[Symbol]:
     if isinstance(dim, Symbol):
-        return frozenset({dim.name})
+        return frozenset({dim})
     if isinstance(dim, FloorDiv):
-        return symbols(dim.numerator) | symbols(dim.denominator)
+        return _symbols(dim.numerator) | _symbols(dim.denominator)
     if isinstance(dim, Extreme):
-        return symbols(dim.lhs) | symbols(dim.rhs)
+        return _symbols(dim.lhs) | _symbols(dim.rhs)
     if isinstance(dim, Sum):
-        return frozenset().union(*(symbols(f) for factors, _ in dim.terms for f in factors))
+        return frozenset().union(*(_symbols(f) for factors, _ in dim.terms for f in factors))
     return frozenset()
 
 
 def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
-    """The expression as C over int64_t. `names` maps a symbol to the C expression that holds it."""
+    """The expression as C over int64_t, in the saturating arithmetic of megcc_kernel.h.
+
+    names: maps a symbol to the C expression that holds it; by default that is its name.
+    """
     if isinstance(dim, int):
         return str(dim)
     if isinstance(dim, Symbol):
         return names[dim.name] if names else dim.name
     if isinstance(dim, FloorDiv):
-        return f"({to_c(dim.numerator, names)}) / ({to_c(dim.denominator, names)})"
+        return f"megcc_size_div({to_c(dim.numerator, names)}, {to_c(dim.denominator, names)})"
     if isinstance(dim, Extreme):
-        return f"mgc_i64_{dim.name}({to_c(dim.lhs, names)}, {to_c(dim.rhs, names)})"
+        return f"megcc_size_{dim.name}({to_c(dim.lhs, names)}, {to_c(dim.rhs, names)})"
     parts = []
     for factors, coefficient in dim.terms:
-        text = " * ".join(f"({to_c(f, names)})" if isinstance(f, (Sum, FloorDiv)) else to_c(f, names)
-                          for f in factors)
-        parts.append(text if coefficient == 1 else f"{coefficient} * {text}")
-    if dim.constant:
-        parts.append(str(dim.constant))
-    return " + ".join(parts).replace("+ -", "- ")
+        texts = [to_c(factor, names) for factor in factors]
+        parts.append(_nested("mul", [*([str(coefficient)] if coefficient != 1 else []), *texts]))
+    return _nested("add", parts + ([str(dim.constant)] if dim.constant else []))
+
+
+def _nested(name: str, texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"megcc_size_{name}({texts[0]}, {_nested(name, texts[1:])})"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
+from ..ir.dims import likely
 from ..ir.graph import Graph
 from ..ops.base import OPERATORS
 
@@ -19,9 +20,7 @@ MAX_LOOKS = 1_000_000
 
 
 def reorder(graph: Graph) -> Graph:
-    """The graph with its operators in the best order found; itself where sizes are not known or none is better."""
-    if not all(graph.types[name].is_static for op in graph.ops for name in op.outputs):
-        return graph
+    """The graph with its operators in the best order found; itself where none is better."""
     problem = _Problem(graph)
     own = range(len(graph.ops))
     least = problem.peak(own)
@@ -60,19 +59,19 @@ class _Problem:
         producer = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
         kept = {root.get(name, name) for name in graph.outputs}
         self.after = [sum(1 << i for i in {producer[n] for n in op.inputs if n in producer}) for op in graph.ops]
-        self.allocates = [sum(graph.types[n].bytes for n in op.outputs if n not in root) for op in graph.ops]
+        self.allocates = [sum(likely(graph.types[n].bytes) for n in op.outputs if n not in root) for op in graph.ops]
         readers: dict[str, int] = {}
         for i, op in enumerate(graph.ops):
             for name in (*op.inputs, *op.outputs):
                 if name and name not in graph.constants:
                     readers[root.get(name, name)] = readers.get(root.get(name, name), 0) | 1 << i
-        self.start = sum(graph.types[name].bytes for name in graph.inputs)
+        self.start = sum(likely(graph.types[name].bytes) for name in graph.inputs)
         # Operator -> (all operators that touch a value, its bytes) for each value that may die with the operator.
         self.frees: list[list[tuple[int, int]]] = [[] for _ in graph.ops]
         for name, touched in readers.items():
             if name not in kept:
                 for i in _bits(touched):
-                    self.frees[i].append((touched, graph.types[name].bytes))
+                    self.frees[i].append((touched, likely(graph.types[name].bytes)))
 
     def run(self, done: int, live: int, i: int) -> tuple[int, int, int]:
         """(operators done, bytes alive after, bytes alive during) operator i."""

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs whose shapes are not all known: their symbols, buckets of values for these, and putting values in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .dims import Dim, Symbol, SymbolicDim, interval, likely, substitute, symbols
+from .graph import Attrs, Graph
+from .types import TensorType
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A range of input shapes: for each symbol of a graph, in the graph's order, its name, least and largest value.
+
+    A largest value of None is no limit.
+    """
+
+    bounds: tuple[tuple[str, int, int | None], ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {low}" if low == high else f"{name} {low} to {'any' if high is None else high}"
+                         for name, low, high in self.bounds) or "every shape"
+
+    @property
+    def limits(self) -> dict[str, tuple[int, int | None]]:
+        return {name: (low, high) for name, low, high in self.bounds}
+
+    @property
+    def representative(self) -> dict[str, int]:
+        """The shape that choices of speed are made for: the largest, or a little more than the least."""
+        return {name: 2 * low if high is None else high for name, low, high in self.bounds}
+
+    def largest(self, dim: Dim) -> int | None:
+        """The largest value of an extent or size in this bucket; None if it has no limit."""
+        return interval(dim, self.limits)[1]
+
+
+#: The one bucket of a graph without symbols.
+EVERYTHING = Bucket()
+
+
+def graph_symbols(graph: Graph) -> tuple[str, ...]:
+    """Names of the symbols of a graph's inputs, in the order in which they first appear."""
+    names: dict[str, None] = {}
+    for name in graph.inputs:
+        for dim in graph.types[name].shape:
+            names.update(dict.fromkeys(sorted(symbols(dim))))
+    return tuple(names)
+
+
+def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
+    """The graph with some of its symbols replaced, in types and attributes."""
+    types = {name: _type_with(type_, values) for name, type_ in graph.types.items()}
+    ops = tuple(op.with_(attrs=_attrs_with(op.attrs, values)) for op in graph.ops)
+    return graph.with_(ops=ops, types=types)
+
+
+def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
+    """The graph with these as the likely values of its symbols."""
+    return with_symbols(graph, {name: Symbol(name, value) for name, value in values.items()})
+
+
+def likely_type(type_: TensorType | None) -> TensorType | None:
+    """The type with its extents at their likely values."""
+    return type_ if type_ is None or type_.is_static else type_.with_shape(map(likely, type_.shape))
+
+
+def likely_types(types: Sequence[TensorType | None]) -> tuple[TensorType | None, ...]:
+    return tuple(map(likely_type, types))
+
+
+def _type_with(type_: TensorType, values: Mapping[str, Dim]) -> TensorType:
+    return type_ if type_.is_static else type_.with_shape(substitute(dim, values) for dim in type_.shape)
+
+
+def _attrs_with(attrs: Attrs, values: Mapping[str, Dim]) -> Attrs:
+    changed = {name: _value_with(value, values) for name, value in attrs.items()}
+    return Attrs(changed) if any(changed[name] is not attrs[name] for name in attrs) else attrs
+
+
+def _value_with(value: Any, values: Mapping[str, Dim]) -> Any:
+    if isinstance(value, SymbolicDim):
+        return substitute(value, values)
+    if isinstance(value, tuple):
+        changed = tuple(_value_with(item, values) for item in value)
+        return changed if any(a is not b for a, b in zip(changed, value, strict=True)) else value
+    return value

@@ -51,6 +51,12 @@ def _pack_group(array: np.ndarray, lanes: int) -> np.ndarray:
     return pack_columns(np.concatenate(blocks, axis=1).T, lanes)
 
 
+@packer("conv_iohw")
+def pack_conv_transpose(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
+    """[I, O, KH, KW] (O of one group) → as `conv_oihw`."""
+    return np.concatenate([_pack_group(part.swapaxes(0, 1), lanes) for part in np.split(array, groups)])
+
+
 @packer("depthwise")
 def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
     """[C, 1, KH, KW] → [C/16][KH, KW][16]."""
@@ -65,6 +71,22 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False) -> np.
     array = _padded(array, 1, lanes)
     blocks = [array[:, n:n + BLOCK].reshape(-1) for n in range(0, array.shape[1], BLOCK)]
     return np.concatenate(blocks or [array.reshape(-1)])
+
+
+@packer("recurrent")
+def pack_recurrent(array: np.ndarray, lanes: int, products: tuple[int, ...]) -> np.ndarray:
+    """[D, G*H, K] → for each direction and product [H/16][K][gates][16], its gates being the next of the G."""
+    units = array.shape[1] // sum(products)
+    parts = []
+    for direction in array:
+        first = 0
+        for gates in products:
+            # [K, gates, H], a block of units at a time
+            weights = _padded(direction[first * units:(first + gates) * units].reshape(gates, units, -1), 1, lanes)
+            weights = np.moveaxis(weights, -1, 0)
+            parts += [weights[..., unit:unit + BLOCK].reshape(-1) for unit in range(0, weights.shape[-1], BLOCK)]
+            first += gates
+    return np.concatenate(parts)
 
 
 def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:

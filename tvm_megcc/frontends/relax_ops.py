@@ -196,10 +196,13 @@ def _pads(padding) -> tuple[int, ...]:
     return ints(padding)
 
 
-@imports("nn.conv1d", "nn.conv2d")
+_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+@imports("nn.conv1d", "nn.conv2d", "nn.conv3d")
 def conv(node: RelaxNode) -> Values:
     a = node.attrs
-    spatial = "HW" if len(a.strides) == 2 else "W"
+    spatial = _SPATIAL[len(a.strides)]
     x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
     w = node.transposed(node.inputs[1], a.kernel_layout, f"OI{spatial}")
     (y,) = node.onnx("Conv", x, w, strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
@@ -207,15 +210,15 @@ def conv(node: RelaxNode) -> Values:
     return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
 
-@imports("nn.conv2d_transpose")
+@imports("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 def conv_transpose(node: RelaxNode) -> Values:
     a = node.attrs
-    x = node.transposed(node.inputs[0], a.data_layout, "NCHW")
-    w = node.transposed(node.inputs[1], a.kernel_layout, "IOHW")
-    (y,) = node.onnx("ConvTranspose", x, w, strides=list(ints(a.strides)), pads=list(_pads(a.padding)),
-                     dilations=list(ints(a.dilation)), output_padding=list(ints(a.output_padding)),
-                     group=int(a.groups))
-    return (node.transposed(y, "NCHW", a.out_layout or a.data_layout),)
+    spatial = _SPATIAL[len(a.strides)]
+    x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
+    w = node.transposed(node.inputs[1], a.kernel_layout, f"IO{spatial}")
+    (y,) = node.onnx("ConvTranspose", x, w, strides=ints(a.strides), pads=_pads(a.padding),
+                     dilations=ints(a.dilation), output_padding=ints(a.output_padding), group=int(a.groups))
+    return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
 
 @imports("nn.max_pool1d", "nn.max_pool2d", "nn.avg_pool1d", "nn.avg_pool2d")

@@ -4,6 +4,7 @@
 from . import (
     activation,
     conv,
+    conv_transpose,
     copy,
     elementwise,
     gather,
@@ -14,9 +15,10 @@ from . import (
     quant,
     reduce,
     resize,
+    rnn,
     shape,
     softmax,
 )
 
-__all__ = ["activation", "conv", "copy", "elementwise", "gather", "matmul", "move", "norm", "pool", "quant", "reduce",
-           "resize", "shape", "softmax"]
+__all__ = ["activation", "conv", "conv_transpose", "copy", "elementwise", "gather", "matmul", "move", "norm", "pool",
+           "quant", "reduce", "resize", "rnn", "shape", "softmax"]

@@ -9,10 +9,14 @@ lower level still applies.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import MegccError
+
+if TYPE_CHECKING:
+    from .codegen.tuning_log import Measured
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Target:
     triples: prefixes of cross compilers, first found is used; empty: the host's own compiler.
     zig: target for `zig cc`; march: flags every file of the build gets.
     qemu: the user-mode emulator; l1, l2: data cache bytes that blocking is chosen for.
+    measured: times of kernels on this CPU, from a tuning log; None: costs are guesses.
     """
 
     name: str
@@ -72,6 +77,7 @@ class Target:
     bare_metal: bool = False
     l1: int = 32 << 10
     l2: int = 256 << 10
+    measured: Measured | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name

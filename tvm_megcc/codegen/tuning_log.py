@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measured times of kernel candidates: the log that `megcc tune` writes, and what selection makes of it.
+
+A line of the log is one JSON object, one candidate of one call on one target. A *call* is an operator with its
+attributes, the types of its operands, which of them are constant, and its epilogue, whatever the layouts; a
+*candidate* is a kernel, a tile and the layouts it works on. Where two lines speak of the same, the later one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import warnings
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ..errors import MegccError
+from ..ir.graph import Attrs, Op
+from ..ir.types import PLAIN, Layout, TensorType
+from ..ops.base import Kernel
+from ..target import Target
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate, measured.
+
+    call, layouts: as `call_text` and `layouts_text` give them. tile: empty for the one that the kernel takes itself.
+    ns: nanoseconds of the fastest of several repeats, one thread; None where `error` says why there is no time.
+    cost: what the cost model had guessed. code: digest of the kernel's C. device: where it was measured.
+    """
+
+    target: str
+    optimize: str
+    call: str
+    kernel: str
+    tile: str
+    layouts: str
+    ns: float | None
+    cost: float
+    code: str
+    error: str = ""
+    device: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.target, self.optimize, self.call, self.kernel, self.tile, self.layouts
+
+    @property
+    def kind(self) -> str:
+        """Of the operator."""
+        return self.call.partition("(")[0]
+
+    def line(self) -> str:
+        values = {name: value for name, value in asdict(self).items() if value != ""}
+        return json.dumps({"format": FORMAT, **values}, ensure_ascii=False) + "\n"
+
+
+def call_text(op: Op, inputs: Iterable[TensorType | None], outputs: Iterable[TensorType],
+              constants: Container[str]) -> str:
+    """`conv2d(float32[1,3,8,8], const float32[16,3,3,3]) -> float32[1,16,8,8] {…} then max(x, 0)`"""
+    def text(name: str, type_: TensorType | None) -> str:
+        return "-" if type_ is None else ("const " if name in constants else "") + str(type_.with_layout(PLAIN))
+
+    operands = ", ".join(text(name, type_) for name, type_ in zip(op.inputs, inputs, strict=True))
+    results = ", ".join(str(type_.with_layout(PLAIN)) for type_ in outputs)
+    tail = f" then {op.epilogue} from {op.epilogue_start}" if op.epilogue is not None else ""
+    return f"{op.kind}({operands}) -> {results} {{{op.attrs!r}}}{tail}"
+
+
+def layouts_text(inputs: Iterable[TensorType | None], outputs: Iterable[TensorType]) -> str:
+    """`nchw16c plain -> nchw16c`"""
+    return " -> ".join(" ".join("-" if t is None else str(t.layout) for t in types) for types in (inputs, outputs))
+
+
+class TuningLog:
+    """What was measured, by key."""
+
+    def __init__(self, rows: Iterable[Row] = ()):
+        self.rows: dict[tuple[str, ...], Row] = {}
+        for row in rows:
+            self.rows.pop(row.key, None)
+            self.rows[row.key] = row
+
+    @staticmethod
+    def parse(text: str, source: str) -> TuningLog:
+        """The log in a text. A last line that was cut short is left out, with a warning.
+
+        Raises:
+            MegccError: naming source and line of anything else that is no row.
+        """
+        rows, lines = [], text.split("\n")
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                rows.append(_row(json.loads(line)))
+            except json.JSONDecodeError as error:
+                if number == len(lines):
+                    warnings.warn(f"{source}:{number}: the last line was cut short and is ignored", stacklevel=3)
+                    continue
+                raise _corrupt(source, number, f"no JSON, {error.msg} at column {error.colno}") from None
+            except (TypeError, ValueError) as error:
+                raise _corrupt(source, number, str(error)) from None
+        return TuningLog(rows)
+
+    @staticmethod
+    def read(path: str | Path) -> TuningLog:
+        """The log in a file.
+
+        Raises:
+            MegccError: if it cannot be read; or naming file and line of what is no row.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise MegccError(f"cannot read the tuning log {path}: {error.strerror}") from None
+        return TuningLog.parse(data.decode("utf-8", errors="replace"), str(path))
+
+    def applied_to(self, target: Target, optimize: str) -> Target:
+        """The target with what was measured on it, for `compile_graph`; as it is where that is nothing."""
+        rows = [row for row in self.rows.values() if (row.target, row.optimize) == (target.name, optimize)]
+        return replace(target, measured=Measured(rows)) if rows else target
+
+    def text(self) -> str:
+        """The rows as a log, in an order that does not depend on when they were measured."""
+        return "".join(self.rows[key].line() for key in sorted(self.rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def _corrupt(source: str, number: int, why: str) -> MegccError:
+    return MegccError(f"{source}:{number}: no line of a tuning log: {why}\n  Take the line out, or give another log; "
+                      "what else the log holds stays as it is.")
+
+
+def _row(values) -> Row:
+    if not isinstance(values, dict):
+        raise TypeError("not a JSON object")
+    if values.pop("format", None) != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}")
+    fields = Row.__dataclass_fields__
+    unknown = sorted(set(values) - set(fields))
+    if unknown:
+        raise ValueError(f"unknown field '{unknown[0]}'")
+    values = {"tile": "", **values}
+    for name in ("target", "optimize", "call", "kernel", "layouts", "ns", "cost", "code"):
+        if name not in values:
+            raise ValueError(f"field '{name}' is missing")
+    for name, value in values.items():
+        number = name in ("ns", "cost")
+        if number and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0) \
+                and not (name == "ns" and value is None and values.get("error")):
+            raise ValueError(f"field '{name}' is no time or cost: {value!r}")
+        if not number and not isinstance(value, str):
+            raise ValueError(f"field '{name}' is no text: {value!r}")
+    return Row(**values)
+
+
+class LogWriter:
+    """Appends rows to a log; what a killed process left half written at its end is cut off first."""
+
+    def __init__(self, path: str | Path):
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise MegccError(f"cannot write the tuning log {path}: {error.strerror}") from None
+        data = Path(path).read_bytes()
+        tail = data[data.rfind(b"\n") + 1:]
+        if tail:
+            try:
+                json.loads(tail)
+                os.write(self._file, b"\n")
+            except ValueError:
+                os.ftruncate(self._file, len(data) - len(tail))
+
+    def write(self, row: Row) -> None:
+        """One line, in one write: processes may append to the same log."""
+        os.write(self._file, row.line().encode())
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Measured:
+    """The times on one target, and costs in the same unit for what has no time: the guess, scaled to what was measured
+    of the same call, else of the same kind of operator, else of anything."""
+
+    def __init__(self, rows: Iterable[Row]):
+        self.rows = tuple(rows)
+        self._times: dict[tuple[str, str, str, str], float] = {}
+        self._best: dict[tuple[str, str], float] = {}
+        for row in self.rows:
+            time = math.inf if row.ns is None else row.ns
+            self._times[row.call, row.kernel, row.tile, row.layouts] = time
+            self._best[row.call, row.layouts] = min(time, self._best.get((row.call, row.layouts), math.inf))
+
+    def time(self, call: str, kernel: str, tile: str, layouts: str) -> float | None:
+        """Nanoseconds; infinite for a candidate that failed; None if it was not measured."""
+        return self._times.get((call, kernel, tile, layouts))
+
+    def best(self, call: str, layouts: str) -> float | None:
+        """Nanoseconds of the fastest candidate of a call in these layouts."""
+        return self._best.get((call, layouts))
+
+    def scaled(self, call: str, guess: float) -> float:
+        """A guess of the cost model in nanoseconds."""
+        return guess * self._scales.get(call, self._scales.get(call.partition("(")[0], self._scales.get("", 1.0)))
+
+    @cached_property
+    def _scales(self) -> Mapping[str, float]:
+        """Nanoseconds in a unit of the cost model: by call, by kind of operator, and "" for all together."""
+        ratios: dict[str, list[float]] = {}
+        for row in self.rows:
+            if row.ns is not None and row.cost > 0:
+                for group in (row.call, row.kind, ""):
+                    ratios.setdefault(group, []).append(row.ns / row.cost)
+        return {group: statistics.median(values) for group, values in ratios.items()}
+
+
+def priced(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: Container[str]) \
+        -> Iterator[tuple[Kernel, float]]:
+    """The candidate with its cost: what was measured on the target, else the guess; then its measured other tiles.
+
+    The candidate realises the operator with these types. Costs of one target compare with each other.
+    """
+    guess = kernel.cost(op, inputs, outputs, target)
+    measured: Measured | None = target.measured
+    if measured is None:
+        yield kernel, guess
+        return
+    call, layouts = call_text(op, inputs, outputs, constants), layouts_text(inputs, outputs)
+    time = measured.time(call, kernel.name, kernel.tile, layouts)
+    yield kernel, measured.scaled(call, guess) if time is None else time
+    for other in kernel.tiled(op, inputs, outputs, target):
+        time = measured.time(call, other.name, other.tile, layouts)
+        if time is not None:
+            yield other, time
+
+
+#: What `choose_layouts` inserts, as a call of its own.
+RELAYOUT = Op("relayout", Attrs(), ("x",), ("y",), origin="relayout")
+
+
+def priced_relayout(type_: TensorType, source: Layout, wanted: Layout, target: Target, guess: float) -> float:
+    """Cost of moving a tensor into another layout; `guess` is the cost model's."""
+    if target.measured is None:
+        return guess
+    x, y = type_.with_layout(source), type_.with_layout(wanted)
+    call = call_text(RELAYOUT, (x,), (y,), ())
+    time = target.measured.best(call, layouts_text((x,), (y,)))
+    return target.measured.scaled(call, guess) if time is None else time

@@ -16,6 +16,7 @@ from ..ops.base import Kernel, Lowered, Operand, operator
 from ..ops.support import candidates, operand_class, refusal
 from ..target import Isa, Target
 from .symbols import expression_name, short_dtype
+from .tuning_log import priced
 
 #: Extent that the generator adds for per-channel operands of an epilogue.
 EPILOGUE_CHANNELS = "EPILOGUE_CHANNELS"
@@ -92,7 +93,8 @@ class Choice:
 
 
 def select(graph: Graph, op: Op, target: Target, optimize: str = "speed") -> Choice:
-    """The cheapest candidate for an operator whose operands have their final layouts.
+    """The cheapest candidate for an operator whose operands have their final layouts; the fastest, where the target
+    has times from a tuning log.
 
     Raises:
         InternalError: if no candidate accepts; passes ask before they create such an operator.
@@ -105,9 +107,9 @@ def select(graph: Graph, op: Op, target: Target, optimize: str = "speed") -> Cho
         if reason is not None:
             refused[kernel.name] = reason
             continue
-        cost = kernel.cost(op, inputs, outputs, target)
-        if best is None or cost < best[0]:
-            best = (cost, kernel)
+        for variant, cost in priced(op, kernel, inputs, outputs, target, graph.constants):
+            if best is None or cost < best[0]:
+                best = (cost, variant)
     if best is None:
         detail = "; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "it has no kernels"
         raise InternalError(f"no kernel for {op.kind} '{op.origin}': {detail}")

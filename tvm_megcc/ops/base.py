@@ -103,14 +103,16 @@ def extent_symbols(*names: str) -> tuple[Symbol, ...]:
 
 
 class Kernel:
-    """A candidate: one algorithm that can realise an operator. Stateless; subclasses are instantiated once.
+    """A candidate: one algorithm that can realise an operator. Immutable; operators list one instance of a subclass.
 
+    tile: names the register tile where it is not the one that the algorithm takes by itself.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
     """
 
     name: ClassVar[str]
+    tile: str = ""
     fuses_epilogue: ClassVar[bool] = False
     constants: ClassVar[tuple[int, ...]] = ()
 
@@ -133,6 +135,10 @@ class Kernel:
         moved = sum(t.bytes for t in (*inputs, *outputs) if t is not None and t.is_static)
         return moved / 8
 
+    def tiled(self, op: Op, inputs: Types, outputs: Types, target: Target) -> Iterable[Kernel]:
+        """The same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes one."""
+        return ()
+
 
 class View(Kernel):
     """The candidate of operators whose output can be the very memory of their input: nothing runs."""
@@ -146,7 +152,7 @@ class View(Kernel):
         for source in possible_layouts(inputs[0], target):
             for result in possible:
                 types = (inputs[0].with_layout(source), *inputs[1:])
-                if declaration.view_offset(op.attrs, types, (outputs[0].with_layout(result),)) is not None:
+                if isinstance(declaration.view_offset(op.attrs, types, (outputs[0].with_layout(result),)), int):
                     yield (source, *rest), (result,)
 
     def cost(self, op: Op, inputs: Types, outputs: Types, target: Target) -> float:

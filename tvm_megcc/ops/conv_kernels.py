@@ -78,11 +78,18 @@ def has_bias(op: Op) -> bool:
 
 
 class DirectConv(Kernel):
-    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length."""
+    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length.
+
+    vectors: of output channels in the main tile; 0: what covers the shape best.
+    """
 
     name = "direct"
     fuses_epilogue = True
     constants = (1, 2)
+
+    def __init__(self, vectors: int = 0):
+        self.vectors = vectors
+        self.tile = tile_name(vectors)
 
     def layouts(self, op, inputs, outputs, target):
         rest = (PLAIN,) * (len(op.own_inputs) - 1)
@@ -105,7 +112,7 @@ class DirectConv(Kernel):
         s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
         x_layout = inputs[0].layout.kind
         y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
-        tiling = Tiling.of(target.isa, target.isa.lane_fma and x_layout != "plain")
+        tiling = Tiling.of(target.isa, target.isa.lane_fma and x_layout != "plain", self.vectors)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         bias = has_bias(op)
         ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
@@ -143,8 +150,15 @@ class DirectConv(Kernel):
                   tiling=tiling),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
-            N * G * OH * CHUNKS, s.name(**flags), "direct", scratch=scratch,
+            N * G * OH * CHUNKS, s.name(**flags), "direct" + self.tile, scratch=scratch,
             channels=round_up(G * OC, lanes))
+
+    def tiled(self, op, inputs, outputs, target):
+        s = _Shape.of(op, inputs, outputs)
+        if s.is_static:
+            tiling = Tiling.of(target.isa, target.isa.lane_fma and inputs[0].layout != PLAIN)
+            row = equal_rows(tiling, s.oh, s.ow, s.oc)[1] if s.is_pointwise else s.ow
+            yield from map(type(self), tiling.others(row, s.oc))
 
     def cost(self, op, inputs, outputs, target):
         s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
@@ -154,6 +168,11 @@ class DirectConv(Kernel):
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + 0.8 / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         return vectors + other * outputs[0].size / lanes + 200
+
+
+def tile_name(vectors: int) -> str:
+    """Of a tile that was asked for: `_2v` behind the algorithm's name."""
+    return f"_{vectors}v" if vectors else ""
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:

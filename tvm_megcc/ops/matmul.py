@@ -10,7 +10,7 @@ from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
-from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach
+from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach, tile_name
 from .rules import broadcast
 from .tiling import Tiling
 
@@ -25,11 +25,18 @@ def _dtype_refusal(inputs: Types, outputs: Types) -> str | None:
 
 
 class PackedMatMul(Kernel):
-    """A constant matrix on the right, packed: a 1x1 convolution whose pixels are the rows of a."""
+    """A constant matrix on the right, packed: a 1x1 convolution whose pixels are the rows of a.
+
+    vectors: of columns in the main tile; 0: what covers the shape best.
+    """
 
     name = "packed"
     fuses_epilogue = True
     constants = (1, 2)
+
+    def __init__(self, vectors: int = 0):
+        self.vectors = vectors
+        self.tile = tile_name(vectors)
 
     def refuse(self, op, inputs, outputs, target):
         if inputs[1].rank != 2:
@@ -40,7 +47,7 @@ class PackedMatMul(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         lanes = target.isa.lanes
-        tiling = Tiling.of(target.isa, target.isa.lane_fma)
+        tiling = Tiling.of(target.isa, target.isa.lane_fma, self.vectors)
         rows, depth, columns = _sizes(inputs, outputs)
         oh, ow, chunks = rows, 1, 1
         if isinstance(rows, int):
@@ -59,7 +66,13 @@ class PackedMatMul(Kernel):
             Attrs(kh=1, kw=1, sh=1, sw=1, dh=1, dw=1, x_layout="nhwc", y_layout="nhwc", vpad=False, hpad=False,
                   bias=bias, grouped=False, tiling=tiling),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * bias, "packed", channels=round_up(OC, lanes))
+            "matmul" + "_bias" * bias, "packed" + self.tile, channels=round_up(OC, lanes))
+
+    def tiled(self, op, inputs, outputs, target):
+        rows, _, columns = _sizes(inputs, outputs)
+        if isinstance(rows, int):
+            tiling = Tiling.of(target.isa, target.isa.lane_fma)
+            yield from map(type(self), tiling.others(equal_rows(tiling, rows, 1, columns)[1], columns))
 
     def cost(self, op, inputs, outputs, target):
         rows, depth, columns = _sizes(inputs, outputs)

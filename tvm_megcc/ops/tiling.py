@@ -48,19 +48,21 @@ class Tiling:
     """How an ISA tiles a reduction.
 
     lane_fma: inputs are loaded as vectors and multiplied by lane.
+    vectors: of the main tile; 0: those that cover the shape at hand best.
     """
 
     lanes: int
     registers: int
     lane_fma: bool
     fused: bool
+    vectors: int = 0
 
     def __str__(self) -> str:
-        return f"{self.lanes}x{self.registers}"
+        return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
 
     @staticmethod
-    def of(isa: Isa, lane_fma: bool = False) -> Tiling:
-        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"))
+    def of(isa: Isa, lane_fma: bool = False, vectors: int = 0) -> Tiling:
+        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"), vectors)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
@@ -91,7 +93,19 @@ class Tiling:
 
     def best(self, pixels: int, channels: int) -> int:
         """Vectors of the main tile for this shape."""
+        if self.vectors:
+            return self.vectors
         return min(self.widths(pixels), key=lambda v: (self.total(pixels, channels, v), -v))
+
+    def others(self, pixels: int, channels: int) -> tuple[int, ...]:
+        """Vectors of the tiles that cover this shape in another way than the best one does."""
+        covers = [self.plan(pixels, channels, self.best(pixels, channels))]
+        found = []
+        for vectors in self.widths(pixels):
+            if (cover := self.plan(pixels, channels, vectors)) not in covers:
+                covers.append(cover)
+                found.append(vectors)
+        return tuple(found)
 
     def plan(self, pixels: int, channels: int, vectors: int) -> tuple[Group, ...]:
         """Tiles that cover `channels` output channels: the main ones, then the rest."""

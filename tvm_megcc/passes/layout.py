@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..codegen.tuning_log import priced, priced_relayout
 from ..errors import ModelError
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import PLAIN, Layout, TensorType
@@ -58,18 +59,19 @@ def _options(graph: Graph, op: Op, target: Target) -> tuple[list[_Option], dict[
             if reason is not None:
                 refused[kernel.name] = reason
                 continue
-            found.append(_Option(kernel, tuple(t.layout if t else PLAIN for t in placed_in),
-                                 tuple(t.layout for t in placed_out),
-                                 kernel.cost(op, placed_in, placed_out, target)))
+            variant, cost = min(priced(op, kernel, placed_in, placed_out, target, graph.constants),
+                                key=lambda option: option[1])
+            found.append(_Option(variant, tuple(t.layout if t else PLAIN for t in placed_in),
+                                 tuple(t.layout for t in placed_out), cost))
     return found, refused
 
 
 def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Target) -> float:
-    """Cycles to move a tensor into another layout: one vector in, one out, at a third of the speed of a copy."""
+    """Cost of moving a tensor into another layout; the guess: one vector in, one out, at a third of a copy's speed."""
     if source == wanted:
         return 0.0
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
-    return 200 + 3.0 * moved / max(target.isa.lanes, 1)
+    return priced_relayout(type_, source, wanted, target, 200 + 3.0 * moved / max(target.isa.lanes, 1))
 
 
 class _Chooser:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .codegen.artifact import Artifact
+from .codegen.tuning_log import TuningLog
 from .compiler import Dump, compile_graph, model_facts
 from .errors import MegccError
 from .target import Target, parse_targets
@@ -23,7 +24,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | Sequence[Target] = "native", *,
             input_shapes: str | Shapes | None = None, optimize: str = "speed", name: str = "", threads: int = 1,
-            keep_inputs: bool = False, output_names: Sequence[str] | None = None,
+            keep_inputs: bool = False, output_names: Sequence[str] | None = None, log: str | Path | None = None,
             dump: str | Path | None = None) -> Artifact:
     """Compiles an ONNX model ahead of time.
 
@@ -37,6 +38,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
         output_names: compile only what these values need.
+        log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         dump: folder that gets every stage as text.
 
     Returns:
@@ -47,6 +49,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
     """
     from .frontends.onnx import import_onnx
 
+    measured = TuningLog.read(log) if log else None
     shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
     graph = import_onnx(model, input_shapes=dict(shapes or {}), output_names=output_names)
     path = Path(model) if isinstance(model, (str, Path)) else None
@@ -55,7 +58,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
     else:
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs,
-                         name=name or (path.stem if path else graph.name),
+                         name=name or (path.stem if path else graph.name), log=measured,
                          model=model_facts(path) if path else {}, **({"dump": dump_into(dump)} if dump else {}))
 
 

@@ -14,6 +14,7 @@ from .codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory, 
 from .codegen.render import render_kernel
 from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
+from .codegen.tuning_log import TuningLog
 from .errors import MegccError, ModelError, ShapeError
 from .ir.dims import symbols
 from .ir.graph import Graph
@@ -35,7 +36,7 @@ PLAN_STAGE = len(PIPELINE) + 1
 
 def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
                   keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
-                  dump: Dump = lambda stage, text: None) -> Artifact:
+                  log: TuningLog | None = None, dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
     Args:
@@ -45,6 +46,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         threads: workspace is planned for so many workers.
         keep_inputs: inputs in the arena keep their values during a run.
         model: what was compiled (file name, digest), for the manifest.
+        log: times of kernels on these CPUs; without, the cost model chooses.
 
     Raises:
         ShapeError: for shapes that are not known; ModelError: for operators that no kernel realises.
@@ -55,6 +57,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     require_computed(graph)
     name = identifier(name or graph.name)
     dump("00_import", graph_text(graph))
+    if log is not None:
+        targets = [log.applied_to(target, optimize) for target in targets]
     plans: list[tuple[KernelPlan, PlannedMemory]] = []
     unordered: list[int] = []
     for target in targets:
@@ -127,10 +131,11 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -
     def describe(names):
         return [{"name": n, "dtype": graph.types[n].dtype, "shape": list(graph.types[n].shape)} for n in names]
 
+    measured = {plan.target.name: plan.target.measured.digest for plan, _ in plans if plan.target.measured is not None}
     return {
         "megcc": VERSION,
         "model": dict(model),
-        "options": {"optimize": optimize, "threads": threads},
+        "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {})},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),

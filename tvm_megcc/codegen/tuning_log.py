@@ -8,6 +8,7 @@ attributes, the types of its operands, which of them are constant, and its epilo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -213,6 +214,11 @@ class Measured:
     def scaled(self, call: str, guess: float) -> float:
         """A guess of the cost model in nanoseconds."""
         return guess * self._scales.get(call, self._scales.get(call.partition("(")[0], self._scales.get("", 1.0)))
+
+    @property
+    def digest(self) -> str:
+        """Hash of the rows, in whichever order they were measured."""
+        return hashlib.sha256("".join(sorted(row.line() for row in self.rows)).encode()).hexdigest()
 
     @cached_property
     def _scales(self) -> Mapping[str, float]:

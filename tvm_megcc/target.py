@@ -28,8 +28,8 @@ class Isa:
     lanes: float32 lanes of a vector; 1 is scalar code.
     registers: vector registers a kernel may keep live.
     alignment: bytes that weights and arena are aligned to.
-    guard: preprocessor condition under which a kernel file is compiled at all.
-    pragma: target string for `#pragma GCC target` where the file raises its ISA itself.
+    guard: preprocessor condition under which a kernel file is compiled at all; the file raises its ISA by itself
+        (megcc_simd.h), so this asks for the machine only.
     fallback: the ISA whose template overrides apply where this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     """
@@ -40,7 +40,6 @@ class Isa:
     registers: int
     alignment: int
     guard: str
-    pragma: str = ""
     fallback: str = ""
     lane_fma: bool = False
 
@@ -48,10 +47,14 @@ class Isa:
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c"),
-    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", "avx2,fma", fallback="sse2"),
-    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)",
-        "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,prefer-vector-width=512", fallback="avx2"),
+    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2"),
+    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2"),
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True),
+    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", lane_fma=True),
+    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", lane_fma=True),
+    Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
+        fallback="c"),
+    Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c"),
 )}
 
@@ -60,9 +63,12 @@ ISAS = {isa.name: isa for isa in (
 class Target:
     """A CPU as the user names it.
 
+    machine: what the operating system calls it; levels of one machine share a compiler.
     triples: prefixes of cross compilers, first found is used; empty: the host's own compiler.
-    zig: target for `zig cc`; march: flags every file of the build gets.
-    qemu: the user-mode emulator; l1, l2: data cache bytes that blocking is chosen for.
+    zig, zig_cpu: target and CPU for `zig cc`; cflags: flags every file of the build gets.
+    qemu: the emulator; cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
+    features: what LLVM has to be told about the level, for TVM's part of a module.
+    l1, l2: data cache bytes that blocking is chosen for.
     measured: times of kernels on this CPU, from a tuning log; None: costs are guesses.
     """
 
@@ -74,6 +80,9 @@ class Target:
     zig: str = ""
     cflags: tuple[str, ...] = ()
     qemu: str = ""
+    cpu: str = ""
+    features: tuple[str, ...] = ()
+    zig_cpu: str = "baseline"
     bare_metal: bool = False
     l1: int = 32 << 10
     l2: int = 256 << 10
@@ -82,6 +91,8 @@ class Target:
     def __str__(self) -> str:
         return self.name
 
+
+_ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
 
 TARGETS = {target.name: target for target in (
     Target("c", ISAS["c"], "any", "portable C99, no SIMD; any CPU"),
@@ -92,8 +103,21 @@ TARGETS = {target.name: target for target in (
     Target("x86-64-v4", ISAS["avx512"], "x86_64", "x86 with AVX-512 (Skylake-X, Ice Lake, Zen 4 on)",
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", l1=32 << 10, l2=1 << 20),
     Target("arm64", ISAS["neon"], "aarch64", "64-bit Arm with NEON (armv8.0 and later)",
-           ("aarch64-linux-gnu-", "aarch64-linux-musl-"), "aarch64-linux-musl", qemu="qemu-aarch64"),
-    Target("cortex-m4", ISAS["cortex_m4"], "arm", "Cortex-M4F microcontrollers, bare metal",
+           _ARM64, "aarch64-linux-musl", qemu="qemu-aarch64", cpu="cortex-a57", features=("+neon",)),
+    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "64-bit Arm with fp16 and dot product (Cortex-A55, A76, 2018 on)",
+           _ARM64, "aarch64-linux-musl", qemu="qemu-aarch64", cpu="cortex-a76",
+           features=("+v8.2a", "+neon", "+fullfp16", "+dotprod")),
+    Target("arm64-v86", ISAS["neon_v86"], "aarch64", "64-bit Arm with int8 matrices, bf16 (Cortex-A510, X2, 2021 on)",
+           _ARM64, "aarch64-linux-musl", qemu="qemu-aarch64", cpu="max",
+           features=("+v8.6a", "+neon", "+fullfp16", "+dotprod", "+i8mm", "+bf16")),
+    Target("armv7", ISAS["neon_armv7"], "arm", "32-bit Arm with NEON and VFPv4 (Cortex-A5, A7, A15, A17)",
+           ("arm-linux-gnueabihf-", "arm-linux-musleabihf-"), "arm-linux-musleabihf",
+           ("-mfpu=neon-vfpv4",), "qemu-arm", "cortex-a7", ("+v7", "+neon", "+vfp4"),
+           "baseline+neon+vfp4"),
+    Target("riscv64", ISAS["rv64"], "riscv64", "64-bit RISC-V (RV64GC); scalar code, no vector extension",
+           ("riscv64-linux-gnu-", "riscv64-linux-musl-"), "riscv64-linux-musl", qemu="qemu-riscv64", cpu="rv64",
+           features=("+m", "+a", "+f", "+d", "+c")),
+    Target("cortex-m4", ISAS["cortex_m4"], "thumb", "Cortex-M4F microcontrollers, bare metal",
            ("arm-none-eabi-",), "thumb-freestanding-eabihf",
            ("-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
            qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0),
@@ -119,19 +143,27 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     return tuple(sorted(found, key=lambda target: -target.isa.code))
 
 
+#: What /proc/cpuinfo says of CPUs that run a target, best level first.
+_FLAGS = {
+    "x86_64": (("x86-64-v4", {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}),
+               ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),
+    "aarch64": (("arm64-v86", {"asimdhp", "asimddp", "i8mm", "bf16"}), ("arm64-v82", {"asimdhp", "asimddp"}),
+                ("arm64", set())),
+    "arm": (("armv7", {"neon", "vfpv4"}),),
+    "riscv64": (("riscv64", set()),),
+}
+
+
+def machine() -> str:
+    """The machine we run on, by the name that `Target.machine` has."""
+    found = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "arm", "armv8l": "arm"}.get(found, found)
+
+
 def native() -> Target:
     """The best target for the machine we run on."""
-    machine = platform.machine().lower()
-    if machine in ("aarch64", "arm64"):
-        return TARGETS["arm64"]
-    if machine in ("x86_64", "amd64"):
-        flags = _cpu_flags()
-        if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= flags:
-            return TARGETS["x86-64-v4"]
-        if {"avx2", "fma"} <= flags:
-            return TARGETS["x86-64-v3"]
-        return TARGETS["x86-64"]
-    return TARGETS["c"]
+    flags = _cpu_flags()
+    return next((TARGETS[name] for name, needed in _FLAGS.get(machine(), ()) if needed <= flags), TARGETS["c"])
 
 
 def _cpu_flags() -> set[str]:
@@ -139,6 +171,6 @@ def _cpu_flags() -> set[str]:
     if not cpuinfo.exists():
         return set()
     for line in cpuinfo.read_text().splitlines():
-        if line.startswith("flags"):
+        if line.startswith(("flags", "Features")):
             return set(line.split(":", 1)[1].split())
     return set()

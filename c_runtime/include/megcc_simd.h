@@ -40,7 +40,8 @@
 #define MGC_GNU 0
 #endif
 
-/* The intrinsics' header comes first: what it defines must not depend on the raised ISA. */
+/* The intrinsics' header comes first: what it defines must not depend on the raised ISA. gcc for 32-bit Arm has fused
+ * multiply-add in it only where the ISA is raised before. */
 #if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
 #if MGC_GNU && defined(__x86_64__)
 #include <immintrin.h>
@@ -48,32 +49,55 @@
 #else
 #define MGC_ENABLED 0
 #endif
-#elif defined(MGC_ISA_NEON)
+#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
 #if MGC_GNU && defined(__aarch64__) && defined(__ARM_NEON)
 #include <arm_neon.h>
 #define MGC_ENABLED 1
 #else
 #define MGC_ENABLED 0
 #endif
+#elif defined(MGC_ISA_NEON_ARMV7)
+#if !defined(__ARM_FP) || !(defined(__ARM_NEON) || (defined(__GNUC__) && !defined(__clang__)))
+#error "32-bit Arm: give the compiler -mfloat-abi=hard (or softfp) -mfpu=neon-vfpv4"
+#endif
+#if MGC_GNU && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC target("fpu=neon-vfpv4")
+#define MGC_END _Pragma("GCC pop_options")
+#endif
+#include <arm_neon.h>
+#define MGC_ENABLED 1
 #else
 #define MGC_ENABLED 1
 #endif
 
-#if MGC_ENABLED && defined(__clang__) && defined(MGC_ISA_AVX512)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"))), apply_to = function)
+/* What raises the ISA. Of clang's names those that 14 and later know. */
+#if defined(MGC_ISA_AVX512)
+#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"
+#elif defined(MGC_ISA_AVX2)
+#define MGC_RAISED "avx2,fma"
+#elif defined(MGC_ISA_NEON_V82) && defined(__clang__)
+#define MGC_RAISED "fullfp16,dotprod"
+#elif defined(MGC_ISA_NEON_V86) && defined(__clang__)
+#define MGC_RAISED "fullfp16,dotprod,i8mm,bf16"
+#elif defined(MGC_ISA_NEON_V82)
+#define MGC_RAISED "arch=armv8.2-a+fp16+dotprod"
+#elif defined(MGC_ISA_NEON_V86)
+#define MGC_RAISED "arch=armv8.2-a+fp16+dotprod+i8mm+bf16"
+#endif
+
+#define MGC_PRAGMA(text) _Pragma(#text)
+#define MGC_RAISE_GCC(isa) MGC_PRAGMA(GCC target(isa))
+#define MGC_RAISE_CLANG(isa) MGC_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
+
+#if MGC_ENABLED && defined(MGC_RAISED) && defined(__clang__)
+MGC_RAISE_CLANG(MGC_RAISED)
 #define MGC_END _Pragma("clang attribute pop")
-#elif MGC_ENABLED && defined(__clang__) && defined(MGC_ISA_AVX2)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#define MGC_END _Pragma("clang attribute pop")
-#elif MGC_ENABLED && defined(MGC_ISA_AVX512)
+#elif MGC_ENABLED && defined(MGC_RAISED)
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")
+MGC_RAISE_GCC(MGC_RAISED)
 #define MGC_END _Pragma("GCC pop_options")
-#elif MGC_ENABLED && defined(MGC_ISA_AVX2)
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#define MGC_END _Pragma("GCC pop_options")
-#else
+#elif !defined(MGC_END)
 #define MGC_END
 #endif
 
@@ -84,8 +108,10 @@
 #include "simd/avx2.h"
 #elif defined(MGC_ISA_SSE2)
 #include "simd/sse2.h"
-#elif defined(MGC_ISA_NEON)
+#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
 #include "simd/neon.h"
+#elif defined(MGC_ISA_NEON_ARMV7)
+#include "simd/neon_armv7.h"
 #else
 #include "simd/scalar.h"
 #endif

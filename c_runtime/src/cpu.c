@@ -31,13 +31,24 @@ uint32_t megcc_cpu(void)
 #include <sys/auxv.h>
 
 #define HWCAP_HALF_AND_DOT (1ul << 9 | 1ul << 10 | 1ul << 20)   /* FPHP, ASIMDHP, ASIMDDP */
-#define HWCAP2_MATRIX (1ul << 13)                               /* I8MM */
+#define HWCAP2_MATRIX (1ul << 13 | 1ul << 14)                   /* I8MM, BF16 */
 
 uint32_t megcc_cpu(void)
 {
     if ((getauxval(AT_HWCAP) & HWCAP_HALF_AND_DOT) != HWCAP_HALF_AND_DOT)
         return MEGCC_ISA_ARM64;
-    return (getauxval(AT_HWCAP2) & HWCAP2_MATRIX) != 0 ? MEGCC_ISA_ARM64_V86 : MEGCC_ISA_ARM64_V82;
+    return (getauxval(AT_HWCAP2) & HWCAP2_MATRIX) == HWCAP2_MATRIX ? MEGCC_ISA_ARM64_V86 : MEGCC_ISA_ARM64_V82;
+}
+
+#elif !defined(MEGCC_NO_CPU_DETECT) && defined(__arm__) && defined(__linux__)
+
+#include <sys/auxv.h>
+
+#define HWCAP_VECTORS (1ul << 12 | 1ul << 16)                   /* NEON, VFPv4 */
+
+uint32_t megcc_cpu(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_VECTORS) == HWCAP_VECTORS ? MEGCC_ISA_ARMV7 : MEGCC_ISA_C;
 }
 
 #else
@@ -50,7 +61,7 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_X86_64_V3;
 #elif defined(__x86_64__) || defined(_M_X64)
     return MEGCC_ISA_X86_64;
-#elif defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8)
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     return MEGCC_ISA_ARM64_V86;
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
     return MEGCC_ISA_ARM64_V82;
@@ -60,7 +71,7 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_RISCV64;
 #elif defined(__ARM_ARCH_7EM__)
     return MEGCC_ISA_CORTEX_M4;
-#elif defined(__arm__) && defined(__ARM_NEON)
+#elif defined(__arm__) && defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)
     return MEGCC_ISA_ARMV7;
 #else
     return MEGCC_ISA_C;

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tvm_megcc.errors import ToolError
 from tvm_megcc.ops.base import OPERATORS
-from tvm_megcc.target import TARGETS, native
+from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
+from tvm_megcc.target import TARGETS
 
 from .kernel_harness import Program, jobs_of
 
@@ -20,20 +21,23 @@ SANITIZE = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-r
 def toolchain(name: str) -> tuple[list[str], list[str], list[str]]:
     """Compiler, flags and emulator for a target; skips where there is none."""
     target = TARGETS[name]
-    if name == "arm64" and native().machine != "aarch64":
-        if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64")):
-            pytest.skip("no aarch64 cross compiler and emulator")
-        return ["aarch64-linux-gnu-gcc"], ["-O1", "-static"], ["qemu-aarch64"]
-    if not shutil.which("gcc"):
-        pytest.skip("no C compiler")
-    if target.machine not in ("any", native().machine) or target.isa.code > native().isa.code:
-        pytest.skip(f"this machine does not run {name}")
-    return ["gcc"], ["-O1", *SANITIZE], []
+    try:
+        compiler, emulator = find_compiler(target), find_emulator(target)
+    except ToolError as missing:
+        pytest.skip(str(missing))
+    if emulator:
+        return [*compiler.command], ["-O1", "-static", *target.cflags], [*emulator]
+    return [*compiler.command], ["-O1", *SANITIZE, *target.cflags], []
+
+
+def slow(*values) -> object:
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 #: Every ISA, and both ways of passing extents; the two are the same template, so not every pair is compiled.
 TARGET_AND_MODE = (("c", "size"), ("x86-64", "speed"), ("x86-64-v3", "size"), ("x86-64-v4", "speed"),
-                   ("arm64", "speed"), ("arm64", "size"))
+                   ("arm64", "speed"), ("arm64", "size"), slow("arm64-v82", "speed"), slow("arm64-v86", "size"),
+                   slow("armv7", "speed"), slow("armv7", "size"), slow("riscv64", "speed"))
 
 
 @pytest.mark.parametrize(("name", "optimize"), TARGET_AND_MODE)

@@ -11,13 +11,8 @@ from ..target import TARGETS, Target, native, parse_targets
 
 PREFIX = "megcc-"
 
-#: What LLVM has to be told about the CPUs of a machine, besides the triple.
-_MACHINES = {
-    "x86_64": {},
-    "aarch64": {"mattr": ["+neon"]},
-    "arm": {"mattr": ["+neon", "+vfp3"], "mfloat-abi": "hard"},
-    "riscv64": {"mattr": ["+m", "+a", "+f", "+d", "+c"], "mabi": "lp64d"},
-}
+#: How functions are called on a machine, where LLVM does not know by itself.
+_ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
 
 
 def config(target: Target) -> dict:
@@ -32,7 +27,9 @@ def config(target: Target) -> dict:
         found["mtriple"] = target.triples[0].removesuffix("-")
     if target.machine == "x86_64":
         found["mcpu"] = target.name
-    return {**found, **_MACHINES.get(target.machine, {})}
+    if target.features:
+        found["mattr"] = list(target.features)
+    return {**found, **_ABI.get(target.machine, {})}
 
 
 def offered() -> dict[str, Target]:
@@ -78,10 +75,10 @@ def _hosted(target: Target) -> Target:
 
 def _closest(triple: str, cpu: str) -> Target:
     """The CPU of a plain LLVM target: of this machine its own level, unless it names another; else the oldest."""
-    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(triple.split("-")[0], triple.split("-")[0])
+    arch = triple.split("-")[0]
+    machine = {"arm64": "aarch64", "amd64": "x86_64", "armv7": "arm", "armv7a": "arm", "armv7l": "arm"}.get(arch, arch)
     if cpu in TARGETS:
         return TARGETS[cpu]
     if not machine or machine == native().machine:
         return native()
-    return next((target for target in TARGETS.values() if target.machine == machine and not target.bare_metal),
-                TARGETS["c"])
+    return next((target for target in TARGETS.values() if target.machine == machine), TARGETS["c"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -14,14 +13,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..errors import ToolError
-from ..target import Target, native
+from ..target import Target, machine, native
 
 #: Debian's packages of a compiler and an emulator, by machine; other systems name them much the same.
 PACKAGES = {
     "any": ("gcc libc6-dev", ""),
     "x86_64": ("gcc-x86-64-linux-gnu libc6-dev-amd64-cross", "qemu-user"),
     "aarch64": ("gcc-aarch64-linux-gnu libc6-dev-arm64-cross", "qemu-user"),
-    "arm": ("gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm"),
+    "arm": ("gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", "qemu-user"),
+    "riscv64": ("gcc-riscv64-linux-gnu libc6-dev-riscv64-cross", "qemu-user"),
+    "thumb": ("gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm"),
 }
 
 
@@ -43,8 +44,7 @@ class Compiler:
 
 def is_local(target: Target) -> bool:
     """Whether this machine's own compiler makes code for the target."""
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
-    return not target.bare_metal and target.machine in (machine, "any")
+    return not target.bare_metal and target.machine in (machine(), "any")
 
 
 def runs_here(target: Target) -> bool:
@@ -77,7 +77,8 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
     zig = zig_command()
     if zig and not target.bare_metal:
         # Its default is to trap on undefined behaviour, and to use every feature of the machine it runs on.
-        command = (*zig, "cc", *(() if local else ("-target", target.zig)), "-mcpu=baseline", "-fno-sanitize=all")
+        command = (*zig, "cc", *(() if local else ("-target", target.zig)), f"-mcpu={target.zig_cpu}",
+                   "-fno-sanitize=all")
         return Compiler(command, _version((*zig, "cc")) or "zig cc", not local)
     package = PACKAGES["any" if local else target.machine][0]
     zig_advice = "" if target.bare_metal else " or 'pip install ziglang'"
@@ -98,7 +99,7 @@ def find_emulator(target: Target) -> tuple[str, ...]:
         package = PACKAGES.get(target.machine, ("", "qemu-user"))[1]
         raise ToolError(f"programs for {target} do not run on this machine ({native()}) and "
                         f"{target.qemu or 'an emulator'} is not installed: 'apt-get install {package}'")
-    return (path,)
+    return (path, "-cpu", target.cpu) if target.cpu else (path,)
 
 
 def zig_command() -> tuple[str, ...]:

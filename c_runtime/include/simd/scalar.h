@@ -23,7 +23,7 @@ static MGC_INLINE mgc_v mgc_zero(void) { return 0.0f; }
 
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
-#if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__))
+#if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
     return __builtin_fmaf(a, b, c);
 #else
     const float product = a * b;
@@ -58,6 +58,9 @@ static MGC_INLINE mgc_v mgc_sqrt(mgc_v v)
     return v;
 #elif MGC_GNU && defined(__aarch64__)
     __asm__("fsqrt %s0, %s1" : "=w"(v) : "w"(v));
+    return v;
+#elif MGC_GNU && defined(__riscv_fsqrt)
+    __asm__("fsqrt.s %0, %1" : "=f"(v) : "f"(v));
     return v;
 #elif MGC_GNU && defined(__ARM_FP) && (__ARM_FP & 4)
     __asm__("vsqrt.f32 %0, %1" : "=t"(v) : "t"(v));

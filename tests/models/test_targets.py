@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPUs we only meet emulated: networks on each, the level that is chosen at run time, one folder for two machines."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tvm_megcc import paths
+from tvm_megcc.errors import ToolError
+from tvm_megcc.runtime.toolchain import find_emulator
+from tvm_megcc.target import TARGETS
+
+from .networks import NETWORKS, Network, assert_close
+
+EMULATED = ("arm64-v82", "arm64-v86", "armv7", "riscv64")
+QUICK = {("mnist8", "armv7"), ("mnist8", "riscv64")}
+PAIRS = [pytest.param(name, target, marks=[pytest.mark.slow] * ((name, target) not in QUICK))
+         for name in ("mnist8", "resnet8_cifar10_f32", "kws_dscnn_f32") for target in EMULATED]
+
+
+def session(folder, target: str):
+    """The folder on an emulated CPU; skips what the machine lacks."""
+    try:
+        return tvm_megcc.load(folder, target)
+    except ToolError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize(("name", "target"), PAIRS)
+def test_network(name: str, target: str, tmp_path):
+    network: Network = NETWORKS[name]
+    artifact = tvm_megcc.compile(network.path, target, input_shapes=dict(network.shapes), name=name)
+    machine = session(artifact.save(tmp_path / name), target)
+    references = network.references()
+    assert references
+    for _file, inputs, outputs in references:
+        assert_close(machine.run(inputs), outputs)
+
+
+def image() -> dict[str, np.ndarray]:
+    return {"image": np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)}
+
+
+def test_one_folder_for_arm64_and_armv7(tmp_path):
+    """`--target arm64,armv7`: the same sources and container for both machines, guarded by the compiler's macros."""
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "arm64,armv7")
+    assert [p["target"] for p in artifact.manifest["programs"]] == ["armv7", "arm64"]
+    folder = artifact.save(tmp_path / "digits")
+    here = tvm_megcc.load(tvm_megcc.compile(paths.examples() / "digits.onnx", "native").save(tmp_path / "here"))
+    for target in ("arm64", "armv7"):
+        assert_close(session(folder, target).run(image()), here.run(image()))
+
+
+def test_level_chosen_at_open(tmp_path):
+    """One program for three levels of arm64 and plain C: each CPU gets the best it runs."""
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c,arm64,arm64-v82,arm64-v86")
+    folder = artifact.save(tmp_path / "digits")
+    program = session(folder, "arm64")._program
+    (emulator, *_) = find_emulator(TARGETS["arm64"])
+    for cpu, name in (("cortex-a57", "arm64"), ("cortex-a76", "arm64-v82"), ("neoverse-n1", "arm64-v82"),
+                      ("max", "arm64-v86")):
+        command = [emulator, "-cpu", cpu, str(program), "--model", str(folder / "digits.megcc"), "--info"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert f"isa 0x{TARGETS[name].isa.code:08x}" in text, f"{cpu}: {text}"
+
+
+def test_armv7_asks_for_vfpv4(tmp_path):
+    """A 32-bit CPU without fused multiply-add gets the program in plain C."""
+    folder = tvm_megcc.compile(paths.examples() / "digits.onnx", "c,armv7").save(tmp_path / "digits")
+    program = session(folder, "armv7")._program
+    (emulator, *_) = find_emulator(TARGETS["armv7"])
+    for cpu, name in (("cortex-a7", "armv7"), ("cortex-a9", "c")):
+        command = [emulator, "-cpu", cpu, str(program), "--model", str(folder / "digits.megcc"), "--info"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert f"isa 0x{TARGETS[name].isa.code:08x}" in text, f"{cpu}: {text}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,9 @@ def call(command, **options) -> str:
 def has_flags(*flags: str, cc: str = "") -> bool:
     """Whether the compiler makes a program with these flags."""
     program = b"#include <stdio.h>\nint main(void) { return puts(\"\"); }"
-    return subprocess.run([cc or CC, *flags, "-x", "c", "-", "-o", "/dev/null"], input=program, capture_output=True,
-                          check=False).returncode == 0
+    with tempfile.TemporaryDirectory() as aside:  # some linkers, run as root, replace /dev/null by a file
+        command = [cc or CC, *flags, "-x", "c", "-", "-o", f"{aside}/program"]
+        return subprocess.run(command, input=program, capture_output=True, check=False).returncode == 0
 
 
 def need(*tools: str) -> str:

@@ -105,6 +105,7 @@ FUNCTIONS = {
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
     "floor": Function(np.floor), "ceil": Function(np.ceil), "round": Function(_round_half_even),
     "pow": Function(np.power, cost=40),
+    "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
 }
 
 

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of recurrent layers: all steps of a layer in one call.
+
+A vector holds one gate of `lanes` units. A tile sums up all gates of some vectors of units for some sequences and
+turns them into states while they are in registers; sequences that run side by side share the loads of the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ..ir.dims import ceildiv, round_up
+from ..ir.expr import to_c
+from ..ir.graph import Attrs, Op
+from ..target import Target
+from .base import Kernel, Lowered, Operand, extent_symbols, operator
+from .tiling import BLOCK
+
+#: Bytes of scratch that sequences side by side may take.
+SCRATCH = 128 << 10
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the template knows of a kind of layer.
+
+    products: gates of each product with the recurrent weights; one waits for the result of those before it.
+    vectors: arrays of H floats that a sequence needs between steps and inside one.
+    """
+
+    products: tuple[int, ...]
+    vectors: int
+
+
+def cell_of(op: Op) -> Cell:
+    if op.kind == "lstm":
+        return Cell((4,), 3)
+    if op.kind == "gru":
+        return Cell((3,), 2) if op.attrs.linear_before_reset else Cell((2, 1), 4)
+    return Cell((1,), 2)
+
+
+class Steps(Kernel):
+    """What both kernels share."""
+
+    packed = True
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if any(t.dtype != "float32" for i, t in enumerate(inputs) if t is not None and i != 2):
+            return "works on float32 only"
+        if len(inputs) > 2 and inputs[2] is not None and inputs[2].dtype != "int32":
+            return "lengths must be int32"
+        return None
+
+    def tile(self, cell: Cell, target: Target) -> tuple[int, int]:
+        """(sequences side by side, vectors of units of a single sequence)"""
+        raise NotImplementedError
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        lanes, cell = target.isa.lanes, cell_of(op)
+        steps, batch, _ = inputs[0].shape
+        directions, _, units = inputs[1].shape
+        T, N, D, H = extent_symbols("T", "N", "D", "H")
+        gates = sum(cell.products)
+        sequences, vectors = self.tile(cell, target)
+        scratch_of_one = 4 * cell.vectors * round_up(H, lanes)
+        too_large = isinstance(units, int) and sequences * 4 * cell.vectors * (units + lanes) > SCRATCH
+        if batch == 1 or too_large:
+            sequences = 1
+        present = [i for i, t in enumerate(inputs) if t is not None]
+        names = [name.removesuffix("?") for name in operator(op.kind).operands]
+        packed_units = round_up(H, lanes) if self.packed else H
+        sizes = {"x": T * N * D * gates * H, "r": D * gates * H * packed_units, "lengths": N, "peepholes": D * 3 * H,
+                 "bias": D * H}
+        state = D * N * H
+        operands = [Operand(names[i], i, sizes.get(names[i], state),
+                            ("recurrent", lanes, cell.products) if i == 1 and self.packed else ()) for i in present]
+        results = [Operand(name.lower(), i, T * state if name == "Y" else state)
+                   for i, name in enumerate(op.attrs.results)]
+        activations = {name: to_c(expr, ["x"]) for name, expr in zip("fgh", op.attrs.activations, strict=False)}
+        params = Attrs(
+            cell=op.kind, gates=gates, products=cell.products, scratch_vectors=cell.vectors, packed=self.packed,
+            sequences=sequences, vectors=vectors, direction=op.attrs.direction,
+            input_forget=op.attrs.get("input_forget", False),
+            linear_before_reset=op.attrs.get("linear_before_reset", False),
+            operands=tuple(names[i] for i in present), results=tuple(name.lower() for name in op.attrs.results),
+            **{name: activations.get(name, "") for name in "fgh"})
+        return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
+                       tuple(results), D * ceildiv(N, sequences), _what(op, params),
+                       f"{self.name}_{sequences}x{vectors}", scratch=sequences * scratch_of_one)
+
+    def cost(self, op: Op, inputs, outputs, target) -> float:
+        size = inputs[0].size if inputs[0].is_static else 1 << 12
+        units = inputs[1].shape[-1] if inputs[1].is_static else 64
+        return size * units * (1 if self.packed else 3) / target.isa.lanes
+
+
+def _what(op: Op, params: Attrs) -> str:
+    flags = op.attrs.direction[0] + "_input_forget" * params.input_forget + "_linear" * params.linear_before_reset
+    optional = [name for name in (*params.operands[2:], *params.results)]
+    formulas = sha256(f"{params.f} {params.g} {params.h}".encode()).hexdigest()[:4]
+    return "_".join([op.kind, flags, *optional, formulas])
+
+
+class PackedSteps(Steps):
+    """Constant recurrent weights, packed."""
+
+    name = "packed"
+    constants = (1,)
+
+    def tile(self, cell, target):
+        isa, gates = target.isa, max(cell.products)
+        # Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more.
+        sums = 16 if isa.registers > 16 else 8
+        vectors = max(1, sums // gates) if isa.lanes > 1 else 1
+        vectors = 1 << (vectors.bit_length() - 1)
+        if isa.lanes < BLOCK:
+            vectors = min(vectors, BLOCK // isa.lanes)
+        return (min(4, sums // gates) if isa.lanes > 1 else 1), vectors
+
+
+class DotSteps(Steps):
+    """Recurrent weights as they lie in a tensor: a scalar product for each gate of each unit."""
+
+    name = "dot"
+    packed = False
+
+    def tile(self, cell, target):
+        return 1, 1

@@ -44,7 +44,13 @@ def expected(mod):
 def region(mod):
     """The region's function, called with inputs and outputs."""
     executable = tvm_megcc.build(mod)
-    return executable.jit().get_function("megcc_region0", query_imports=True)
+    return executable.jit().get_function(name_of_region(mod), query_imports=True)
+
+
+def name_of_region(mod, target=None) -> str:
+    """Name of the only region of a module."""
+    (name,) = megcc.report(megcc.partition_for_megcc(mod, target=target)).regions
+    return name
 
 
 def outputs():
@@ -71,7 +77,7 @@ def test_only_the_entries_are_exported(mod):
     look.output_format = "so"
     tvm_megcc.build(mod).export_library("unused.so", fcompile=look)
     (names,) = [text for text in objects.values() if "megcc" in text]
-    assert [line.split()[-1] for line in names.splitlines()] == ["__tvm_ffi_megcc_region0"]
+    assert [line.split()[-1] for line in names.splitlines()] == [f"__tvm_ffi_{name_of_region(mod)}"]
 
 
 def test_two_modules_in_one_process(mod, expected):
@@ -135,7 +141,7 @@ def test_wrong_arguments(mod, region, arguments, kind, text):
     given = [tvm.runtime.tensor(np.ascontiguousarray(a)) if isinstance(a, np.ndarray) else a for a in given]
     with pytest.raises(kind, match=text) as raised:
         region(*given)
-    assert "megcc_region0: " in str(raised.value)
+    assert f"{name_of_region(mod)}: " in str(raised.value)
 
 
 def test_threads(mod, region):
@@ -167,7 +173,7 @@ def test_a_failing_kernel_is_an_error_of_tvm():
     mod = module(lambda emit, x, i: emit(op.take(x, i, axis=0)), f32(4, 3), relax.TensorType((2,), "int64"))
     machine = relax.VirtualMachine(tvm_megcc.build(mod), tvm.cpu())
     x = np.arange(12, dtype="float32").reshape(4, 3)
-    with pytest.raises(RuntimeError, match=r"megcc_region0: .*kernel"):
+    with pytest.raises(RuntimeError, match=rf"{name_of_region(mod)}: .*kernel"):
         machine["main"](*tensors([x, np.array([0, 99])]))
     np.testing.assert_array_equal(machine["main"](*tensors([x, np.array([3, 1])])).numpy(), x[[3, 1]])
 
@@ -221,7 +227,7 @@ def test_cross_library_runs_in_an_emulator(tmp_path):
     (x,) = random_inputs(mod)
     x.tofile(tmp_path / "in.bin")
     subprocess.run([emulator, "-L", roots[0], str(tmp_path / "entry"), str(tmp_path / "model.so"),
-                    "__tvm_ffi_megcc_region0", str(tmp_path / "in.bin"), str(tmp_path / "out.bin")], check=True)
+                    f"__tvm_ffi_{name_of_region(mod, target)}", str(tmp_path / "in.bin"), str(tmp_path / "out.bin")], check=True)
     result = np.fromfile(tmp_path / "out.bin", "float32").reshape(1, 5, 8, 6)
     assert_same([result], run(tvm.compile(mod, target="llvm"), [x]))
 

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import tvm
 from tvm import ir, relax
 
+from .relax_import import import_region
 from .relax_prepare import has_branches, is_partitioned
 
-#: Names of regions: their C symbols and what `report` shows.
-NAME = "megcc_region{}"
+#: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
+#: that the regions of several modules can be in one library.
+NAME = "megcc_region{}_{}"
 
 
 def is_ours(function) -> bool:
@@ -27,20 +30,30 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     """MergeCompositeFunctions for every function of a module. Regions get these attributes."""
     composites = {var: function for var, function in mod.functions.items() if is_composite(function)}
     result = {var: function for var, function in mod.functions.items() if var not in composites}
-    count = 0
+    count = sum(map(is_ours, result.values()))
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
         function, regions = _merged(composites, result, var, function)
         names: dict[ir.GlobalVar, str] = {}
         for region in regions:
-            names[region] = NAME.format(count)
+            names[region] = NAME.format(count, _digest(regions[region], attrs))
             count += 1
         renamed = _Renamed(tvm.IRModule(regions), names)
         result[var] = renamed.visit_expr(function)
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _digest(function: relax.Function, attrs: Mapping[str, str]) -> str:
+    """12 digits that differ for regions that differ in operators, constants, target or options."""
+    graph = import_region(function, "region")
+    facts = (sorted(attrs.items()), graph.inputs, graph.outputs, graph.ops, sorted(graph.types.items()))
+    digest = hashlib.sha256(repr(facts).encode())
+    for name, array in sorted(graph.constants.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()[:12]
 
 
 def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
@@ -50,13 +63,18 @@ def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: r
     functions = {**composites, main: function.without_attr("global_symbol")}
     for other, body in others.items():
         if other.name_hint not in (var.name_hint, "main"):
-            functions[other] = body.with_attr("Primitive", 1) if isinstance(body, relax.Function) else body
+            functions[other] = _opaque(body) if isinstance(body, relax.Function) else body
     merged = relax.transform.MergeCompositeFunctions()(tvm.IRModule(functions))
     regions = {name: body for name, body in merged.functions.items() if is_ours(body) and name not in others}
     body = merged["main"]
     if function.attrs is not None and "global_symbol" in function.attrs:
         body = body.with_attr("global_symbol", var.name_hint)
     return body, regions
+
+
+def _opaque(function: relax.Function) -> relax.Function:
+    """As the pass leaves it alone: neither looked into nor, for a region that is there already, merged with others."""
+    return function.without_attr("Codegen").with_attr("Primitive", 1)
 
 
 @relax.expr_functor.mutator

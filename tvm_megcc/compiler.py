@@ -16,8 +16,9 @@ from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
 from .codegen.tuning_log import TuningLog
 from .errors import MegccError, ModelError, ShapeError
-from .ir.dims import symbols
+from .ir.dims import Dim, likely, symbols
 from .ir.graph import Graph
+from .ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from .ir.text import graph_text
 from .ir.verify import verify
 from .ops.base import operator
@@ -36,16 +37,19 @@ PLAN_STAGE = len(PIPELINE) + 1
 
 def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
                   keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
-                  log: TuningLog | None = None, dump: Dump = lambda stage, text: None) -> Artifact:
+                  buckets: Sequence[Bucket] = (EVERYTHING,), log: TuningLog | None = None,
+                  dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
     Args:
-        graph: from a front end; every shape known.
+        graph: from a front end.
         targets: distinct, the best ISA level of a machine first, as `target.parse_targets` gives them.
         optimize: "speed" prints known extents as constants, "size" shares kernels between layers.
         threads: workspace is planned for so many workers.
         keep_inputs: inputs in the arena keep their values during a run.
         model: what was compiled (file name, digest), for the manifest.
+        buckets: ranges of input shapes, with bounds for every symbol of the graph; at run time the first that holds
+            the inputs is taken.
         log: times of kernels on these CPUs; without, the cost model chooses.
 
     Raises:
@@ -53,13 +57,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     """
     if optimize not in OPTIMIZE:
         raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
-    require_static(graph)
+    require_bounds(graph, buckets)
     require_computed(graph)
     name = identifier(name or graph.name)
     dump("00_import", graph_text(graph))
     if log is not None:
         targets = [log.applied_to(target, optimize) for target in targets]
-    plans: list[tuple[KernelPlan, PlannedMemory]] = []
+    graph = with_likely(graph, buckets[-1].representative)
+    plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
     unordered: list[int] = []
     for target in targets:
         stages: dict[str, Graph] = {}
@@ -67,23 +72,24 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         for stage, value in stages.items():
             dump(f"{stage}.{target}", graph_text(value))
         plan = plan_kernels(lowered, target, optimize, threads)
-        planned = plan_memory(plan, keep_inputs)
-        dump(f"{PLAN_STAGE:02}_plan.{target}", plan_text(plan, planned))
-        plans.append((plan, planned))
+        unbounded = plan.unbounded(buckets)
+        memories = [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in buckets]
+        dump(f"{PLAN_STAGE:02}_plan.{target}", plan_text(plan, memories[-1]))
+        plans.append((plan, memories))
         unordered.append(peak_bytes(list(stages.values())[-2]))
-    codes = [Code.of(plan) for plan, _ in plans]
+    codes = [Code.of(plan, graph_symbols(graph)) for plan, _ in plans]
     container = assemble(name, plans, codes)
-    for (plan, planned), peak in zip(plans, unordered, strict=True):
-        dump(f"{PLAN_STAGE + 1:02}_memory.{plan.target}", memory_text(plan, planned, peak))
+    texts = [memory_text(plan, memories, peak) for (plan, memories), peak in zip(plans, unordered, strict=True)]
+    for (plan, _), text in zip(plans, texts, strict=True):
+        dump(f"{PLAN_STAGE + 1:02}_memory.{plan.target}", text)
     dump(f"{PLAN_STAGE + 2:02}_container", container_text(container))
-    dump("memory.svg", memory_picture(name, *plans[0]))
+    picture = memory_picture(name, plans[0][0], plans[0][1][-1])
+    dump("memory.svg", picture)
     return Artifact(
         name=name, targets=tuple(targets), container=container,
         sources={**kernel_sources([plan for plan, _ in plans]), "kernels.c": render_table(name, codes)},
         manifest=manifest(graph, plans, model or {}, optimize, threads),
-        report="\n".join(memory_text(plan, planned, peak)
-                         for (plan, planned), peak in zip(plans, unordered, strict=True)),
-        memory=memory_picture(name, *plans[0]))
+        report="\n".join(texts), memory=picture)
 
 
 def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] = lambda stage, graph: None) -> Graph:
@@ -96,17 +102,24 @@ def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] 
     return graph
 
 
-def require_static(graph: Graph) -> None:
-    """Raises ShapeError, with a command line to copy, if an input has a dimension that is not known."""
-    open_inputs = {name: graph.types[name].shape for name in graph.inputs if not graph.types[name].is_static}
-    if not open_inputs:
+def require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
+    """Raises ShapeError, with a command line to copy, if an input has a dimension that no bucket gives bounds for."""
+    bounded = {name for bucket in buckets for name in bucket.limits}
+    if set(graph_symbols(graph)) <= bounded:
         return
+    open_inputs = {name: graph.types[name].shape for name in graph.inputs if not graph.types[name].is_static}
     names = sorted(set().union(*(symbols(dim) for shape in open_inputs.values() for dim in shape)))
     shapes = "; ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in open_inputs.items())
     example = ";".join(f"{name}=({','.join(str(d) if isinstance(d, int) else '1' for d in shape)})"
                        for name, shape in open_inputs.items())
     raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: {shapes}\n"
-                     f"  Give the shapes, for example: --input-shapes \"{example}\"")
+                     f"  Give the shapes, for example: --input-shapes \"{example}\"\n"
+                     f"  or ranges of them, for example: --dispatch \"{_dispatch_example(open_inputs)}\"")
+
+
+def _dispatch_example(open_inputs: Mapping[str, Sequence[Dim]]) -> str:
+    return ";".join(f"{name}[{','.join(str(axis) for axis, dim in enumerate(shape) if not isinstance(dim, int))}]"
+                    "=log(1,64)" for name, shape in open_inputs.items())
 
 
 def require_computed(graph: Graph) -> None:
@@ -129,7 +142,8 @@ def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:
 def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -> dict:
     """Facts about the compiled model that are no code."""
     def describe(names):
-        return [{"name": n, "dtype": graph.types[n].dtype, "shape": list(graph.types[n].shape)} for n in names]
+        return [{"name": n, "dtype": graph.types[n].dtype,
+                 "shape": [dim if isinstance(dim, int) else str(dim) for dim in graph.types[n].shape]} for n in names]
 
     measured = {plan.target.name: plan.target.measured.digest for plan, _ in plans if plan.target.measured is not None}
     return {
@@ -139,30 +153,37 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
-        "programs": [program_facts(plan, planned) for plan, planned in plans],
+        "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
+        "programs": [program_facts(plan, memories) for plan, memories in plans],
     }
 
 
-def program_facts(plan: KernelPlan, planned: PlannedMemory) -> dict:
-    calls = []
-    for step in plan.steps:
+def program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
+    """Sizes are those of the largest bucket; multiply-accumulates those of likely shapes."""
+    calls, instruction = [], 0
+    releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
+    for index, step in enumerate(plan.steps):
         op = step.choice.op
         own = plan.graph.input_types(op)[:op.epilogue_start] if op.epilogue is not None \
             else plan.graph.input_types(op)
         calls.append({
             "kernel": step.spec.symbol, "kind": op.kind, "origin": op.origin, "output": op.outputs[0],
-            "type": str(plan.graph.types[op.outputs[0]]),
-            "macs": operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))})
+            "type": str(plan.graph.types[op.outputs[0]]), "instruction": instruction,
+            "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)))})
+        instruction += 1 + len(releases.get(index, ()))
+    largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
     return {
         "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
-        "instructions": len(plan.steps), "workers": plan.workers,
-        "arena_bytes": planned.plan.arena_bytes, "lower_bound": planned.plan.lower_bound,
+        "instructions": instruction, "workers": plan.workers,
+        "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
         "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()), "calls": calls}
 
 
-def memory_text(plan: KernelPlan, planned: PlannedMemory, unordered: int) -> str:
-    """The memory plan as text. unordered: bytes of activations alive at once in the model's own order."""
-    text = memory_report.text(planned.buffers, planned.plan, [s.spec.symbol for s in plan.steps])
+def memory_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: int) -> str:
+    """The memory plans as text. unordered: bytes of activations alive at once in the model's own order."""
+    steps = [step.spec.symbol for step in plan.steps]
+    text = "".join((f"bucket: {planned.bucket}\n" if planned.bucket.bounds else "")
+                   + memory_report.text(planned.buffers, planned.plan, steps) for planned in memories)
     return f"{plan.target}\n{text}in the model's own order activations peak at {unordered:,} bytes\n"
 
 

@@ -17,9 +17,9 @@ extern "C" {
 
 /* The version, and whether the table below has symbols: runtime and kernels must agree on both. */
 #ifndef MEGCC_NO_STRINGS
-#define MEGCC_KERNEL_ABI 1u
+#define MEGCC_KERNEL_ABI 2u
 #else
-#define MEGCC_KERNEL_ABI 0x101u
+#define MEGCC_KERNEL_ABI 0x102u
 #endif
 
 /* What a kernel gets for one instruction. Valid during the call only. */
@@ -41,8 +41,9 @@ typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_
  * byte size of every operand (inputs, then outputs), then the bytes of shared workspace, the bytes of scratch a
  * worker, and the number of tasks. Returns 0, or MEGCC_E_KERNEL if the kernel does not accept these extents: they come
  * from the container, and nothing else stands between them and the kernel's addresses. Where one follows from others
- * (an output's height from the input's), it is checked here. */
-typedef int32_t (*megcc_need_fn)(const int32_t *extent, int64_t *need);
+ * (an output's height from the input's), it is checked here. `table` holds the shape symbols and then what the shape
+ * function computed from them; NULL where every shape is static. */
+typedef int32_t (*megcc_need_fn)(const int32_t *table, const int32_t *extent, int64_t *need);
 
 /* One operand of a kernel. */
 typedef struct megcc_operand {
@@ -73,7 +74,7 @@ typedef struct megcc_kernel {
 #define MEGCC_SYMBOL(name)
 #endif
 
-/* Size arithmetic for `need` functions: values saturate at +-2^60, so no extent from a container can wrap a size. */
+/* Size arithmetic for `need` and shape functions: values saturate at +-2^60, so no extent from a container can wrap a size. */
 #define MEGCC_SIZE_LIMIT ((int64_t)1 << 60)
 
 static inline int64_t megcc_size_clamp(int64_t a)

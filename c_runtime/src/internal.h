@@ -167,8 +167,9 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);
 
 uint32_t megcc_dtype_bytes(uint32_t dtype);
 
-/* The demands of a call that is verified. */
-void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extent, call_need *need);
+/* The demands of a call that is verified; its extents begin at `first` of the program's. */
+void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
+                     call_need *need);
 
 /* Checks the sizes of a bucket with these extents: every tensor against its slot, every call against its kernel's
  * signature. A failure has `status`. */

@@ -23,14 +23,16 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
     return (uint64_t)bytes;
 }
 
-/* The sizes that a call asks of operands, shared workspace, scratch and tasks, in the order of megcc_need_fn. */
-static int32_t demands(const megcc_kernel *kernel, const int32_t *extent, int64_t need[MEGCC_MAX_NEED])
+/* The sizes that a call asks of operands, shared workspace, scratch and tasks, in the order of megcc_need_fn. Resolved
+ * extents lie behind the table of symbols and values. */
+static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
+                       int64_t need[MEGCC_MAX_NEED])
 {
     const uint32_t operands = (uint32_t)kernel->inputs + kernel->outputs;
     if (operands + 3 > MEGCC_MAX_NEED)
         return MEGCC_E_UNSUPPORTED;
     if (kernel->need != NULL)
-        return kernel->need(extent, need);
+        return kernel->need(is_dynamic(p) ? extents - p->symbols - p->values : NULL, extents + first, need);
     for (uint32_t i = 0; i < operands; i++)
         need[i] = kernel->operand[i].bytes;
     need[operands] = kernel->shared;
@@ -46,10 +48,11 @@ static void round_demands(const megcc_program *p, const int64_t *last, call_need
     result->tasks = (int32_t)last[2];
 }
 
-void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extent, call_need *result)
+void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
+                     call_need *result)
 {
     int64_t need[MEGCC_MAX_NEED];
-    (void)demands(kernel, extent, need); /* megcc_verify_sizes has seen that this succeeds */
+    (void)demands(program, kernel, extents, first, need); /* megcc_verify_sizes has seen that this succeeds */
     round_demands(program, need + kernel->inputs + kernel->outputs, result);
 }
 
@@ -148,7 +151,7 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
     const uint32_t inputs = row->inputs, operands = inputs + row->outputs;
     int64_t need[MEGCC_MAX_NEED];
 
-    const int32_t refused = demands(kernel, extents + row->first_extent, need);
+    const int32_t refused = demands(p, kernel, extents, row->first_extent, need);
     if (refused != MEGCC_OK)
         return megcc_fail(error, status, AT("Instruction.first_extent"), index, refused, 0);
 

@@ -103,7 +103,7 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
 
     call_need need;
     uint8_t *memory;
-    megcc_call_need(p, kernel, extent, &need);
+    megcc_call_need(p, kernel, session->extents, row->first_extent, &need);
     if (workspace(session, slot, &need, &memory) != MEGCC_OK)
         return megcc_fail(error, MEGCC_E_ALLOCATION, AT("CallSlot.workspace"), index, 0, need.shared);
     const megcc_call call = { in, out, extent, need.shared != 0 ? memory : NULL };

@@ -99,8 +99,9 @@ static int32_t checked(const megcc_call *c, int32_t begin, int32_t end, void *sc
     return 0;
 }
 
-static int32_t unary_need(const int32_t *extent, int64_t *need)
+static int32_t unary_need(const int32_t *table, const int32_t *extent, int64_t *need)
 {
+    (void)table;
     if (extent[0] > 1000000)
         return MEGCC_KERNEL_FAILED;
     need[0] = need[1] = megcc_size_mul(extent[0], 4);
@@ -109,8 +110,9 @@ static int32_t unary_need(const int32_t *extent, int64_t *need)
     return 0;
 }
 
-static int32_t sum_need(const int32_t *extent, int64_t *need)
+static int32_t sum_need(const int32_t *table, const int32_t *extent, int64_t *need)
 {
+    (void)table;
     need[0] = need[1] = need[2] = need[3] = megcc_size_mul(extent[0], 4);
     need[4] = 4;
     need[5] = extent[0];

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import MegccError
+from ..ir.dims import Dim
 from ..ir.types import TensorType
 from . import container
 from .plan import KernelPlan, PlannedMemory
+from .shapefn import ShapeTable
 from .table import Code, model_id
 
 
@@ -35,12 +37,13 @@ class WeightStore:
 
 
 class _Rows:
-    """Tensors, extents and operands of a program under construction."""
+    """Tensors, extents and operands of a program under construction; a list of slots for each bucket."""
 
-    def __init__(self, plan: KernelPlan, planned: PlannedMemory, store: WeightStore):
-        self.plan, self.planned, self.store = plan, planned, store
+    def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: WeightStore):
+        self.plan, self.buckets, self.shapes, self.store = plan, buckets, shapes, store
+        self.unbounded = plan.unbounded([planned.bucket for planned in buckets])
         self.tensors: list[container.Tensor] = []
-        self.slots: list[container.TensorSlot] = []
+        self.slots: list[list[container.TensorSlot]] = [[] for _ in buckets]
         self.extents: list[int] = []
         self.names: list[str] = []
         self.index: dict[str, int] = {}
@@ -50,9 +53,9 @@ class _Rows:
             self.names.append(text)
         return self.names.index(text) + 1
 
-    def first_extent(self, values: Sequence[int]) -> int:
+    def first_extent(self, dims: Sequence[Dim]) -> int:
         """Index of a run of extents; a run that is already there is used again."""
-        values = list(values)
+        values = list(self.shapes.references(dims))
         for start in range(len(self.extents) - len(values) + 1):
             if self.extents[start:start + len(values)] == values:
                 return start
@@ -62,34 +65,34 @@ class _Rows:
     def tensor(self, name: str) -> int:
         """Row of a value or weight."""
         if name not in self.index:
-            if name in self.plan.places:
-                row, slot = self._value(name)
-            else:
-                row, slot = self._weight(name)
+            row = self._value(name) if name in self.plan.places else self._weight(name)
             self.index[name] = len(self.tensors)
             self.tensors.append(row)
-            self.slots.append(slot)
+            in_arena = row.storage in (container.Storage.arena, container.Storage.state)
+            for slots, planned in zip(self.slots, self.buckets, strict=True):
+                slots.append(container.TensorSlot(planned.offsets[name], planned.sizes[name]) if in_arena
+                             else container.TensorSlot(0, 0))
         return self.index[name]
 
-    def _value(self, name: str):
+    def _value(self, name: str) -> container.Tensor:
         type_, place = self.plan.graph.types[name], self.plan.places[name]
         public = name in self.plan.graph.inputs or name in self.plan.graph.outputs
         label = self.name(name) if public else 0
         if place.root != name:
             root = self.tensor(place.root)
-            row = _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
-                              data=place.offset, size=type_.bytes)
-            return row, container.TensorSlot(0, 0)
-        row = _tensor_row(type_, container.Storage.arena, self.first_extent(type_.shape), label)
-        return row, container.TensorSlot(self.planned.offsets[name], type_.bytes)
+            # A view whose size is not known reaches to the end of its root; what is read of it follows from its dims.
+            size = type_.bytes if isinstance(type_.bytes, int) else 0
+            return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
+                               data=place.offset, size=size)
+        storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
+        return _tensor_row(type_, storage, self.first_extent(type_.shape), label)
 
-    def _weight(self, name: str):
+    def _weight(self, name: str) -> container.Tensor:
         data = self.plan.weights[name].data
         dtype = "bool" if data.dtype == bool else str(data.dtype)
         type_ = TensorType(dtype, (data.size,))
-        row = _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
-                          data=self.store.add(data.tobytes()), size=data.nbytes)
-        return row, container.TensorSlot(0, 0)
+        return _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
+                           data=self.store.add(data.tobytes()), size=data.nbytes)
 
 
 def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0):
@@ -99,13 +102,15 @@ def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0,
         rank=type_.rank, block=layout.block, region=0, name=name, dims=dims, root=root, data=data, bytes=size, quant=0)
 
 
-def program(plan: KernelPlan, planned: PlannedMemory, code: Code, store: WeightStore) -> container.Program:
-    """The program of one target with its one device model."""
-    rows = _Rows(plan, planned, store)
+def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: WeightStore) -> container.Program:
+    """The program of one target, with a device model for each bucket."""
+    rows = _Rows(plan, buckets, code.shapes, store)
     inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
     kernel_id = {spec: index for index, spec in enumerate(code.specs)}
+    releases = plan.releases(rows.unbounded)
     operands: list[int] = []
-    instructions, calls = [], []
+    instructions: list[container.Instruction] = []
+    calls: list[list[container.CallSlot]] = [[] for _ in buckets]
     for index, step in enumerate(plan.steps):
         run = [rows.tensor(name) for name in (*step.inputs, *step.outputs)]
         extents = step.choice.extents
@@ -113,22 +118,33 @@ def program(plan: KernelPlan, planned: PlannedMemory, code: Code, store: WeightS
             opcode=container.Opcode.call, inputs=len(step.inputs), outputs=len(step.outputs), extents=len(extents),
             operands=len(operands), first_extent=rows.first_extent(extents) if extents else 0))
         operands += run
-        calls.append(container.CallSlot(kernel_id[step.spec], planned.workspaces[index]))
+        for slots, planned in zip(calls, buckets, strict=True):
+            workspace = planned.workspaces[index]
+            slots.append(container.CallSlot(kernel_id[step.spec],
+                                            container.ALLOCATED if workspace is None else workspace))
+        for name in releases.get(index, ()):
+            instructions.append(container.Instruction(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0))
+            for slots in calls:
+                slots.append(container.CallSlot(0, 0))
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
-    device_model = container.DeviceModel(bounds=(), tensors=tuple(rows.slots), calls=tuple(calls),
-                                         arena_bytes=planned.plan.arena_bytes)
+    device_models = tuple(
+        container.DeviceModel(
+            bounds=tuple(container.Bound(low, -1 if high is None else high)
+                         for _, low, high in planned.bucket.bounds),
+            tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes)
+        for planned, tensors, slots in zip(buckets, rows.slots, calls, strict=True))
     return container.Program(
         isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
-        symbols=0, values=0, tensors=tuple(rows.tensors), extents=tuple(rows.extents), operands=tuple(operands),
-        instructions=tuple(instructions), inputs=inputs, outputs=outputs, states=(), quants=(), quant_data=(),
-        names=tuple(rows.names), device_models=(device_model,))
+        symbols=len(code.shapes.symbols), values=len(code.shapes.values), tensors=tuple(rows.tensors),
+        extents=tuple(rows.extents), operands=tuple(operands), instructions=tuple(instructions), inputs=inputs,
+        outputs=outputs, states=(), quants=(), quant_data=(), names=tuple(rows.names), device_models=device_models)
 
 
-def assemble(name: str, plans: Sequence[tuple[KernelPlan, PlannedMemory]], codes: Sequence[Code]) -> bytes:
+def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code]) -> bytes:
     """The container of a model: a program a target, weights shared."""
     store = WeightStore()
-    programs = tuple(program(plan, planned, code, store)
-                     for (plan, planned), code in zip(plans, codes, strict=True))
+    programs = tuple(program(plan, buckets, code, store)
+                     for (plan, buckets), code in zip(plans, codes, strict=True))
     model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
                                      weights=bytes(store.blob))
     return container.write(model)

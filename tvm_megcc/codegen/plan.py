@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.dims import Dim, substitute
+from ..ir.dims import Dim, likely, round_up, substitute
 from ..ir.graph import Graph
+from ..ir.shapes import EVERYTHING, Bucket
 from ..ir.types import to_layout
 from ..target import Target
 from . import memory, pack
@@ -37,8 +38,8 @@ class Step:
     def spec(self) -> KernelSpec:
         return self.choice.spec
 
-    def size(self, dim: Dim) -> int:
-        """A size of the kernel, with this call's extents."""
+    def size(self, dim: Dim) -> Dim:
+        """A size of the kernel, with this call's extents; over the graph's symbols."""
         return substitute(dim, dict(zip(self.spec.runtime_extents, self.choice.extents, strict=True)))
 
 
@@ -53,16 +54,31 @@ class KernelPlan:
     weights: Mapping[str, Weight]
     workers: int = 1
 
-    def workspace(self, index: int) -> int:
+    def workspace(self, index: int) -> Dim:
         """Bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
-        step = self.steps[index]
-        return (_aligned(step.size(step.spec.shared), self.target)
-                + self.workers * _aligned(step.size(step.spec.scratch), self.target))
+        step, alignment = self.steps[index], self.target.isa.alignment
+        return (round_up(step.size(step.spec.shared), alignment)
+                + self.workers * round_up(step.size(step.spec.scratch), alignment))
 
+    def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
+        """The values with memory of their own whose size has no limit in some bucket: allocated when written."""
+        roots = {place.root for place in self.places.values()}
+        return frozenset(root for root in roots
+                         if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
-def _aligned(size: int, target: Target) -> int:
-    alignment = target.isa.alignment
-    return -(-size // alignment) * alignment
+    def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
+        """Step -> the allocated values that nothing behind it touches."""
+        last: dict[str, int] = {}
+        for index, step in enumerate(self.steps):
+            for name in (*step.inputs, *step.outputs):
+                if name in self.places and self.places[name].root in unbounded:
+                    last[self.places[name].root] = index
+        kept = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
+        found: dict[int, list[str]] = {}
+        for name, index in last.items():
+            if name not in kept:
+                found.setdefault(index, []).append(name)
+        return found
 
 
 def plan_kernels(graph: Graph, target: Target, optimize: str = "speed", workers: int = 1) -> KernelPlan:
@@ -106,7 +122,8 @@ def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
                 _touch(ranges, forwarding.places, name, position)
     for name in graph.outputs:
         _touch(ranges, forwarding.places, name, len(graph.ops))
-    return [memory.Buffer(root, graph.types[root].bytes, first, last) for root, (first, last) in ranges.items()]
+    return [memory.Buffer(root, likely(graph.types[root].bytes), first, last)
+            for root, (first, last) in ranges.items()]
 
 
 def _touch(ranges: dict[str, list[int]], places: Mapping[str, Place], name: str, when: int) -> None:
@@ -117,16 +134,28 @@ def _touch(ranges: dict[str, list[int]], places: Mapping[str, Place], name: str,
 
 @dataclass(frozen=True)
 class PlannedMemory:
-    """roots: value -> the buffer it lies in (after in-place merging). workspaces: offset by step."""
+    """Where everything lies in one bucket.
 
+    offsets: of the values that lie in the arena. sizes: bytes of their slots: what their largest shape in the bucket
+    asks for. workspaces: offset by step; None where it has no limit and is allocated.
+    """
+
+    bucket: Bucket
     plan: memory.MemoryPlan
     buffers: tuple[memory.Buffer, ...]
     offsets: Mapping[str, int]
-    workspaces: tuple[int, ...]
+    sizes: Mapping[str, int]
+    workspaces: tuple[int | None, ...]
 
 
-def plan_memory(plan: KernelPlan, keep_inputs: bool = False) -> PlannedMemory:
-    """Lifetimes of the plan's buffers, in-place operands merged, then offsets."""
+def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EVERYTHING,
+                unbounded: Container[str] = ()) -> PlannedMemory:
+    """Lifetimes of the plan's buffers, in-place operands merged, then offsets.
+
+    Args:
+        bucket: the range of shapes that the arena has to hold.
+        unbounded: values that do not lie in the arena.
+    """
     ranges: dict[str, list[int]] = {}
     end = len(plan.steps)
     for name in plan.graph.inputs:
@@ -138,14 +167,15 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False) -> PlannedMemory:
             _touch(ranges, plan.places, name, index)
     for name in plan.graph.outputs:
         _touch(ranges, plan.places, name, end)
+    ranges = {root: span for root, span in ranges.items() if root not in unbounded}
     merged = _merge_in_place(plan, ranges)
 
     buffers = []
     for root, (first, last) in ranges.items():
         kind = _kind(plan.graph, plan.places, root, merged)
-        buffers.append(memory.Buffer(root, plan.graph.types[root].bytes, first, last, kind=kind))
-    for index in range(end):
-        size = plan.workspace(index)
+        buffers.append(memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last, kind=kind))
+    workspaces = [bucket.largest(plan.workspace(index)) for index in range(end)]
+    for index, size in enumerate(workspaces):
         if size:
             buffers.append(memory.Buffer(f"workspace {index}", size, index, index, kind="workspace"))
     result = memory.plan(buffers, plan.target.isa.alignment)
@@ -157,8 +187,10 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False) -> PlannedMemory:
             root = merged[root]
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
-    workspaces = tuple(result.offsets.get(f"workspace {index}", 0) for index in range(end))
-    return PlannedMemory(result, tuple(buffers), offsets, workspaces)
+    sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
+    placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", 0)
+                   for index, size in enumerate(workspaces))
+    return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed)
 
 
 def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str, str]:
@@ -178,6 +210,8 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
             if source not in plan.places or plan.places[source].offset or plan.places[target].offset:
                 continue
             root_t, root_s = plan.places[target].root, plan.places[source].root
+            if buffer(root_t) not in ranges or buffer(root_s) not in ranges:
+                continue
             if graph.types[root_t].bytes != graph.types[source].bytes \
                     or graph.types[root_s].bytes != graph.types[source].bytes:
                 continue

@@ -2,8 +2,8 @@
 """`kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
 
 A kernel with run-time extents accepts exactly the extents of the calls it was made for: they stand here, in code that
-is trusted, with the sizes that follow. What a container says is only looked up, so no kernel ever sees extents that
-contradict each other.
+is trusted, with the sizes that follow, as numbers or as entries of the table that the shape function fills. What a
+container says is only looked up, so no kernel ever sees extents that contradict each other.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..ir.dims import Dim
 from ..ir.types import DTYPES
 from ..target import Target
 from .plan import KernelPlan, distinct_specs
 from .select import KernelSpec
+from .shapefn import PUT, ShapeTable
 
 _DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
 
@@ -24,27 +26,35 @@ _DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
 class Code:
     """The kernels of one target, in the order of their ids.
 
-    calls: for each kernel with run-time extents, what it is called with: extents -> sizes, as `need` gives them.
+    calls: for each kernel with run-time extents, what it is called with: extents -> sizes, as `need` gives them, by
+        their numbers in `shapes`.
     """
 
     target: Target
     specs: tuple[KernelSpec, ...]
     calls: Mapping[KernelSpec, Mapping[tuple[int, ...], tuple[int, ...]]]
+    shapes: ShapeTable
 
     @staticmethod
-    def of(plan: KernelPlan) -> Code:
-        calls: dict[KernelSpec, dict[tuple[int, ...], tuple[int, ...]]] = {}
+    def of(plan: KernelPlan, symbols: Sequence[str] = ()) -> Code:
+        called: dict[KernelSpec, dict[tuple[Dim, ...], tuple[Dim, ...]]] = {}
         for step in plan.steps:
             if step.spec.runtime_extents:
                 sizes = [step.size(p.size) * DTYPES[p.dtype][1] for p in (*step.spec.inputs, *step.spec.outputs)]
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
-                calls.setdefault(step.spec, {})[step.choice.extents] = tuple(sizes)
-        return Code(plan.target, distinct_specs([plan]), calls)
+                called.setdefault(step.spec, {})[step.choice.extents] = tuple(sizes)
+        sizes = (size for rows in called.values() for row in rows.values() for size in row)
+        shapes = ShapeTable.of(plan, symbols, sizes)
+        calls = {spec: {shapes.references(extents): shapes.references(sizes) for extents, sizes in rows.items()}
+                 for spec, rows in called.items()}
+        return Code(plan.target, distinct_specs([plan]), calls, shapes)
 
     @property
     def id(self) -> int:
         """Hash of the kernel table: a container built for other kernels is refused."""
         text = "\n".join(f"{spec.symbol} {_signature(spec)} {self.calls.get(spec)}" for spec in self.specs)
+        if self.shapes.symbols:
+            text += f"\n{self.shapes}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
@@ -63,6 +73,8 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
     lines = ["/* SPDX-License-Identifier: 0BSD",
              f" * The kernels of {name}, a table for each CPU it was compiled for. */",
              '#include "megcc_kernel.h"', ""]
+    if any(code.shapes.symbols for code in codes):
+        lines += [PUT]
     if any(code.calls for code in codes):
         lines += [_LOOK_UP]
     for code in codes:
@@ -72,7 +84,7 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
         table = _table_name(name, code)
         lines += [f"#if {code.target.isa.guard}",
                   f"    {{ UINT64_C(0x{code.id:016x}), 0x{code.target.isa.code:08x}u, "
-                  f"{len(code.specs)}, {table}, NULL, 0, 0 }},",
+                  f"{len(code.specs)}, {table}, {_shapes_row(name, code)} }},",
                   "#endif"]
     lines += ["    { 0, 0xffffffffu, 0, NULL, NULL, 0, 0 } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
@@ -88,18 +100,32 @@ def _table_name(name: str, code: Code) -> str:
     return f"{name}_kernels_{code.target.isa.name}"
 
 
-#: Rows are the extents of a call, then its sizes.
+def _shapes_name(name: str, code: Code) -> str:
+    return f"{name}_shapes_{code.target.isa.name}"
+
+
+def _shapes_row(name: str, code: Code) -> str:
+    symbols, values = len(code.shapes.symbols), len(code.shapes.values)
+    return f"{_shapes_name(name, code)}, {symbols}, {values}" if symbols else "NULL, 0, 0"
+
+
+#: Rows are the extents of a call, then its sizes, each the number itself or -1 - its index in the table.
 _LOOK_UP = """\
-static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_t sizes, const int32_t *extent,
-                       int64_t *need)
+static int32_t number(const int32_t *table, int32_t reference)
+{
+    return reference < 0 ? table[-1 - reference] : reference;
+}
+
+static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_t sizes, const int32_t *table,
+                       const int32_t *extent, int64_t *need)
 {
     for (; rows > 0; rows--, row += extents + sizes) {
         int32_t equal = 0;
-        while (equal < extents && row[equal] == extent[equal])
+        while (equal < extents && number(table, row[equal]) == extent[equal])
             equal++;
         if (equal == extents) {
             for (int32_t i = 0; i < sizes; i++)
-                need[i] = row[extents + i];
+                need[i] = number(table, row[extents + i]);
             return MEGCC_KERNEL_OK;
         }
     }
@@ -117,9 +143,9 @@ def _need_function(function: str, spec: KernelSpec, calls: Mapping[tuple[int, ..
     sizes = [*(p.name for p in (*spec.inputs, *spec.outputs)), "shared", "scratch", "tasks"]
     rows = [f"        {', '.join(map(str, (*extents_, *sizes_)))}," for extents_, sizes_ in calls.items()]
     return [f"/* {spec.symbol}: {', '.join(extents)}; {', '.join(sizes)} */",
-            f"static int32_t {function}(const int32_t *extent, int64_t *need)", "{",
+            f"static int32_t {function}(const int32_t *table, const int32_t *extent, int64_t *need)", "{",
             "    static const int32_t calls[] = {", *rows, "    };",
-            f"    return look_up(calls, {len(calls)}, {len(extents)}, {len(sizes)}, extent, need);", "}", ""]
+            f"    return look_up(calls, {len(calls)}, {len(extents)}, {len(sizes)}, table, extent, need);", "}", ""]
 
 
 def _target_section(name: str, code: Code) -> list[str]:
@@ -130,6 +156,8 @@ def _target_section(name: str, code: Code) -> list[str]:
     for index, spec in enumerate(code.specs):
         if spec in code.calls:
             lines += _need_function(_need_name(name, code, index), spec, code.calls[spec])
+    if code.shapes.symbols:
+        lines += code.shapes.function(_shapes_name(name, code))
     lines += [f"static const megcc_operand {_table_name(name, code)}_operands[] = {{"]
     starts, rows = [], []
     for spec in code.specs:

@@ -32,10 +32,11 @@ class Forwarding:
 
 
 def view_offset(graph: Graph, op: Op) -> int | None:
-    """Byte offset of the operator's result in its operand; None if it is no view."""
+    """Byte offset of the operator's result in its operand; None if it is no view, or not at a fixed place."""
     if op.epilogue is not None or not op.inputs or op.inputs[0] in graph.constants:
         return None
-    return operator(op.kind).view_offset(op.attrs, graph.input_types(op), graph.output_types(op))
+    offset = operator(op.kind).view_offset(op.attrs, graph.input_types(op), graph.output_types(op))
+    return offset if isinstance(offset, int) else None
 
 
 def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
@@ -54,7 +55,8 @@ def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
             return None
         offsets.append(position)
         position += type_.bytes
-    return offsets if position == output.bytes else None
+    fixed = all(isinstance(offset, int) for offset in offsets)
+    return offsets if fixed and position == output.bytes else None
 
 
 class _Classes:

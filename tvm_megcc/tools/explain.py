@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..api import parse_shapes
 from ..codegen.plan import plan_kernels
-from ..compiler import require_static, run_passes
+from ..compiler import require_bounds, run_passes
 from ..errors import MegccError, ModelError
 from ..frontends.onnx import import_onnx
 from ..ir.text import op_text
@@ -26,7 +26,7 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
         graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""))
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
-    require_static(graph)
+    require_bounds(graph, ())
     plan = plan_kernels(run_passes(graph, cpu), cpu, optimize)
     for step in plan.steps:
         op = step.choice.op

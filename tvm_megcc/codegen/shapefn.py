@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape function: every extent and size of a program as C over the symbols of its inputs.
+
+Container and kernel table name an extent by a number: not negative it is the extent itself, negative the entry
+-1-number of a table with the symbols first and then the values that the shape function computes. The function is
+trusted code; a container only refers to its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import InternalError
+from ..ir.dims import Dim, Symbol, to_c
+from .plan import KernelPlan
+
+
+@dataclass(frozen=True)
+class ShapeTable:
+    """symbols: names, in order. values: the distinct expressions that are neither numbers nor symbols."""
+
+    symbols: tuple[str, ...]
+    values: tuple[Dim, ...]
+
+    @staticmethod
+    def of(plan: KernelPlan, symbols: Sequence[str], sizes: Iterable[Dim]) -> ShapeTable:
+        """The table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
+        dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
+        dims += [extent for step in plan.steps for extent in step.choice.extents]
+        values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
+        return ShapeTable(tuple(symbols), tuple(values))
+
+    @cached_property
+    def _entries(self) -> dict[Dim, int]:
+        return {dim: index for index, dim in enumerate((*map(Symbol, self.symbols), *self.values))}
+
+    def reference(self, dim: Dim) -> int:
+        """The number by which an extent is named."""
+        if not isinstance(dim, int):
+            return -1 - self._entries[dim]
+        if dim < 0:
+            raise InternalError(f"an extent is {dim}")
+        return dim
+
+    def references(self, dims: Iterable[Dim]) -> tuple[int, ...]:
+        return tuple(map(self.reference, dims))
+
+    def function(self, name: str) -> list[str]:
+        """Lines of the C function of type megcc_shapes_fn."""
+        places = {symbol: f"symbol[{index}]" for index, symbol in enumerate(self.symbols)}
+        listed = ", ".join(f"symbol[{i}] {symbol}" for i, symbol in enumerate(self.symbols)).replace("*/", "* /")
+        lines = [f"/* {listed} */",
+                 f"static int32_t {name}(const int32_t *symbol, int32_t *value)", "{",
+                 "    int32_t outside = 0;"]
+        for index, dim in enumerate(self.values):
+            comment = str(dim).replace("*/", "* /").replace("/*", "/ *")
+            lines += [f"    /* {comment} */",
+                      f"    outside |= put({to_c(dim, places)}, value + {index});"]
+        if not self.values:
+            lines += ["    (void)symbol;", "    (void)value;"]
+        return [*lines, "    return outside;", "}", ""]
+
+
+#: Stores a value; 0 if it is an extent.
+PUT = """\
+static int32_t put(int64_t size, int32_t *value)
+{
+    *value = (int32_t)size;
+    return size < 0 || size > INT32_MAX;
+}
+"""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ..errors import MegccError
 from ..ir.graph import Attrs, Op
+from ..ir.shapes import likely_types
 from ..ir.types import PLAIN, Layout, TensorType
 from ..ops.base import Kernel
 from ..target import Target
@@ -235,8 +236,10 @@ def priced(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: C
         -> Iterator[tuple[Kernel, float]]:
     """The candidate with its cost: what was measured on the target, else the guess; then its measured other tiles.
 
-    The candidate realises the operator with these types. Costs of one target compare with each other.
+    The candidate realises the operator with these types. Costs of one target compare with each other. Extents that
+    are not known have their likely values.
     """
+    inputs, outputs = likely_types(inputs), likely_types(outputs)
     guess = kernel.cost(op, inputs, outputs, target)
     measured: Measured | None = target.measured
     if measured is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from ..ir.graph import Op
-from ..ir.shapes import likely_types
 from ..ir.types import PLAIN, TensorType
 from ..target import Target
 from .base import Kernel, Operator, View, operator
@@ -92,11 +91,6 @@ def realisable(op: Op, inputs, outputs, target: Target, constants: Container[str
     return any(refusal(op, kernel, placed_in, placed_out, target, constants) is None
                for kernel in candidates(op.kind)
                for placed_in, placed_out in placements(op, kernel, inputs, outputs, target))
-
-
-def cost(op: Op, kernel: Kernel, inputs, outputs, target: Target) -> float:
-    """The candidate's estimated cycles on one core, at the likely values of extents that are not known."""
-    return kernel.cost(op, likely_types(inputs), likely_types(outputs), target)
 
 
 def fuses_epilogue(kind: str) -> bool:

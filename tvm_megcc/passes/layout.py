@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..codegen.tuning_log import priced, priced_relayout
 from ..errors import ModelError
 from ..ir.graph import Attrs, Graph, Op
+from ..ir.shapes import likely_type
 from ..ir.types import PLAIN, Layout, TensorType
 from ..ops.base import Kernel
 from ..ops.support import candidates, placements, refusal
@@ -70,6 +71,7 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Tar
     """Cost of moving a tensor into another layout; the guess: one vector in, one out, at a third of a copy's speed."""
     if source == wanted:
         return 0.0
+    type_ = likely_type(type_)
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
     return priced_relayout(type_, source, wanted, target, 200 + 3.0 * moved / max(target.isa.lanes, 1))
 

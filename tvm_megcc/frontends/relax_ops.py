@@ -221,13 +221,13 @@ def conv_transpose(node: RelaxNode) -> Values:
     return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
 
-@imports("nn.max_pool1d", "nn.max_pool2d", "nn.avg_pool1d", "nn.avg_pool2d")
+@imports(*(f"nn.{mode}_pool{axes}d" for mode in ("max", "avg") for axes in (1, 2, 3)))
 def pool(node: RelaxNode) -> Values:
     a = node.attrs
     average = "avg" in node.call.op.name
     if average and a.ceil_mode and a.count_include_pad:
         raise MegccError("TVM counts elements beyond the pads here, we do not")
-    logical = "NCHW" if len(a.strides) == 2 else "NCW"
+    logical = f"NC{_SPATIAL[len(a.strides)]}"
     x = node.transposed(node.inputs[0], a.layout, logical)
     (y,) = node.onnx("AveragePool" if average else "MaxPool", x, kernel_shape=ints(a.pool_size),
                      strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),

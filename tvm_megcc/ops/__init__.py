@@ -3,7 +3,9 @@
 
 from . import (
     activation,
+    columns,
     conv,
+    conv3d,
     conv_transpose,
     copy,
     elementwise,
@@ -20,5 +22,5 @@ from . import (
     softmax,
 )
 
-__all__ = ["activation", "conv", "conv_transpose", "copy", "elementwise", "gather", "matmul", "move", "norm", "pool",
-           "quant", "reduce", "resize", "rnn", "shape", "softmax"]
+__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "elementwise", "gather", "matmul",
+           "move", "norm", "pool", "quant", "reduce", "resize", "rnn", "shape", "softmax"]

@@ -10,6 +10,7 @@ from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
+from .conv3d import emit_conv3d
 from .conv_kernels import DepthwiseConv, DirectConv, PlainConv
 from .windows import output_extent, window_attrs
 
@@ -66,8 +67,10 @@ class Conv2d(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         x, w = node.type(0), node.type(1)
+        if x.rank == 5:
+            return emit_conv3d(node)
         if x.rank not in (3, 4):
-            raise ShapeError(f"convolution over {x.rank - 2} spatial axes; only 1 and 2 are supported")
+            raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
         attrs = window_attrs(node, w.shape[2:])
         attrs.pop("kernel"), attrs.pop("ceil")
         attrs["groups"] = node.attr("group", 1)

@@ -5,188 +5,65 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import MegccError, ShapeError
-from ..ir.dims import ceildiv, product, round_up
+from ..errors import ShapeError
 from ..ir.graph import Attrs
-from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
-from .conv_kernels import blocked
+from ..ir.types import TensorType, numpy_dtype
+from .base import Case, OnnxNode, Operator, decomposes, f32, register
+from .pool_kernels import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
+from .reduce import reduce
 from .windows import output_extent, window_attrs
 
 
-def _mode(op) -> str:
-    return "max" if "max" in op.kind else "avg"
-
-
-def _float_refusal(inputs: Types) -> str | None:
-    return None if inputs[0].dtype == "float32" else "works on float32 only"
-
-
-class WindowPool(Kernel):
-    """Vectors of channels; neighbouring outputs share their loads."""
-
-    name = "window"
-    fuses_epilogue = True
-
-    def layouts(self, op, inputs, outputs, target):
-        yield (blocked(target),), (blocked(target),)
-
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
-
-    def lower(self, op, inputs, outputs, target):
-        (kh, kw), (sh, sw), (dh, dw) = op.attrs.kernel, op.attrs.strides, op.attrs.dilations
-        mode, counts, lanes = _mode(op), bool(op.attrs.get("count_pads", 0)), target.isa.lanes
-        (n, c, ih, iw), (oh, ow) = inputs[0].shape, outputs[0].shape[2:]
-        N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
-        top, left, bottom, right = op.attrs.pads
-        extents = {"N": n, "C": c, "IH": ih, "IW": iw, "OH": oh, "OW": ow, "PT": top, "PL": left}
-        if mode == "avg" and counts:
-            extents.update(EH=ih + top + bottom, EW=iw + left + right)
-        slots = round_up(C, lanes)
-        return Lowered(
-            "pool/window",
-            Attrs(mode=mode, count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw), extents,
-            (Operand("x", 0, N * slots * IH * IW),), (Operand("y", 0, N * slots * OH * OW),),
-            N * ceildiv(C, lanes) * OH, _name(op), "window", channels=slots)
-
-    def cost(self, op, inputs, outputs, target):
-        if not outputs[0].is_static:
-            return 1000.0
-        return 200 + outputs[0].stored / target.isa.lanes * (product(op.attrs.kernel) * 1.5 + 2)
-
-
-class PlainPool(Kernel):
-    """Any layout of windows, one output after the other."""
-
-    name = "plain"
-
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
-
-    def lower(self, op, inputs, outputs, target):
-        counts = bool(op.attrs.get("count_pads", 0))
-        (n, c, ih, iw), (oh, ow) = inputs[0].shape, outputs[0].shape[2:]
-        top, left, bottom, right = op.attrs.pads
-        (kh, kw), (sh, sw), (dh, dw) = op.attrs.kernel, op.attrs.strides, op.attrs.dilations
-        names = ("R", "IH", "IW", "OH", "OW", "PT", "PL", "EH", "EW")
-        values = (n * c, ih, iw, oh, ow, top, left, ih + top + bottom, iw + left + right)
-        R, IH, IW, OH, OW = extent_symbols(*names[:5])
-        return Lowered("pool/plain",
-                       Attrs(mode=_mode(op), count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw),
-                       dict(zip(names, values, strict=True)), (Operand("x", 0, R * IH * IW),),
-                       (Operand("y", 0, R * OH * OW),), R * OH, _name(op), "plain")
-
-    def cost(self, op, inputs, outputs, target):
-        if not outputs[0].is_static:
-            return 100000.0
-        return 500 + 4.0 * outputs[0].size * product(op.attrs.kernel)
-
-
-class GlobalPool(Kernel):
-    """A vector of channels at a time over all pixels."""
-
-    name = "global"
-    fuses_epilogue = True
-
-    def layouts(self, op, inputs, outputs, target):
-        if inputs[0].rank == 4 or target.isa.lanes == 1:
-            yield (blocked(target),), (blocked(target),)
-
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
-
-    def lower(self, op, inputs, outputs, target):
-        lanes = target.isa.lanes
-        N, C, S = extent_symbols("N", "C", "S")
-        n, c = inputs[0].shape[:2]
-        return Lowered("pool/global", Attrs(mode=_mode(op)), {"N": n, "C": c, "S": product(inputs[0].shape[2:])},
-                       (Operand("x", 0, N * round_up(C, lanes) * S),), (Operand("y", 0, N * round_up(C, lanes)),),
-                       N * ceildiv(C, lanes), f"global_{_mode(op)}_pool", "blocks",
-                       channels=round_up(C, lanes))
-
-    def cost(self, op, inputs, outputs, target):
-        return 200 + inputs[0].stored / target.isa.lanes if inputs[0].is_static else 1000.0
-
-
-class PlainGlobalPool(Kernel):
-    """A channel at a time over its pixels, which lie side by side."""
-
-    name = "global_plain"
-
-    def layouts(self, op, inputs, outputs, target):
-        # One value a channel lies the same way in both layouts, up to the pad lanes.
-        yield (PLAIN,), (PLAIN,)
-
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
-
-    def lower(self, op, inputs, outputs, target):
-        R, S = extent_symbols("R", "S")
-        return Lowered("pool/global_plain", Attrs(mode=_mode(op)),
-                       {"R": product(inputs[0].shape[:2]), "S": product(inputs[0].shape[2:])},
-                       (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(op)}_pool", "plain")
-
-    def cost(self, op, inputs, outputs, target):
-        if not inputs[0].is_static:
-            return 2000.0
-        return 200 + 1.5 * inputs[0].size / target.isa.lanes + 12 * outputs[0].size
-
-
-def _name(op) -> str:
-    """`max_pool_3x3_s2`: what the kernel's code is specialised to."""
-    def size(prefix: str, pair) -> str:
-        return prefix + "x".join(map(str, dict.fromkeys(pair)))
-
-    parts = [f"{_mode(op)}_pool_" + "x".join(map(str, op.attrs.kernel))]
-    parts += [size("s", op.attrs.strides)] if set(op.attrs.strides) != {1} else []
-    parts += [size("d", op.attrs.dilations)] if set(op.attrs.dilations) != {1} else []
-    return "_".join(parts + ["pads"] * bool(op.attrs.get("count_pads", 0)))
-
-
 class _Pool(Operator):
-    """Attributes: `kernel`, `strides`, `dilations` (h, w); `pads` (top, left, bottom, right); `ceil`: the last window
-    of an axis may hang over its end."""
+    """Attributes: `kernel`, `strides`, `dilations` (h, w or d, h, w); `pads` (begin of each axis, then ends); `ceil`:
+    the last window of an axis may hang over its end."""
 
     channel_axis = 1
     kernels = (WindowPool(), PlainPool())
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        if x.rank != 4:
-            raise ShapeError(f"wants an operand of rank 4, not {x}")
+        axes = len(attrs.kernel)
+        if x.rank != 2 + axes:
+            raise ShapeError(f"windows over {axes} axes want an operand of rank {2 + axes}, not {x}")
         spatial = [output_extent(x.shape[2 + i], attrs.kernel[i], attrs.strides[i], attrs.dilations[i],
-                                 attrs.pads[i], attrs.pads[2 + i], bool(attrs.ceil)) for i in range(2)]
+                                 attrs.pads[i], attrs.pads[axes + i], bool(attrs.ceil)) for i in range(axes)]
         return (TensorType(x.dtype, (*x.shape[:2], *spatial)),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        x = node.type(0)
-        if x.rank not in (3, 4):
-            raise ShapeError(f"pooling over {x.rank - 2} spatial axes; only 1 and 2 are supported")
-        if node.num_outputs > 1:
-            raise MegccError("the indices of the maxima are asked for, which is not supported")
-        attrs = {**window_attrs(node, tuple(node.attr("kernel_shape"))), **cls.onnx_attrs(node)}
-        if x.rank == 4:
-            return node.emit(cls.kind, node.inputs, **attrs)
-        (tall,) = node.emit("reshape", node.inputs, shape=(*x.shape[:2], 1, x.shape[2]))
-        (y,) = node.emit(cls.kind, (tall,), **attrs)
-        shape = node.type_of(y).shape
-        return node.emit("reshape", (y,), shape=(*shape[:2], shape[3]))
+        return emit_pool(node, cls.kind, node.inputs[0], cls.onnx_attrs(node))
+
+
+def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, ...]:
+    """The pool of a node, over one spatial axis as over two with a height of 1."""
+    x = node.type_of(value)
+    if x.rank not in (3, 4, 5):
+        raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
+    attrs = {**window_attrs(node, tuple(node.attr("kernel_shape"))), **more}
+    if x.rank > 3:
+        return node.emit(kind, (value,), **attrs)
+    (tall,) = node.emit("reshape", (value,), shape=(*x.shape[:2], 1, x.shape[2]))
+    results = []
+    for result in node.emit(kind, (tall,), **attrs):
+        shape = node.type_of(result).shape
+        results += node.emit("reshape", (result,), shape=(*shape[:2], shape[3]))
+    return tuple(results)
 
 
 def _windows(attrs: Attrs, x: np.ndarray, fill: float):
     """The input at each tap of the window, as arrays of the output's shape."""
-    (kh, kw), (sh, sw), (dh, dw) = attrs.kernel, attrs.strides, attrs.dilations
-    top, left, bottom, right = attrs.pads
-    oh = output_extent(x.shape[2], kh, sh, dh, top, bottom, bool(attrs.ceil))
-    ow = output_extent(x.shape[3], kw, sw, dw, left, right, bool(attrs.ceil))
-    height, width = (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
-    padded = np.full((*x.shape[:2], max(height, x.shape[2] + top), max(width, x.shape[3] + left)), fill, x.dtype)
-    padded[:, :, top:top + x.shape[2], left:left + x.shape[3]] = x
-    for i in range(kh):
-        for j in range(kw):
-            yield padded[:, :, i * dh:i * dh + (oh - 1) * sh + 1:sh, j * dw:j * dw + (ow - 1) * sw + 1:sw]
+    axes = len(attrs.kernel)
+    rows = list(zip(x.shape[2:], attrs.kernel, attrs.strides, attrs.dilations, attrs.pads[:axes], attrs.pads[axes:],
+                    strict=True))
+    results = [output_extent(*row, bool(attrs.ceil)) for row in rows]
+    reach = [max((result - 1) * stride + (kernel - 1) * dilation + 1, extent + before)
+             for result, (extent, kernel, stride, dilation, before, _) in zip(results, rows, strict=True)]
+    padded = np.full((*x.shape[:2], *reach), fill, x.dtype)
+    padded[(..., *(slice(row[4], row[4] + row[0]) for row in rows))] = x
+    for tap in np.ndindex(*attrs.kernel):
+        yield padded[(..., *(slice(i * row[3], i * row[3] + (result - 1) * row[2] + 1, row[2])
+                             for i, result, row in zip(tap, results, rows, strict=True)))]
 
 
 @register
@@ -200,8 +77,46 @@ class MaxPool(_Pool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        return (np.maximum.reduce(list(_windows(attrs, x, lowest))),)
+        return (np.maximum.reduce(list(_windows(attrs, x, _lowest(x)))),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        if node.num_outputs == 1 or not node.outputs[1]:
+            return super().from_onnx(node)
+        order = "column" if node.attr("storage_order", 0) else "row"
+        return emit_pool(node, "max_pool_indices", node.inputs[0], {"order": order})
+
+
+def _lowest(x: np.ndarray) -> float:
+    return -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+
+
+@register
+class MaxPoolIndices(_Pool):
+    """The largest element of each window and its place in the whole operand, the first one of equals.
+
+    Attribute `order`: places are counted along rows ("row") or, within an image, along its first spatial axis first
+    ("column").
+    """
+
+    kind = "max_pool_indices"
+    kernels = (PlainPool(),)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        (largest,) = _Pool.infer(attrs, x)
+        return largest, TensorType("int64", largest.shape)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        spatial = x.shape[2:]
+        image = np.arange(np.prod(spatial)).reshape(spatial if attrs.order == "row" else spatial[::-1])
+        image = image if attrs.order == "row" else image.T
+        places = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(spatial)) * image.size + image
+        values = np.stack(list(_windows(attrs, x, _lowest(x))))
+        places = np.stack(list(_windows(attrs, places, -1)))
+        best = np.where(places < 0, -np.inf, values).argmax(0)[None]
+        return np.take_along_axis(values, best, 0)[0], np.take_along_axis(places, best, 0)[0]
 
 
 @register
@@ -219,15 +134,58 @@ class AvgPool(_Pool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        ones = np.ones((1, 1, *x.shape[2:]), x.dtype)
-        counted = attrs
+        axes = len(attrs.kernel)
+        extents, counted = x.shape[2:], attrs
         if attrs.get("count_pads", 0):
-            top, left, bottom, right = attrs.pads
-            ones = np.ones((1, 1, x.shape[2] + top + bottom, x.shape[3] + left + right), x.dtype)
-            counted = Attrs({**attrs, "pads": (0, 0, 0, 0)})
+            extents = np.add(extents, np.add(attrs.pads[:axes], attrs.pads[axes:]))
+            counted = Attrs({**attrs, "pads": (0,) * (2 * axes)})
         total = sum(_windows(attrs, x, 0))
-        count = sum(w[..., :total.shape[2], :total.shape[3]] for w in _windows(counted, ones, 0))
-        return ((total / np.maximum(count, 1)).astype(x.dtype),)
+        counts = sum(_windows(counted, np.ones((1, 1, *extents), x.dtype), 0))
+        counts = counts[(..., *(slice(n) for n in total.shape[2:]))]
+        return ((total / np.maximum(counts, 1)).astype(x.dtype),)
+
+
+@register
+class SumPool(_Pool):
+    """The sum of each window; pads are zeros."""
+
+    kind = "sum_pool"
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (sum(_windows(attrs, x, 0)),)
+
+
+@decomposes("LpPool")
+def lp_pool(node: OnnxNode) -> tuple[str, ...]:
+    """The p-th root of the sum of p-th powers of each window."""
+    p = node.attr("p", 2)
+    (total,) = emit_pool(node, "sum_pool", _power(node, node.inputs[0], p), {})
+    return (_root(node, total, p),)
+
+
+@decomposes("GlobalLpPool")
+def global_lp_pool(node: OnnxNode) -> tuple[str, ...]:
+    p, rank = node.attr("p", 2), node.type(0).rank
+    (total,) = reduce(node, "reduce_sum", _power(node, node.inputs[0], p), tuple(range(2, rank)), True)
+    return (_root(node, total, p),)
+
+
+def _power(node: OnnxNode, value: str, p: int) -> str:
+    if p == 2:
+        return node.emit("mul", (value, value))[0]
+    (magnitude,) = node.emit("abs", (value,))
+    return magnitude if p == 1 else node.emit("pow", (magnitude, _scalar(node, p)))[0]
+
+
+def _root(node: OnnxNode, value: str, p: int) -> str:
+    if p == 2:
+        return node.emit("sqrt", (value,))[0]
+    return value if p == 1 else node.emit("pow", (value, _scalar(node, 1 / p)))[0]
+
+
+def _scalar(node: OnnxNode, value: float) -> str:
+    return node.constant(np.array(value, numpy_dtype(node.type(0).dtype)))
 
 
 class _GlobalPool(Operator):
@@ -267,9 +225,10 @@ class GlobalMaxPool(_GlobalPool):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
-def _case(x, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), ceil=False, **more) -> Case:
-    return Case((f32(*x),), {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations,
-                             "ceil": ceil, **more})
+def _case(x, kernel, strides=None, pads=None, dilations=None, ceil=False, dtype="float32", **more) -> Case:
+    ones = (1,) * len(kernel)
+    return Case(((x, dtype),), {"kernel": kernel, "strides": strides or ones, "pads": pads or (0,) * (2 * len(kernel)),
+                                "dilations": dilations or ones, "ceil": ceil, **more})
 
 
 MaxPool.cases = (
@@ -279,6 +238,15 @@ MaxPool.cases = (
     _case((1, 5, 26, 26), (5, 5), (1, 1), (2, 2, 2, 2)),
     _case((1, 4, 11, 9), (2, 3), (1, 2), (0, 1, 1, 0), (2, 2)),
     _case((1, 1, 1, 1), (1, 1)),
+    _case((2, 3, 5, 7, 6), (2, 3, 2), (1, 2, 2), (1, 0, 1, 0, 1, 0), (2, 1, 3), ceil=True),
+    _case((1, 5, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), dtype="uint8"),
+    _case((1, 5, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), dtype="int8"),
+)
+MaxPoolIndices.cases = (
+    _case((2, 3, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), order="row"),
+    _case((2, 3, 9, 7), (2, 3), (2, 2), (0, 1, 0, 1), ceil=True, order="column"),
+    _case((1, 2, 5, 4, 6), (2, 2, 3), (2, 1, 2), dilations=(1, 2, 1), order="row"),
+    _case((1, 2, 3, 4, 5), (2, 2, 2), order="column", dtype="int8"),
 )
 AvgPool.cases = (
     _case((1, 16, 8, 8), (2, 2), (2, 2)),
@@ -288,4 +256,10 @@ AvgPool.cases = (
     _case((1, 33, 9, 10), (3, 3), (2, 2), ceil=True),
     _case((1, 6, 10, 9), (3, 3), (2, 2), (1, 0, 1, 1), ceil=True, count_pads=1),
     _case((1, 3, 10, 40), (2, 3), (1, 1), (1, 1, 0, 2), (2, 2), count_pads=1),
+    _case((1, 2, 6, 5, 7), (2, 3, 2), (2, 1, 2), (1, 1, 0, 0, 1, 1), ceil=True),
+    _case((1, 2, 6, 5, 7), (2, 3, 2), (2, 1, 2), (1, 1, 0, 0, 1, 1), (2, 1, 1), ceil=True, count_pads=1),
+)
+SumPool.cases = (
+    _case((1, 20, 13, 17), (3, 3), (2, 2), (1, 1, 1, 1)),
+    _case((1, 2, 6, 5, 7), (2, 3, 2), (2, 1, 2), (1, 1, 0, 0, 1, 1)),
 )

@@ -116,6 +116,11 @@ class Kernel:
     fuses_epilogue: ClassVar[bool] = False
     constants: ClassVar[tuple[int, ...]] = ()
 
+    @property
+    def label(self) -> str:
+        """Name and tile."""
+        return f"{self.name}_{self.tile}" if self.tile else self.name
+
     def layouts(self, op: Op, inputs: Types, outputs: Types, target: Target) \
             -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
         """The (input layouts, output layouts) this kernel works on, for the operator's own operands."""

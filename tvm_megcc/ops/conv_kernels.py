@@ -89,7 +89,7 @@ class DirectConv(Kernel):
 
     def __init__(self, vectors: int = 0):
         self.vectors = vectors
-        self.tile = tile_name(vectors)
+        self.tile = f"{vectors}v" if vectors else ""
 
     def layouts(self, op, inputs, outputs, target):
         rest = (PLAIN,) * (len(op.own_inputs) - 1)
@@ -150,7 +150,7 @@ class DirectConv(Kernel):
                   tiling=tiling),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
-            N * G * OH * CHUNKS, s.name(**flags), "direct" + self.tile, scratch=scratch,
+            N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,
             channels=round_up(G * OC, lanes))
 
     def tiled(self, op, inputs, outputs, target):
@@ -168,11 +168,6 @@ class DirectConv(Kernel):
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + 0.8 / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         return vectors + other * outputs[0].size / lanes + 200
-
-
-def tile_name(vectors: int) -> str:
-    """Of a tile that was asked for: `_2v` behind the algorithm's name."""
-    return f"_{vectors}v" if vectors else ""
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:

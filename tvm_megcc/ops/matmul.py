@@ -10,7 +10,7 @@ from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
-from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach, tile_name
+from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach
 from .rules import broadcast
 from .tiling import Tiling
 
@@ -36,7 +36,7 @@ class PackedMatMul(Kernel):
 
     def __init__(self, vectors: int = 0):
         self.vectors = vectors
-        self.tile = tile_name(vectors)
+        self.tile = f"{vectors}v" if vectors else ""
 
     def refuse(self, op, inputs, outputs, target):
         if inputs[1].rank != 2:
@@ -66,7 +66,7 @@ class PackedMatMul(Kernel):
             Attrs(kh=1, kw=1, sh=1, sw=1, dh=1, dw=1, x_layout="nhwc", y_layout="nhwc", vpad=False, hpad=False,
                   bias=bias, grouped=False, tiling=tiling),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * bias, "packed" + self.tile, channels=round_up(OC, lanes))
+            "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 
     def tiled(self, op, inputs, outputs, target):
         rows, _, columns = _sizes(inputs, outputs)

@@ -24,6 +24,7 @@ from .ir.verify import verify
 from .ops.base import operator
 from .passes import PIPELINE
 from .passes.schedule import peak_bytes
+from .passes.states import keep_states
 from .target import Target
 from .version import VERSION
 
@@ -37,7 +38,8 @@ PLAN_STAGE = len(PIPELINE) + 1
 
 def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
                   keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
-                  buckets: Sequence[Bucket] = (EVERYTHING,), log: TuningLog | None = None,
+                  buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None,
+                  log: TuningLog | None = None,
                   dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
@@ -50,15 +52,18 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         model: what was compiled (file name, digest), for the manifest.
         buckets: ranges of input shapes, with bounds for every symbol of the graph; at run time the first that holds
             the inputs is taken.
+        states: output -> the input that it becomes after a run.
         log: times of kernels on these CPUs; without, the cost model chooses.
 
     Raises:
-        ShapeError: for shapes that are not known; ModelError: for operators that no kernel realises.
+        ShapeError: for shapes that are not known; ModelError: for operators that no kernel realises, and for states
+            that do not fit the model.
     """
     if optimize not in OPTIMIZE:
         raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
     require_bounds(graph, buckets)
     require_computed(graph)
+    graph = keep_states(graph, states or {})
     name = identifier(name or graph.name)
     dump("00_import", graph_text(graph))
     if log is not None:
@@ -152,6 +157,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -
         "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {})},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
+        "states": [{"output": source, "input": target} for source, target in graph.states],
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
         "programs": [program_facts(plan, memories) for plan, memories in plans],

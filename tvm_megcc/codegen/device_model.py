@@ -85,6 +85,8 @@ class _Rows:
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
                                data=place.offset, size=size)
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
+        if any(name == state for _, state in self.plan.graph.states):
+            storage = container.Storage.state
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label)
 
     def _weight(self, name: str) -> container.Tensor:
@@ -127,6 +129,8 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
             for slots in calls:
                 slots.append(container.CallSlot(0, 0))
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
+    states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
+                   for source, target in plan.graph.states)
     device_models = tuple(
         container.DeviceModel(
             bounds=tuple(container.Bound(low, -1 if high is None else high)
@@ -137,7 +141,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
         symbols=len(code.shapes.symbols), values=len(code.shapes.values), tensors=tuple(rows.tensors),
         extents=tuple(rows.extents), operands=tuple(operands), instructions=tuple(instructions), inputs=inputs,
-        outputs=outputs, states=(), quants=(), quant_data=(), names=tuple(rows.names), device_models=device_models)
+        outputs=outputs, states=states, quants=(), quant_data=(), names=tuple(rows.names), device_models=device_models)
 
 
 def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code]) -> bytes:
@@ -157,7 +161,7 @@ def container_text(data: bytes) -> str:
              f"weights {len(model.weights)} bytes"]
     for row in model.programs:
         lines.append(f"program for ISA {row.isa:#010x}, code {row.code_id:016x}, alignment {row.alignment}, "
-                     f"inputs {row.inputs}, outputs {row.outputs}")
+                     f"inputs {row.inputs}, outputs {row.outputs}, states {row.states}")
         lines += [f"  {index:4d} {tensor}" for index, tensor in enumerate(row.tensors)]
         lines += [f"  {index:4d} {instruction}" for index, instruction in enumerate(row.instructions)]
         lines += [f"  device model: arena {d.arena_bytes} bytes, bounds {d.bounds}, {d.tensors}, {d.calls}"

@@ -158,9 +158,10 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     """
     ranges: dict[str, list[int]] = {}
     end = len(plan.steps)
+    kept = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
     for name in plan.graph.inputs:
         _touch(ranges, plan.places, name, 0)
-        if keep_inputs:
+        if name in kept:
             _touch(ranges, plan.places, name, end)
     for index, step in enumerate(plan.steps):
         for name in (*step.inputs, *step.outputs):
@@ -232,6 +233,8 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
 
 def _kind(graph: Graph, places: Mapping[str, Place], root: str, merged: Mapping[str, str]) -> str:
     roots = {root, *(new for new, old in merged.items() if old == root)}
+    if root in {name for _, name in graph.states}:
+        return "state"
     if any(places[name].root in roots for name in graph.inputs):
         return "input"
     if any(name in places and places[name].root in roots for name in graph.outputs):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -89,6 +89,7 @@ class Graph:
 
     types: of every value, constants included. constants: value name -> logical (ONNX order) array.
     bucket: bounds of the shape symbols this graph is for, as {symbol: (lo, hi)}.
+    states: (output, input): after a run the output's value becomes the input's.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Graph:
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
     bucket: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    states: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
@@ -137,12 +139,12 @@ class Model:
 
 
 def prune(graph: Graph) -> Graph:
-    """Drops operators, types and constants that no output needs."""
+    """Drops operators, types and constants that no output needs, and results of operators that can do without."""
     needed = set(graph.outputs)
     kept: list[Op] = []
     for op in reversed(graph.ops):
         if needed.intersection(op.outputs):
-            kept.append(op)
+            kept.append(_with_results(op, needed))
             needed.update(filter(None, op.inputs))
     kept.reverse()
     names = needed.union(graph.inputs).union(*(op.outputs for op in kept)) if kept else needed.union(graph.inputs)
@@ -150,6 +152,15 @@ def prune(graph: Graph) -> Graph:
         ops=tuple(kept),
         types={n: t for n, t in graph.types.items() if n in names},
         constants={n: c for n, c in graph.constants.items() if n in names})
+
+
+def _with_results(op: Op, needed: Container[str]) -> Op:
+    """The operator without the results that nothing reads, if its attribute `results` says which ones it gives."""
+    if "results" not in op.attrs:
+        return op
+    read = [index for index, name in enumerate(op.outputs) if name in needed]
+    return op.with_(attrs=Attrs(op.attrs, results=tuple(op.attrs.results[index] for index in read)),
+                    outputs=tuple(op.outputs[index] for index in read))
 
 
 def toposort(ops: Iterable[Op], known: Iterable[str]) -> tuple[Op, ...]:

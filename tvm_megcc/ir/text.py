@@ -32,4 +32,5 @@ def graph_text(graph: Graph) -> str:
     lines += [f"  input %{name}: {graph.types[name]}" for name in graph.inputs]
     lines += ["  " + op_text(graph, op) for op in graph.ops]
     lines += [f"  output %{name}" for name in graph.outputs]
+    lines += [f"  state %{source} becomes %{target}" for source, target in graph.states]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of streaming models: pairs of an output and the input that it becomes in the next run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import ModelError
+from ..ir.graph import Graph
+
+
+def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
+    """The graph with these pairs output -> input kept from run to run.
+
+    Raises:
+        ModelError: listing every pair that does not fit the model.
+    """
+    findings = []
+    taken: set[str] = set()
+    for source, target in states.items():
+        findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, taken)]
+        taken.add(target)
+    if findings:
+        raise ModelError(graph.name, findings, "A state is OUTPUT=INPUT, both of one type; every name stands in one.")
+    return graph.with_(states=tuple(states.items()))
+
+
+def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[str]:
+    """What is wrong with a pair."""
+    unknown = [_unknown(kind, name, names) for kind, name, names in
+               (("output", source, graph.outputs), ("input", target, graph.inputs)) if name not in names]
+    if unknown:
+        return unknown
+    if target in taken:
+        return [f"input '{target}' is in another state too"]
+    result, operand = graph.types[source], graph.types[target]
+    if result != operand:
+        return [f"output '{source}' is {result}, input '{target}' is {operand}"]
+    if not operand.is_static:
+        return [f"input '{target}' is {operand}; a state has one shape for ever, give it with --input-shapes"]
+    return []
+
+
+def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
+    return f"the model has no {kind} '{name}'; its {kind}s are {', '.join(names)}"

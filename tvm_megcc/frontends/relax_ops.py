@@ -16,6 +16,7 @@ from ..errors import MegccError, ShapeError
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from ..ops.base import OPERATORS, Operator
 from ..ops.elementwise import cast_to
+from ..ops.resample import adaptive_means
 from ..ops.rules import axis_of
 from ._shared import SpelledNode, onnx_importer
 from .onnx_builder import Builder
@@ -235,38 +236,43 @@ def pool(node: RelaxNode) -> Values:
     return (node.transposed(y, logical, a.out_layout or a.layout),)
 
 
-@imports("nn.adaptive_avg_pool2d")
+@imports("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
 def adaptive_average_pool(node: RelaxNode) -> Values:
     a = node.attrs
-    x = node.transposed(node.inputs[0], a.layout, "NCHW")
+    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
+    x = node.transposed(node.inputs[0], a.layout, logical)
     extents = node.type_of(x).shape[2:]
     wanted = ints(a.output_size) if a.output_size is not None else extents
-    if wanted == (1, 1):
+    if set(wanted) == {1}:
         (y,) = node.onnx("GlobalAveragePool", x)
     elif all(extent % size == 0 for extent, size in zip(extents, wanted, strict=True)):
         kernel = [extent // size for extent, size in zip(extents, wanted, strict=True)]
         (y,) = node.onnx("AveragePool", x, kernel_shape=kernel, strides=kernel)
     else:
-        raise MegccError(f"windows of different sizes, from {extents} to {wanted}")
-    return (node.transposed(y, "NCHW", a.out_layout or a.layout),)
+        y = x
+        for axis, size in enumerate(wanted, 2):
+            y = adaptive_means(node.spelled(), y, axis, size)
+    return (node.transposed(y, logical, a.out_layout or a.layout),)
 
 
 _RESIZE_METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 
 
-@imports("image.resize2d")
+@imports("image.resize2d", "image.resize3d")
 def resize(node: RelaxNode) -> Values:
     a = node.attrs
-    x = node.transposed(node.inputs[0], a.layout, "NCHW")
+    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
+    x = node.transposed(node.inputs[0], a.layout, logical)
     result = dict(zip(a.layout, node.types[0].shape, strict=True))
-    sizes = node.constant([result[axis] for axis in "NCHW"], "int64")
+    sizes = node.constant([result[axis] for axis in logical], "int64")
     coordinates = a.coordinate_transformation_mode
     if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
         raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
     rounding = {"round": "round_prefer_ceil", "": "floor"}.get(a.rounding_method, a.rounding_method)
     (y,) = node.onnx("Resize", x, "", "", sizes, mode=_RESIZE_METHODS.get(a.method, a.method),
-                     coordinate_transformation_mode=coordinates, nearest_mode=rounding)
-    return (node.transposed(y, "NCHW", a.layout),)
+                     coordinate_transformation_mode=coordinates, nearest_mode=rounding,
+                     cubic_coeff_a=float(a.cubic_alpha), exclude_outside=int(a.cubic_exclude and a.method == "cubic"))
+    return (node.transposed(y, logical, a.layout),)
 
 
 # --- normalisation and reduction -----------------------------------------------------------------------------------

@@ -10,17 +10,19 @@ from . import (
     copy,
     elementwise,
     gather,
+    lrn,
     matmul,
     move,
     norm,
     pool,
     quant,
     reduce,
+    resample,
     resize,
     rnn,
     shape,
     softmax,
 )
 
-__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "elementwise", "gather", "matmul",
-           "move", "norm", "pool", "quant", "reduce", "resize", "rnn", "shape", "softmax"]
+__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "elementwise", "gather", "lrn",
+           "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize", "rnn", "shape", "softmax"]

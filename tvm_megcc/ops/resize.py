@@ -1,75 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images (and any tensor) brought to another size by nearest or linear interpolation along some axes."""
+"""Images (and any tensor) brought to another size by nearest, linear or cubic interpolation along some axes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.dims import Dim
 from ..ir.graph import Attrs
-from ..ir.types import TensorType
+from ..ir.types import TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, f32, register
+from .elementwise import cast_to
+from .interpolation import COORDINATES, MODES, NEAREST, Interpolation, nearest_indices, source_coordinates, tables
+from .move import emit_slice
+from .resample import resampled
 from .resize_kernels import ResizeLinear, ResizeNearest
 from .rules import axis_of
-
-MODES = ("nearest", "linear")
-COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
-NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-
-
-def source_coordinates(extent: int, result: int, scale: float, coordinates: str) -> np.ndarray:
-    """Where on the operand's axis each element of the result's axis lies, float64[result]."""
-    position = np.arange(result, dtype=np.float64)
-    if coordinates == "asymmetric":
-        return position / scale
-    if coordinates == "align_corners":
-        length = extent * scale
-        return position * (extent - 1) / (length - 1) if result > 1 else np.zeros(result)
-    if coordinates == "pytorch_half_pixel" and result == 1:
-        return np.zeros(1)
-    if coordinates == "half_pixel_symmetric":
-        offset = extent / 2 * (1 - result / (extent * scale))
-        return offset + (position + 0.5) / scale - 0.5
-    return (position + 0.5) / scale - 0.5
-
-
-def nearest_indices(extent: int, result: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
-    """Index of the operand that each element of the result's axis is, int64[result]."""
-    position = source_coordinates(extent, result, scale, coordinates)
-    if rounding == "floor":
-        index = np.floor(position)
-    elif rounding == "ceil":
-        index = np.ceil(position)
-    elif rounding == "round_prefer_ceil":
-        index = np.floor(position + 0.5)
-    else:
-        index = np.ceil(position - 0.5)
-    return np.clip(index, 0, extent - 1).astype(np.int64)
-
-
-def linear_weights(extent: int, result: int, scale: float, coordinates: str) -> tuple[np.ndarray, np.ndarray]:
-    """The lower of the two indices each element lies between, int64[result], and the weight of the upper one,
-    float32[result]. The upper index is the lower + 1, or the last."""
-    position = np.clip(source_coordinates(extent, result, scale, coordinates), 0, extent - 1)
-    lower = np.minimum(np.floor(position), max(extent - 2, 0))
-    return lower.astype(np.int64), (position - lower).astype(np.float32)
-
-
-def tables(extent: int, result: int, scale: float, mode: str, coordinates: str, rounding: str) -> list[np.ndarray]:
-    """The operands of a resize that say, for each element of the result's axis, where it comes from."""
-    if mode == "nearest":
-        return [nearest_indices(extent, result, scale, coordinates, rounding).astype(np.int32)]
-    lower, weight = linear_weights(extent, result, scale, coordinates)
-    return [lower.astype(np.int32), weight]
 
 
 def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...], mode: str,
           coordinates: str = "half_pixel", rounding: str = "floor") -> Case:
     operands = [table for axis, size in zip(axes, sizes, strict=True)
-                for table in tables(shape[axis], size, size / shape[axis], mode, coordinates, rounding)]
+                for table in tables(source_coordinates(shape[axis], size, size / shape[axis], coordinates),
+                                    shape[axis], mode, rounding)]
     return Case((f32(*shape), *((table.shape, table.dtype.name) for table in operands)),
                 {"axes": axes, "mode": mode}, tuple(range(1, 1 + len(operands))), dict(enumerate(operands, 1)))
 
@@ -121,42 +78,155 @@ class Resize(Operator):
         x = node.type(0)
         axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
         sizes, scales = _target(node, [x.shape[axis] for axis in axes])
-        mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
-        first = node.op_type == "Upsample" or node.opset < 11
-        coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
-        rounding = node.attr("nearest_mode", "floor" if first else "round_prefer_floor")
-        if coordinates == "tf_half_pixel_for_nn":
-            coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
-        for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
-                                       ("rounding", rounding, NEAREST)):
-            if value not in supported:
-                raise MegccError(f"{name} '{value}' is not supported; one of {', '.join(supported)}")
-        if node.attr("antialias", 0):
-            raise MegccError("antialias is not supported")
-        kept = [(axis, size, scale) for axis, size, scale in zip(axes, sizes, scales, strict=True)
-                if size != x.shape[axis] or scale != 1.0]
-        value = node.inputs[0]
-        if any(not isinstance(dim, int) for axis, size, _ in kept for dim in (x.shape[axis], size)):
-            return (_repeated(node, value, kept, mode, coordinates, rounding),)
-        while kept:
-            pair = len(kept) > 1 and kept[1][0] == kept[0][0] + 1
-            group, kept = kept[:1 + pair], kept[1 + pair:]
-            operands = []
-            for axis, size, scale in group:
-                operands += tables(x.shape[axis], size, scale, mode, coordinates, rounding)
-            (value,) = node.emit("resize", (value, *map(node.constant, operands)),
-                                 axes=tuple(axis for axis, _, _ in group), mode=mode)
-        return (value,)
+        how, coordinates = _how(node)
+        rows = [_Axis(*row) for row in zip(axes, sizes, scales, strict=True)]
+        if coordinates == "tf_crop_and_resize":
+            return (_cropped(node, rows, how),)
+        rows = [row for row in rows if row.size != x.shape[row.axis] or row.scale != 1.0]
+        if any(not isinstance(dim, int) for row in rows for dim in (x.shape[row.axis], row.size)):
+            return (_repeated(node, node.inputs[0], rows, how, coordinates),)
+        positions = [source_coordinates(x.shape[row.axis], row.size, row.scale, coordinates) for row in rows]
+        return (_in_float(node, how, lambda value: _interpolated(node, value, rows, positions, how)),)
 
 
-def _repeated(node: OnnxNode, value: str, axes: Sequence[tuple], mode: str, coordinates: str, rounding: str) -> str:
+@dataclass(frozen=True)
+class _Axis:
+    """An axis to resize: extent of the result, and the result's extent over the operand's before rounding."""
+
+    axis: int
+    size: Dim
+    scale: float
+
+
+def _how(node: OnnxNode) -> tuple[Interpolation, str]:
+    """How a node interpolates, and its coordinates."""
+    mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
+    first = node.op_type == "Upsample" or node.opset < 11
+    coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
+    rounding = node.attr("nearest_mode", "floor" if first else "round_prefer_floor")
+    if coordinates == "tf_half_pixel_for_nn":
+        coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
+    for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
+                                   ("rounding", rounding, NEAREST)):
+        if value not in supported:
+            raise MegccError(f"{name} '{value}' is not supported; one of {', '.join(supported)}")
+    antialias, excludes = (bool(node.attr(name, 0)) for name in ("antialias", "exclude_outside"))
+    if antialias and mode == "nearest":
+        raise MegccError("antialias needs mode linear or cubic")
+    return Interpolation(mode, rounding, node.attr("cubic_coeff_a", -0.75), excludes, antialias), coordinates
+
+
+def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], str]) -> str:
+    """Interpolates in float32; integers are rounded to."""
+    dtype = node.type(0).dtype
+    if how.mode == "nearest" or dtype == "float32":
+        return interpolate(node.inputs[0])
+    (value,) = cast_to(node, node.inputs[0], "float32")
+    value = interpolate(value)
+    if not dtype.startswith("float"):
+        (value,) = node.emit("round", (value,))
+    return cast_to(node, value, dtype)[0]
+
+
+def _interpolated(node: OnnxNode, value: str, rows: list[_Axis], positions: list[np.ndarray],
+                  how: Interpolation) -> str:
+    """The resize of axes of known extents, two neighbouring ones at a time where tables of neighbours do."""
+    extents = node.type_of(value).shape
+    if not how.by_tables:
+        for row, position in zip(rows, positions, strict=True):
+            value = resampled(node, value, row.axis, *how.windows(position, extents[row.axis], row.scale))
+        return value
+    rest = sorted(zip(rows, positions, strict=True), key=lambda pair: pair[0].axis)
+    while rest:
+        pair = len(rest) > 1 and rest[1][0].axis == rest[0][0].axis + 1
+        group, rest = rest[:1 + pair], rest[1 + pair:]
+        operands = [table for row, position in group
+                    for table in tables(position, extents[row.axis], how.mode, how.rounding)]
+        (value,) = node.emit("resize", (value, *map(node.constant, operands)),
+                             axes=tuple(row.axis for row, _ in group), mode=how.mode)
+    return value
+
+
+def _cropped(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> str:
+    """tf_crop_and_resize: elements that come from beside the operand are `extrapolation_value`."""
+    shape = node.type(0).shape
+    if any(not isinstance(dim, int) for row in rows for dim in (shape[row.axis], row.size)):
+        raise MegccError("tf_crop_and_resize of a symbolic extent; give the input a shape")
+    if node.type(1) is None or node.type(1).shape != (2 * len(rows),):
+        raise ShapeError(f"roi is {node.type(1)} for {len(rows)} axes")
+    if not node.is_const(1):
+        return crop_at_run_time(node, rows, how)
+    roi = node.const(1).astype(np.float64).reshape(2, -1).T
+    kept = [(row, tuple(part)) for row, part in zip(rows, roi, strict=True)
+            if row.size != shape[row.axis] or tuple(part) != (0.0, 1.0)]
+    rows = [row for row, _ in kept]
+    positions = [source_coordinates(shape[row.axis], row.size, row.scale, "tf_crop_and_resize", part)
+                 for row, part in kept]
+    value = _in_float(node, how, lambda value: _interpolated(node, value, rows, positions, how))
+    outside = np.zeros((1,) * len(shape), bool)
+    for row, position in zip(rows, positions, strict=True):
+        beside = (position < 0) | (position > shape[row.axis] - 1)
+        outside = outside | beside.reshape([-1 if axis == row.axis else 1 for axis in range(len(shape))])
+    if not outside.any():
+        return value
+    return _extrapolated(node, node.constant(outside), value)
+
+
+def _extrapolated(node: OnnxNode, outside: str, value: str) -> str:
+    fill = np.array(node.attr("extrapolation_value", 0.0)).astype(numpy_dtype(node.type_of(value).dtype))
+    return node.emit("where", (outside, node.constant(fill), value))[0]
+
+
+def crop_at_run_time(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> str:
+    """tf_crop_and_resize whose roi is an operand: the tables are computed from it."""
+    if not how.by_tables:
+        raise MegccError("a roi that is computed at run time needs mode nearest or linear, without exclude_outside and "
+                         "antialias")
+    shape, count = node.type(0).shape, len(rows)
+
+    def op(kind: str, *operands: str | float) -> str:
+        names = [node.constant(np.array(o, np.float32)) if isinstance(o, float) else o for o in operands]
+        return node.emit(kind, names)[0]
+
+    (roi,) = cast_to(node, node.inputs[1], "float32")
+    resized: list[tuple[_Axis, list[str]]] = []
+    beside: str | None = None
+    for index, row in enumerate(rows):
+        last = float(shape[row.axis] - 1)
+        start, end = (emit_slice(node, roi, 0, i, i + 1) for i in (index, count + index))
+        fraction = source_coordinates(2, row.size, row.size / 2, "tf_crop_and_resize").astype(np.float32)
+        position = op("mul", op("add", start, op("mul", op("sub", end, start), node.constant(fraction))), last)
+        shape_here = tuple(row.size if axis == row.axis else 1 for axis in range(len(shape)))
+        (out,) = node.emit("reshape", (op("logical_or", op("less", position, 0.0), op("less", node.constant(
+            np.array(last, np.float32)), position)),), shape=shape_here)
+        beside = out if beside is None else op("logical_or", beside, out)
+        position = op("min", op("max", position, 0.0), last)
+        if how.mode == "nearest":
+            shift = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(how.rounding, 0.0)
+            kind = "floor" if how.rounding in ("floor", "round_prefer_ceil") else "ceil"
+            tables_ = [*cast_to(node, op(kind, op("add", position, shift)), "int32")]
+        else:
+            lower = op("min", op("floor", position), float(max(shape[row.axis] - 2, 0)))
+            tables_ = [*cast_to(node, lower, "int32"), op("sub", position, lower)]
+        resized.append((row, tables_))
+
+    def interpolate(value: str) -> str:
+        for row, operands in resized:
+            (value,) = node.emit("resize", (value, *operands), axes=(row.axis,), mode=how.mode)
+        return value
+
+    return _extrapolated(node, beside, _in_float(node, how, interpolate))
+
+
+def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis], how: Interpolation, coordinates: str) -> str:
     """Nearest neighbours of symbolic extents by whole scales: every element so many times."""
     shape, spread, repeated, result = node.type(0).shape, [], [], []
-    scales = {axis: scale for axis, _, scale in axes}
+    scales = {row.axis: row.scale for row in rows}
     for axis, extent in enumerate(shape):
         scale = int(scales.get(axis, 1))
-        whole = nearest_indices(8, 8 * scale, scale, coordinates, rounding) == np.arange(8 * scale) // scale
-        if scale != scales.get(axis, 1) or mode != "nearest" or not whole.all():
+        position = source_coordinates(8, 8 * scale, scale or 1, coordinates)
+        whole = nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // (scale or 1)
+        if scale != scales.get(axis, 1) or how.mode != "nearest" or not whole.all():
             raise MegccError(f"resizes the symbolic extent {extent} in a way that needs its value; give the input "
                              "a shape")
         spread += [extent, 1]

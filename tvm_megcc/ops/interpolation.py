@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the elements of a resized axis come from, by ONNX's rules, and with which weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric",
+               "tf_crop_and_resize")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
+                       roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
+    """Where on the operand's axis each element of the result's axis lies, float64[result].
+
+    roi: the part of the axis, as fractions, that tf_crop_and_resize cuts out.
+    """
+    position, length = np.arange(result, dtype=np.float64), extent * scale
+    if coordinates == "asymmetric":
+        return position / scale
+    if coordinates == "align_corners":
+        return position * (extent - 1) / (length - 1) if result > 1 else np.zeros(result)
+    if coordinates == "tf_crop_and_resize":
+        start, end = roi
+        fraction = position / (length - 1) if length > 1 else np.full(result, 0.5)
+        return (start + fraction * (end - start)) * (extent - 1)
+    if coordinates == "pytorch_half_pixel" and result == 1:
+        return np.zeros(1)
+    if coordinates == "half_pixel_symmetric":
+        offset = extent / 2 * (1 - result / length)
+        return offset + (position + 0.5) / scale - 0.5
+    return (position + 0.5) / scale - 0.5
+
+
+def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndarray:
+    """Index of the operand that each element of the result's axis is, int64."""
+    if rounding == "floor":
+        index = np.floor(position)
+    elif rounding == "ceil":
+        index = np.ceil(position)
+    elif rounding == "round_prefer_ceil":
+        index = np.floor(position + 0.5)
+    else:
+        index = np.ceil(position - 0.5)
+    return np.clip(index, 0, extent - 1).astype(np.int64)
+
+
+def linear_weights(position: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
+    """The lower of the two indices each element lies between, int64, and the weight of the upper one, float32.
+    The upper index is the lower + 1, or the last."""
+    position = np.clip(position, 0, extent - 1)
+    lower = np.minimum(np.floor(position), max(extent - 2, 0))
+    return lower.astype(np.int64), (position - lower).astype(np.float32)
+
+
+def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[np.ndarray]:
+    """The operands of a resize that say, for each element of the result's axis, where it comes from."""
+    if mode == "nearest":
+        return [nearest_indices(position, extent, rounding).astype(np.int32)]
+    lower, weight = linear_weights(position, extent)
+    return [lower.astype(np.int32), weight]
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """What a node says beside coordinates. cubic_a: of Keys' kernel; excludes: neighbours beside the axis do not count;
+    antialias: when an axis shrinks, the kernel widens by as much."""
+
+    mode: str
+    rounding: str
+    cubic_a: float
+    excludes: bool
+    antialias: bool
+
+    @property
+    def by_tables(self) -> bool:
+        """Whether an element lies between two neighbours at most, and the border counts."""
+        return self.mode == "nearest" or (self.mode == "linear" and not self.excludes and not self.antialias)
+
+    def windows(self, position: np.ndarray, extent: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """Indices and weights of the neighbours of each element, int64 and float64 [result, T]."""
+        shrink = min(scale, 1.0) if self.antialias else 1.0
+        reach = int(np.ceil((2 if self.mode == "cubic" else 1) / shrink))
+        indices = np.floor(position).astype(np.int64)[:, None] + np.arange(1 - reach, 1 + reach)
+        weights = self._kernel(np.abs(indices - position[:, None]) * shrink)
+        if self.excludes:
+            weights = np.where((indices < 0) | (indices >= extent), 0.0, weights)
+        total = weights.sum(1, keepdims=True)
+        return indices, weights / np.where(total == 0, 1.0, total)
+
+    def _kernel(self, distance: np.ndarray) -> np.ndarray:
+        if self.mode == "linear":
+            return np.maximum(1 - distance, 0)
+        a = self.cubic_a
+        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weighted sums of neighbours along one axis: cubic and antialiased interpolation, means of windows that differ."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir.dims import Dim, product
+from ..ir.graph import Attrs, Op
+from ..ir.types import PLAIN, TensorType
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, possible_layouts, register
+from .memory import memory_axes
+from .move_kernels import copy_cost
+
+
+class ResampleRuns(Kernel):
+    """[OUTER][EXTENT][INNER] to [OUTER][OUT][INNER], runs of INNER side by side."""
+
+    name = "runs"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(inputs[0], target):
+            if layout.kind != "nchwc" or op.attrs.axis != 1:
+                yield (layout, PLAIN, PLAIN), (layout,)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return None if inputs[0].dtype == "float32" else "works on float32 only"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        axes = memory_axes(inputs[0])
+        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis)
+        extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position]),
+                                   "EXTENT": axes[position][2], "OUT": outputs[0].shape[op.attrs.axis],
+                                   "INNER": product(extent for _, _, extent in axes[position + 1:]),
+                                   "TAPS": inputs[2].shape[1]}
+        outer, extent, out, inner, taps = extent_symbols(*extents)
+        return Lowered("move/resample", Attrs(), extents,
+                       (Operand("x", 0, outer * extent * inner), Operand("first", 1, out),
+                        Operand("weight", 2, out * taps)),
+                       (Operand("y", 0, outer * out * inner),), outer * out, "resample", self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        inner = 1 if inputs[0].layout == PLAIN and op.attrs.axis == inputs[0].rank - 1 else target.isa.lanes
+        return copy_cost(outputs[0], 0.5 + 1.5 * inputs[2].shape[1] / inner)
+
+
+def _case(shape: tuple[int, ...], axis: int, first: list[int], taps: int) -> Case:
+    return Case((f32(*shape), ((len(first),), "int32"), f32(len(first), taps)), {"axis": axis}, (1, 2),
+                {1: np.array(first)})
+
+
+@register
+class Resample(Operator):
+    """y[o] = sum over t of weight[o][t] * x[first[o] + t] along `axis`.
+
+    Operands: first int32 [O], weight float32 [O, T]; first[o] + T stays on the axis.
+    """
+
+    kind = "resample"
+    operands = ("x", "first", "weight")
+    kernels = (ResampleRuns(),)
+    cases = (_case((1, 20, 7, 5), 2, [0, 1, 3, 3], 4), _case((2, 5, 6, 9), 3, [6, 0, 2, 4, 1], 3),
+             _case((3, 8, 2), 1, [7, 0, 3], 1))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, first: TensorType, weight: TensorType) -> tuple[TensorType, ...]:
+        if first.rank != 1 or weight.rank != 2 or first.shape != weight.shape[:1] or first.dtype != "int32":
+            raise ShapeError(f"tables {first} and {weight} do not belong together")
+        return (x.with_shape((*x.shape[:attrs.axis], first.shape[0], *x.shape[attrs.axis + 1:])),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, first: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+        moved = np.moveaxis(x, attrs.axis, -1)
+        taken = moved[..., first.astype(np.int64)[:, None] + np.arange(weight.shape[1])]
+        total = (taken.astype(np.float64) * weight).sum(-1)
+        return (np.ascontiguousarray(np.moveaxis(total, -1, attrs.axis)).astype(x.dtype),)
+
+
+def resampled(node: OnnxNode, value: str, axis: int, indices: np.ndarray, weights: np.ndarray) -> str:
+    """Emits the sums that these tables describe; indices beside the axis mean its border.
+
+    Args:
+        indices: [O, T], neighbours in each row. weights: float64 [O, T].
+    """
+    extent = node.type_of(value).shape[axis]
+    taps = min(indices.shape[1], extent)
+    first = np.clip(indices[:, 0], 0, extent - taps)
+    table = np.zeros((len(indices), taps))
+    np.add.at(table, (np.arange(len(indices))[:, None], np.clip(indices, 0, extent - 1) - first[:, None]), weights)
+    operands = (value, node.constant(first.astype(np.int32)), node.constant(table.astype(np.float32)))
+    return node.emit("resample", operands, axis=axis)[0]
+
+
+def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
+    """The means of `size` windows that cover an axis as evenly as whole elements allow, overlapping where they must."""
+    extent = node.type_of(value).shape[axis]
+    starts = np.arange(size) * extent // size
+    ends = -(-(np.arange(size) + 1) * extent // size)
+    indices = starts[:, None] + np.arange((ends - starts).max())
+    return resampled(node, value, axis, indices, (indices < ends[:, None]) / (ends - starts)[:, None])

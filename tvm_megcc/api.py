@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from .codegen.artifact import Artifact
 from .codegen.tuning_log import TuningLog
 from .compiler import Dump, compile_graph, model_facts
+from .dispatch import Dispatcher, Intervals, buckets_of, parse_dispatch, parse_shape_sets
 from .errors import MegccError
 from .target import Target, parse_targets
 
@@ -23,16 +23,20 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | Sequence[Target] = "native", *,
-            input_shapes: str | Shapes | None = None, optimize: str = "speed", name: str = "", threads: int = 1,
-            keep_inputs: bool = False, output_names: Sequence[str] | None = None, log: str | Path | None = None,
-            dump: str | Path | None = None) -> Artifact:
+            input_shapes: str | Shapes | Sequence[Shapes] | None = None,
+            dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
+            threads: int = 1, keep_inputs: bool = False, output_names: Sequence[str] | None = None,
+            log: str | Path | None = None, dump: str | Path | None = None) -> Artifact:
     """Compiles an ONNX model ahead of time.
 
     Args:
         model: path of an ONNX file, its bytes, or a `ModelProto`.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64").
         input_shapes: for inputs with dimensions that the model leaves open: a dictionary, or text such as
-            "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";".
+            "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
+            as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
+        dispatch: ranges of shapes to compile for: text such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
+            dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals.
         optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
         name: prefix of everything that is generated; default is the file's name.
         threads: workers that workspace is planned for.
@@ -47,18 +51,19 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
     Raises:
         MegccError: saying what of the model cannot be compiled, where, and what to do.
     """
-    from .frontends.onnx import import_onnx
+    from .frontends.onnx import import_onnx, input_dims
 
     measured = TuningLog.read(log) if log else None
-    shapes = parse_shapes(input_shapes) if isinstance(input_shapes, str) else input_shapes
-    graph = import_onnx(model, input_shapes=dict(shapes or {}), output_names=output_names)
+    shapes, buckets = buckets_of(input_dims(model), shape_sets(input_shapes),
+                                 parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch)
+    graph = import_onnx(model, input_shapes=shapes, output_names=output_names)
     path = Path(model) if isinstance(model, (str, Path)) else None
     if isinstance(target, Target):
         targets: tuple[Target, ...] = (target,)
     else:
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs,
-                         name=name or (path.stem if path else graph.name), log=measured,
+                         name=name or (path.stem if path else graph.name), buckets=buckets, log=measured,
                          model=model_facts(path) if path else {}, **({"dump": dump_into(dump)} if dump else {}))
 
 
@@ -67,6 +72,15 @@ def load(path: str | Path, target: str = "native") -> Session:
     from .runtime.session import load as load_session
 
     return load_session(path, target)
+
+
+def shape_sets(input_shapes: str | Shapes | Sequence[Shapes] | None) -> list[Shapes]:
+    """Sets of input shapes, in whichever form they were given."""
+    if isinstance(input_shapes, str):
+        return parse_shape_sets(input_shapes)
+    if input_shapes is None or isinstance(input_shapes, Mapping):
+        return [dict(input_shapes or {})]
+    return list(input_shapes)
 
 
 def dump_into(folder: str | Path) -> Dump:
@@ -80,21 +94,13 @@ def dump_into(folder: str | Path) -> Dump:
     return dump
 
 
-_SHAPE = re.compile(r"\s*(?P<name>.+?)\s*(?:=\s*\((?P<round>[^()]*)\)|:\s*\[(?P<square>[^\[\]]*)\])\s*")
-
-
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
     """`"data=(1,3,224,224);ids:[1,128]"` as a dictionary.
 
     Raises:
         MegccError: showing the part that is no shape.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for part in filter(None, (p.strip() for p in text.split(";"))):
-        match = _SHAPE.fullmatch(part)
-        dims = (match["round"] if match["round"] is not None else match["square"]) if match else ""
-        try:
-            shapes[match["name"]] = tuple(int(d) for d in filter(None, (d.strip() for d in dims.split(","))))
-        except (TypeError, ValueError):
-            raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
-    return shapes
+    sets = parse_shape_sets(text)
+    if len(sets) > 1:
+        raise MegccError(f"one set of input shapes is wanted here, not {len(sets)}: {text}")
+    return sets[0] if sets else {}

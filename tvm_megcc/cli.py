@@ -62,8 +62,8 @@ def _compile(args: argparse.Namespace) -> int:
     for model in args.model:
         with _progress(args, f"compiling {model}"):
             artifacts.append(api.compile(
-                model, args.target, input_shapes=args.input_shapes, optimize=args.optimize, name=args.name or "",
-                threads=args.threads, keep_inputs=args.keep_inputs, dump=args.dump))
+                model, args.target, input_shapes=args.input_shapes, dispatch=args.dispatch, optimize=args.optimize,
+                name=args.name or "", threads=args.threads, keep_inputs=args.keep_inputs, dump=args.dump))
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
@@ -103,11 +103,13 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from .api import parse_shapes
     from .tools import run, source
 
     with _progress(args, f"compiling and building {args.path}"):
         session = source.session_of(args.path, args)
-    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile)
+    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
+                     shapes=parse_shapes(args.shape or ""))
     _print(args, report, run.text)
     return 0
 
@@ -203,6 +205,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
+    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     verb.add_argument("--profile", action="store_true", help="time of each kernel call")
@@ -265,7 +268,10 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
     group = verb.add_argument_group("compiling")
     group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed",
                        help="known extents as constants, or kernels shared between layers (default: speed)")
-    group.add_argument("--input-shapes", metavar="SHAPES", help='such as "data=(1,3,224,224)"; several with ";"')
+    group.add_argument("--input-shapes", metavar="SHAPES",
+                       help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"')
+    group.add_argument("--dispatch", metavar="RANGES",
+                       help='shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"')
     group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
 

@@ -42,6 +42,15 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
     return _Importer(load(model), dict(input_shapes or {}), output_names).run()
 
 
+def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
+    """Shapes of the model's inputs as it declares them: extents, names of symbols, None where neither is known."""
+    graph = load(model).proto.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return {value.name: tuple(dim.dim_param or (dim.dim_value if dim.dim_value > 0 else None)
+                              for dim in value.type.tensor_type.shape.dim)
+            for value in graph.input if value.name not in weights}
+
+
 def _importers() -> dict[str, Callable[[Node], tuple[str, ...]]]:
     declared = {name: declaration.from_onnx for declaration in OPERATORS.values() for name in declaration.onnx}
     return {**DECOMPOSITIONS, **declared}

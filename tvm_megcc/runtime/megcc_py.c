@@ -129,12 +129,33 @@ EXPORT uint32_t megcc_py_isa(const handle *h)
     return h->model.program.isa;
 }
 
-static int32_t run(handle *h, const void *const *inputs, void *const *outputs, megcc_error *error)
+/* Sets the shapes of all inputs, as megcc_shape: rank, then MEGCC_MAX_RANK extents. Writes those of the outputs to
+ * `results` in the same form. Returns a status, and why in `text`. */
+EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, megcc_shape *results, char *text,
+                                   uint64_t text_size)
+{
+    megcc_error error;
+    megcc_tensor tensor;
+    memset(&error, 0, sizeof error);
+    int32_t status = megcc_session_set_shapes(h->session, shapes, megcc_model_inputs(&h->model), &error);
+    if (status) {
+        megcc_error_text(&error, text, (size_t)text_size);
+        return status;
+    }
+    for (uint32_t i = 0; i < megcc_model_outputs(&h->model); i++) {
+        megcc_session_output(h->session, i, &tensor);
+        results[i].rank = tensor.rank;
+        memcpy(results[i].dims, tensor.dims, sizeof tensor.dims);
+    }
+    return MEGCC_OK;
+}
+
+static int32_t run(handle *h, const void *const *inputs, const uint64_t *bytes, void *const *outputs,
+                   megcc_error *error)
 {
     megcc_tensor tensor;
     for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++) {
-        megcc_model_input(&h->model, i, &tensor);
-        int32_t status = megcc_session_bind_input(h->session, i, inputs[i], (size_t)tensor.bytes);
+        int32_t status = megcc_session_bind_input(h->session, i, inputs[i], (size_t)bytes[i]);
         if (status) {
             error->status = status;
             return status;
@@ -150,17 +171,18 @@ static int32_t run(handle *h, const void *const *inputs, void *const *outputs, m
     return MEGCC_OK;
 }
 
-/* One run from and to the memory of the caller. With `seconds`, the time of each instruction; with `observer`, a call
+/* One run from and to the memory of the caller; `bytes`: sizes of the inputs. With `seconds`, the time of each instruction; with `observer`, a call
  * after each instruction with its operand `operand[instruction]`. */
-EXPORT int32_t megcc_py_run(handle *h, const void *const *inputs, void *const *outputs, double *seconds,
-                            observer_fn observer, const uint32_t *operand, char *text, uint64_t text_size)
+EXPORT int32_t megcc_py_run(handle *h, const void *const *inputs, const uint64_t *bytes, void *const *outputs,
+                            double *seconds, observer_fn observer, const uint32_t *operand, char *text,
+                            uint64_t text_size)
 {
     megcc_error error;
     memset(&error, 0, sizeof error);
     h->seconds = seconds;
     h->observer = observer;
     h->operand = operand;
-    int32_t status = run(h, inputs, outputs, &error);
+    int32_t status = run(h, inputs, bytes, outputs, &error);
     if (status)
         megcc_error_text(&error, text, (size_t)text_size);
     return status;

@@ -28,11 +28,17 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model."""
+    """An input or output of a model. shape: extents; a text where the extent changes from call to call."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
+
+    def takes(self, array: np.ndarray) -> bool:
+        """Whether the array may be this input's value, as far as one input by itself tells."""
+        return (array.dtype == numpy_dtype(self.dtype) and array.ndim == len(self.shape)
+                and all(isinstance(dim, str) or dim == extent
+                        for dim, extent in zip(self.shape, array.shape, strict=True)))
 
     def __str__(self) -> str:
         return f"'{self.name}': {self.dtype}[{','.join(map(str, self.shape))}]"
@@ -68,6 +74,7 @@ class Session:
         self.name: str = model["name"]
         self.inputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["inputs"])
         self.outputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["outputs"])
+        self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.container_bytes: int = model["container_bytes"]
         self.programs: list[dict] = model["programs"]
 
@@ -103,7 +110,7 @@ class Session:
             if port.name not in inputs:
                 raise ShapeError(f"{self.name} misses its input {port}")
             array = np.asarray(inputs[port.name])
-            if array.dtype != numpy_dtype(port.dtype) or array.shape != port.shape:
+            if not port.takes(array):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}")
             arrays.append(np.ascontiguousarray(array))
@@ -112,9 +119,37 @@ class Session:
     def _named(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         return {port.name: array for port, array in zip(self.outputs, arrays, strict=True)}
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether shapes change from call to call."""
+        return any(isinstance(dim, str) for port in self.inputs for dim in port.shape)
+
+    def _shape_error(self, arrays: Sequence[np.ndarray], reason: str) -> ShapeError:
+        given = ", ".join(f"'{port.name}' {list(array.shape)}"
+                          for port, array in zip(self.inputs, arrays, strict=True))
+        ranges = "; ".join(", ".join(_range_text(name, *bounds) for name, bounds in bucket.items())
+                           for bucket in self.buckets[:8])
+        more = f"; and {len(self.buckets) - 8} more" if len(self.buckets) > 8 else ""
+        return ShapeError(f"{self.name} was not compiled for inputs {given}. It takes "
+                          f"{', '.join(map(str, self.inputs))} with {ranges}{more} ({reason})")
+
     def __repr__(self) -> str:
         return (f"<{self.name} on {self.target}: {', '.join(map(str, self.inputs))} -> "
                 f"{', '.join(map(str, self.outputs))}>")
+
+
+def _range_text(name: str, low: int, high: int | None) -> str:
+    return f"{name} {low}" if low == high else f"{name} from {low}" + ("" if high is None else f" to {high}")
+
+
+class _Shape(ctypes.Structure):
+    """megcc_shape of megcc.h."""
+
+    _fields_ = (("rank", ctypes.c_int32), ("dims", ctypes.c_int32 * 8))
+
+    @staticmethod
+    def of(shape: tuple[int, ...]) -> _Shape:
+        return _Shape(len(shape), (ctypes.c_int32 * 8)(*shape))
 
 
 #: Called after each instruction: its index, and address and bytes of its first result.
@@ -128,6 +163,8 @@ class NativeSession(Session):
     def __init__(self, built: Build):
         super().__init__(built)
         self._handle = None
+        self._shapes: tuple[tuple[int, ...], ...] = ()
+        self._output_shapes = tuple(port.shape for port in self.outputs)
         self._lock = threading.Lock()
         try:
             self._library = _open_library(built.library.resolve())
@@ -139,7 +176,9 @@ class NativeSession(Session):
                 ("open", handle, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, *text)),
                 ("isa", ctypes.c_uint32, (handle,)),
                 ("embedded", ctypes.c_void_p, ()),
-                ("run", ctypes.c_int32, (handle, pointers, pointers, ctypes.POINTER(ctypes.c_double), _OBSERVER,
+                ("set_shapes", ctypes.c_int32, (handle, ctypes.POINTER(_Shape), ctypes.POINTER(_Shape), *text)),
+                ("run", ctypes.c_int32, (handle, pointers, ctypes.POINTER(ctypes.c_uint64), pointers,
+                                         ctypes.POINTER(ctypes.c_double), _OBSERVER,
                                          ctypes.POINTER(ctypes.c_uint32), *text)),
                 ("close", None, (handle,))):
             function = getattr(self._library, f"megcc_py_{name}")
@@ -167,9 +206,9 @@ class NativeSession(Session):
         return self._run(inputs)
 
     def profile(self, inputs: Arrays) -> list[dict]:
-        seconds = (ctypes.c_double * len(self.calls))()
+        seconds = (ctypes.c_double * (self.calls[-1]["instruction"] + 1 if self.calls else 0))()
         self._run(inputs, seconds=seconds)
-        return [{**call, "seconds": value} for call, value in zip(self.calls, seconds, strict=True)]
+        return [{**call, "seconds": seconds[call["instruction"]]} for call in self.calls]
 
     def trace(self, inputs: Arrays) -> list[bytes]:
         results: list[bytes] = []
@@ -182,14 +221,30 @@ class NativeSession(Session):
 
     def _run(self, inputs: Arrays, seconds=None, observer=None, operand=None) -> dict[str, np.ndarray]:
         arrays = self._checked(inputs)
-        outputs = [np.empty(port.shape, numpy_dtype(port.dtype)) for port in self.outputs]
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         with self._lock:
-            status = self._library.megcc_py_run(self._handle, _pointers(arrays), _pointers(outputs), seconds,
+            if self.is_dynamic:
+                self._set_shapes(arrays, text)
+            outputs = [np.empty(shape, numpy_dtype(port.dtype))
+                       for port, shape in zip(self.outputs, self._output_shapes, strict=True)]
+            sizes = (ctypes.c_uint64 * max(len(arrays), 1))(*(array.nbytes for array in arrays))
+            status = self._library.megcc_py_run(self._handle, _pointers(arrays), sizes, _pointers(outputs), seconds,
                                                 observer or _OBSERVER(), operand, text, _TEXT_BYTES)
         if status:
             raise MegccError(f"{self.name}: {text.value.decode(errors='replace')}")
         return self._named(outputs)
+
+    def _set_shapes(self, arrays: Sequence[np.ndarray], text) -> None:
+        """Only where they are others than before: states begin anew."""
+        shapes = tuple(array.shape for array in arrays)
+        if shapes == self._shapes:
+            return
+        results = (_Shape * len(self.outputs))()
+        if self._library.megcc_py_set_shapes(self._handle, (_Shape * len(shapes))(*map(_Shape.of, shapes)), results,
+                                             text, _TEXT_BYTES):
+            raise self._shape_error(arrays, text.value.decode(errors="replace"))
+        self._shapes = shapes
+        self._output_shapes = tuple(tuple(result.dims[:result.rank]) for result in results)
 
     def __del__(self):
         if self._handle:
@@ -232,16 +287,16 @@ class EmulatedSession(Session):
         with tempfile.TemporaryDirectory() as folder:
             for index, array in enumerate(arrays):
                 array.tofile(Path(folder) / f"in{index}.bin")
-            self._execute(Path(folder))
+            said = self._execute(Path(folder), arrays)
             for index, port in enumerate(self.outputs):
                 data = np.fromfile(Path(folder) / f"out{index}.bin", numpy_dtype(port.dtype))
-                outputs.append(data.reshape(port.shape))
+                outputs.append(data.reshape(_printed_shape(said, index) if self.is_dynamic else port.shape))
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
         return self._named(outputs)
 
-    def _execute(self, folder: Path) -> None:
-        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there."""
+    def _execute(self, folder: Path, arrays: Sequence[np.ndarray]) -> str:
+        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
         if self.target.bare_metal:
             command = firmware.emulation(*self._emulator, self._program)
         else:
@@ -251,8 +306,21 @@ class EmulatedSession(Session):
                 command += ["--input", f"{port.name}=in{index}.bin"]
             for index, port in enumerate(self.outputs):
                 command += ["--output", f"{port.name}=out{index}.bin"]
+            if self.is_dynamic:
+                for port, array in zip(self.inputs, arrays, strict=True):
+                    command += ["--shape", f"{port.name}={','.join(map(str, array.shape))}"]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
                                 stdin=subprocess.DEVNULL)
+        if result.returncode and self.is_dynamic and "shape" in result.stderr:
+            raise self._shape_error(arrays, result.stderr.strip())
         if result.returncode:
             raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
                              f"{(result.stderr or result.stdout).strip()[-500:]}")
+        return result.stdout
+
+
+def _printed_shape(text: str, index: int) -> tuple[int, ...]:
+    """The shape of an output as megcc_run prints it: `output 0 float32 [1,10] plain …`."""
+    line = next(line for line in text.splitlines() if line.startswith(f"output {index} "))
+    dims = line.split("[", 1)[1].split("]", 1)[0]
+    return tuple(int(dim) for dim in dims.split(",") if dim)

@@ -10,6 +10,7 @@ from ..codegen.plan import plan_kernels
 from ..compiler import require_bounds, run_passes
 from ..errors import MegccError, ModelError
 from ..frontends.onnx import import_onnx
+from ..ir.shapes import EVERYTHING
 from ..ir.text import op_text
 from ..ops.base import operator
 from ..target import parse_targets
@@ -26,7 +27,7 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
         graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""))
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
-    require_bounds(graph, ())
+    require_bounds(graph, [EVERYTHING])
     plan = plan_kernels(run_passes(graph, cpu), cpu, optimize)
     for step in plan.steps:
         op = step.choice.op

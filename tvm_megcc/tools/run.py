@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,21 +16,24 @@ from ..ir.types import numpy_dtype
 
 
 def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
-        profile: bool = False) -> dict:
+        profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None) -> dict:
     """Runs a session and reports.
 
     Args:
         inputs, outputs: .npz files with arrays by tensor name.
+        shapes: of seeded inputs whose shape may change.
         repeat: further runs, timed; an emulator is not timed.
     """
-    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else seeded(session.inputs, seed)
+    feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
+             else seeded(session.inputs, seed, shapes or {}))
     results = session.run(feeds)
     if outputs:
         write_npz(outputs, results)
     report = {
         "model": session.name, "target": str(session.target), "emulated": session.emulated,
-        "inputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape),
-                    "source": inputs or f"seed {seed}"} for port in session.inputs],
+        "inputs": [{"name": port.name, "dtype": port.dtype, 
+                    "shape": list(feeds[port.name].shape), "source": inputs or f"seed {seed}"}
+                   for port in session.inputs],
         "outputs": [describe(name, value) for name, value in results.items()],
     }
     if getattr(session, "stack_bytes", None) is not None:
@@ -86,18 +90,27 @@ def _port(port: Mapping) -> str:
     return f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
 
 
-def seeded(ports, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs for a model: normally distributed floats, integers from [0, 10), by name."""
+def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int]] = MappingProxyType({})) -> dict[str, np.ndarray]:
+    """Inputs for a model: normally distributed floats, integers from [0, 10), by name.
+
+    shapes: of inputs whose shape may change.
+    """
+    unknown = sorted(set(shapes) - {port.name for port in ports})
+    if unknown:
+        raise ShapeError(f"a shape is given for '{unknown[0]}'; the inputs are {', '.join(map(str, ports))}")
     rng = np.random.default_rng(seed)
     feeds = {}
     for port in ports:
-        if any(not isinstance(dim, int) for dim in port.shape):
-            raise ShapeError(f"input '{port.name}' has the open shape {list(port.shape)}: give it with --inputs")
+        shape = tuple(shapes.get(port.name, port.shape))
+        if any(not isinstance(dim, int) for dim in shape):
+            example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in shape)
+            raise ShapeError(f"input {port} has no fixed shape: give one, such as --shape \"{port.name}=({example})\", "
+                             "or arrays with --inputs")
         dtype = numpy_dtype(port.dtype)
         if dtype.kind == "f":
-            feeds[port.name] = rng.standard_normal(port.shape).astype(dtype)
+            feeds[port.name] = rng.standard_normal(shape).astype(dtype)
         else:
-            feeds[port.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, port.shape).astype(dtype)
+            feeds[port.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
     return feeds
 
 

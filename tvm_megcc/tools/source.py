@@ -26,10 +26,10 @@ def folder_of(path: str | Path, options) -> Path:
         read_manifest(path)
         return path
     artifact = api.compile(path, options.target or "native", input_shapes=options.input_shapes,
-                           optimize=options.optimize, threads=options.threads, keep_inputs=options.keep_inputs)
+                           dispatch=options.dispatch, optimize=options.optimize, threads=options.threads, keep_inputs=options.keep_inputs)
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
-    where = [str(path.resolve()), options.target, options.input_shapes, options.optimize, options.threads,
-             options.keep_inputs]
+    where = [str(path.resolve()), options.target, options.input_shapes, options.dispatch, options.optimize,
+             options.threads, options.keep_inputs]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
     return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", force=True)
 

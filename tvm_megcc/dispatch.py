@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph dispatch: which ranges of input shapes a model is compiled for, and which one a call takes.
+
+After TVM's RFC #4118. A *dispatcher* is a function from the shapes of the inputs, with None where an axis may change,
+to intervals of these axes: `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no limit. Every combination of
+intervals is a bucket: compiled once, for all shapes in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Union
+
+from .errors import MegccError
+from .ir.shapes import EVERYTHING, Bucket
+
+Shape = Sequence[Union[int, str, None]]
+Interval = tuple[int, Union[int, None]]
+Intervals = Mapping[str, Mapping[int, Sequence[Interval]]]
+Dispatcher = Callable[[Mapping[str, Shape]], Intervals]
+
+#: What the container's format holds.
+MOST_BUCKETS = 4096
+#: Intervals that a dispatcher without an upper limit makes; the last is open.
+OPEN_INTERVALS = 9
+
+
+def uniform_dispatcher(step: int, lo: int = 1, hi: int | None = None) -> Dispatcher:
+    """Intervals of `step` extents from `lo` up to, not including, `hi`, on every axis that may change.
+
+    Without `hi` there are `OPEN_INTERVALS`, the last without a limit.
+    """
+    if step < 1:
+        raise MegccError(f"a uniform dispatcher has a step of at least 1, not {step}")
+    return _on_open_axes(_cut(lo, hi, lambda low: low + step))
+
+
+def log_dispatcher(base: int = 2, lo: int = 1, hi: int | None = None) -> Dispatcher:
+    """Intervals that grow by the factor `base`, from `lo` up to, not including, `hi`, on every axis that may change.
+
+    Without `hi` there are `OPEN_INTERVALS`, the last without a limit.
+    """
+    if base < 2:
+        raise MegccError(f"a logarithmic dispatcher has a base of at least 2, not {base}")
+    return _on_open_axes(_cut(lo, hi, lambda low: low * base))
+
+
+def _cut(lo: int, hi: int | None, following: Callable[[int], int]) -> list[Interval]:
+    if lo < 1 or (hi is not None and hi <= lo):
+        raise MegccError(f"extents are at least 1 and a range must not be empty: {lo} to {hi}")
+    found: list[Interval] = []
+    while (hi is None and len(found) < OPEN_INTERVALS - 1) or (hi is not None and lo < hi):
+        end = following(lo)
+        found.append((lo, end if hi is None else min(end, hi)))
+        lo = end
+        if len(found) > MOST_BUCKETS:
+            raise MegccError(f"a range gives more than {MOST_BUCKETS} intervals; use a larger step or base")
+    return found if hi is not None else [*found, (lo, None)]
+
+
+def _on_open_axes(intervals: Sequence[Interval]) -> Dispatcher:
+    def dispatcher(shapes: Mapping[str, Shape]) -> Intervals:
+        return {name: {axis: list(intervals) for axis, dim in enumerate(shape) if not isinstance(dim, int)}
+                for name, shape in shapes.items()}
+    return dispatcher
+
+
+_AXES = re.compile(r"\s*(?P<name>.+?)\s*\[(?P<axes>[\d\s,]+)\]\s*=\s*(?P<rule>.+?)\s*")
+_CALL = re.compile(r"(?P<name>log|uniform)\s*\((?P<numbers>[\d\s,]*)\)")
+_RANGE = re.compile(r"(?P<lo>\d+)(?:\s*\.\.\s*(?P<hi>\d+|\*))?")
+_GRAMMAR = ('expected NAME[AXIS,…]=log(1,64), log(BASE,1,64), uniform(STEP,64,512) or 1..8,9..64,65..* ; '
+            "ends are included, * is no limit")
+
+
+def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
+    """`"data[0]=log(1,64);data[2,3]=uniform(64,64,512)"` as intervals; ends are included in the text.
+
+    Raises:
+        MegccError: showing the part that is no rule.
+    """
+    found: dict[str, dict[int, list[Interval]]] = {}
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        match = _AXES.fullmatch(part)
+        intervals = _parse_rule(match["rule"]) if match else None
+        if intervals is None:
+            raise MegccError(f"dispatch '{part}': {_GRAMMAR}")
+        for axis in map(int, filter(None, (a.strip() for a in match["axes"].split(",")))):
+            found.setdefault(match["name"], {})[axis] = intervals
+    return found
+
+
+def _parse_rule(rule: str) -> list[Interval] | None:
+    call = _CALL.fullmatch(rule)
+    if call:
+        numbers = [int(n) for n in filter(None, (n.strip() for n in call["numbers"].split(",")))]
+        if call["name"] == "log" and len(numbers) == 2:
+            numbers = [2, *numbers]
+        if len(numbers) != 3:
+            return None
+        step, low, high = numbers
+        make = log_dispatcher if call["name"] == "log" else uniform_dispatcher
+        return list(make(step, low, high + 1)({"": (None,)})[""][0])
+    ranges = [_RANGE.fullmatch(item.strip()) for item in rule.split(",")]
+    if not all(ranges):
+        return None
+    return [(int(r["lo"]), None if r["hi"] == "*" else int(r["hi"] or r["lo"]) + 1) for r in ranges]
+
+
+_SHAPE = re.compile(r"\s*(?P<name>.+?)\s*(?:=\s*\((?P<round>[^()]*)\)|:\s*\[(?P<square>[^\[\]]*)\])\s*")
+#: Between two sets of shapes: a colon behind a closing bracket.
+_BETWEEN_SETS = re.compile(r"(?<=[)\]])\s*:")
+
+
+def parse_shape_sets(text: str) -> list[dict[str, tuple[int, ...]]]:
+    """`"data=(1,3,224,224):data=(2,3,224,224)"` as a list of dictionaries; ";" separates the inputs of one set, and
+    `data:[1,3,224,224]` is another spelling of a shape.
+
+    Raises:
+        MegccError: showing the part that is no shape.
+    """
+    return [_parse_shapes(part) for part in _BETWEEN_SETS.split(text) if part.strip()]
+
+
+def _parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        match = _SHAPE.fullmatch(part)
+        dims = (match["round"] if match["round"] is not None else match["square"]) if match else ""
+        try:
+            shapes[match["name"]] = tuple(int(d) for d in filter(None, (d.strip() for d in dims.split(","))))
+        except (TypeError, ValueError):
+            raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
+    return shapes
+
+
+def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] = (),
+               dispatch: Dispatcher | Intervals | None = None) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
+    """The shapes to import a model with, and the buckets to compile it for.
+
+    Args:
+        inputs: shapes of the model's inputs: an extent, the name of a symbol, or None for an unnamed open axis.
+        sets: shapes that the model is compiled for, each a dictionary with the same inputs. One set fixes shapes;
+            axes in which several differ become symbols, each set a bucket.
+        dispatch: intervals of axes, or a dispatcher that gives them.
+
+    Raises:
+        MegccError: for unknown inputs or axes, and for symbols that are given two meanings.
+    """
+    if len(sets) > 1:
+        if dispatch:
+            raise MegccError("give either several sets of input shapes or a dispatch, not both")
+        return _exact_buckets(inputs, sets)
+    shapes = {name: tuple(shape) for name, shape in (sets[0] if sets else {}).items()}
+    if dispatch is None:
+        return shapes, (EVERYTHING,)
+    return _grid(inputs, shapes, dispatch)
+
+
+def _symbol(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
+    dim = inputs[name][axis]
+    return dim if isinstance(dim, str) else f"{name}_{axis}"
+
+
+def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]]):
+    names = list(sets[0])
+    for number, shapes in enumerate(sets):
+        if set(shapes) != set(names) or any(len(shapes[name]) != len(sets[0][name]) for name in names):
+            raise MegccError(f"set {number + 1} of input shapes names other inputs or ranks than the first: "
+                             f"{dict(shapes)}")
+    unknown = [name for name in names if name not in inputs]
+    if unknown:
+        raise MegccError(f"input_shapes names {', '.join(unknown)}, but the inputs are: {', '.join(inputs)}")
+    imported: dict[str, tuple] = {}
+    bounds: list[dict[str, int]] = [{} for _ in sets]
+    for name in names:
+        shape: list[int | str] = []
+        for axis, extents in enumerate(zip(*(shapes[name] for shapes in sets), strict=True)):
+            if len(set(extents)) == 1:
+                shape.append(extents[0])
+                continue
+            symbol = _symbol(inputs, name, axis) if axis < len(inputs[name]) else f"{name}_{axis}"
+            shape.append(symbol)
+            for bound, extent in zip(bounds, extents, strict=True):
+                if bound.setdefault(symbol, extent) != extent:
+                    raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', which one set of input shapes "
+                                     f"gives as {bound[symbol]} and as {extent}")
+        imported[name] = tuple(shape)
+    buckets = tuple(Bucket(tuple((symbol, extent, extent) for symbol, extent in bound.items())) for bound in bounds)
+    return imported, tuple(dict.fromkeys(buckets))
+
+
+def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispatcher | Intervals):
+    known = {name: shapes.get(name, shape) for name, shape in inputs.items()}
+    intervals = dispatch(known) if callable(dispatch) else dispatch
+    imported = {name: list(shape) for name, shape in shapes.items()}
+    axes: dict[str, tuple[Interval, ...]] = {}
+    for name, rules in intervals.items():
+        if name not in inputs:
+            raise MegccError(f"dispatch names '{name}', but the inputs are: {', '.join(inputs)}")
+        for axis, ranges in rules.items():
+            if not 0 <= axis < len(inputs[name]):
+                raise MegccError(f"dispatch names axis {axis} of input '{name}', which has {len(inputs[name])} axes")
+            if isinstance(shapes.get(name, [None] * (axis + 1))[axis], int):
+                raise MegccError(f"axis {axis} of input '{name}' is fixed by input_shapes and named by dispatch")
+            symbol = _symbol(inputs, name, axis)
+            cells = tuple((low, high) for low, high in ranges)
+            if not cells or any(low < 1 or (high is not None and high <= low) for low, high in cells):
+                raise MegccError(f"dispatch of axis {axis} of input '{name}': {list(ranges)} are no intervals")
+            if axes.setdefault(symbol, cells) != cells:
+                raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which dispatch gives other "
+                                 "intervals elsewhere")
+            imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
+    cells = 1
+    for ranges in axes.values():
+        cells *= len(ranges)
+    if cells > MOST_BUCKETS:
+        raise MegccError(f"dispatch makes {cells:,} buckets, and a container holds at most {MOST_BUCKETS}")
+    buckets = tuple(
+        Bucket(tuple((symbol, low, None if high is None else high - 1) for symbol, (low, high) in
+                     zip(axes, cell, strict=True)))
+        for cell in itertools.product(*axes.values()))
+    return {name: tuple(shape) for name, shape in imported.items()}, buckets

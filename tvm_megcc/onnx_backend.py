@@ -78,23 +78,21 @@ class MegccRep(BackendRep):
     """A model that `MegccBackend.prepare` took."""
 
     def __init__(self, model: onnx.ModelProto, target: Target):
-        self._model, self._target = model, target
-        given = {tensor.name for tensor in model.graph.initializer}
-        self._inputs = [value.name for value in model.graph.input if value.name not in given]
-        self._session = None if self._has_open_shapes(given) else self._compiled()
+        self._model, self._target = _with_empty_inputs_known(model), target
+        self._inputs = [value.name for value in _inputs(model)]
+        open_shapes = any(not dim.HasField("dim_value") for value in _inputs(self._model)
+                          for dim in value.type.tensor_type.shape.dim)
+        self._session = None if open_shapes else self._compiled()
 
     def run(self, inputs, **kwargs) -> tuple[np.ndarray, ...]:
         """The outputs, in the model's order. inputs: arrays in the model's order, or by name."""
         if not isinstance(inputs, Mapping):
             inputs = dict(zip(self._inputs, inputs, strict=True))
-        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        wanted = {value.name for value in _inputs(self._model)}
+        arrays = {name: np.asarray(array) for name, array in inputs.items() if name in wanted}
         session = self._session or self._compiled({name: array.shape for name, array in arrays.items()})
         results = session.run(arrays)
         return tuple(results[value.name] for value in self._model.graph.output)
-
-    def _has_open_shapes(self, given: set[str]) -> bool:
-        shapes = [value.type.tensor_type.shape for value in self._model.graph.input if value.name not in given]
-        return any(not dim.HasField("dim_value") for shape in shapes for dim in shape.dim)
 
     def _compiled(self, shapes: Mapping[str, Sequence[int]] | None = None) -> NativeSession:
         try:
@@ -104,6 +102,25 @@ class MegccRep(BackendRep):
         except MegccError as error:
             raise UnsupportedModel(str(error)) from error
         return _load(artifact, self._target)
+
+
+def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """What a run is given."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in known]
+
+
+def _with_empty_inputs_known(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An input without elements is the same in every run: it becomes an initializer."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for value in _inputs(model):
+        tensor = value.type.tensor_type
+        if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in tensor.shape.dim):
+            shape = [dim.dim_value for dim in tensor.shape.dim]
+            array = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            result.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+    return result
 
 
 def _load(artifact: Artifact, target: Target) -> NativeSession:

@@ -158,10 +158,40 @@ def test_attribute_of_the_wrong_type():
 
 def test_operator_sets():
     relu = [node("Relu", "x", "y")], [value("x", [2])], [value("y", None)]
-    assert "older than 7" in str(refused(model(*relu, opset=6)))
+    assert "is that of operator set 1" in str(refused(model(*relu, opset=5)))
     assert "newer than" in str(refused(model(*relu, opset=999)))
-    for opset in range(7, onnx.defs.onnx_opset_version() + 1):
+    for opset in range(6, onnx.defs.onnx_opset_version() + 1):
         assert import_onnx(model(*relu, opset=opset)).ops[0].kind == "relu"
+
+
+def test_broadcasting_before_operator_set_7():
+    """The second operand's axes begin at attribute `axis` of the first."""
+    x, b = np.ones((2, 3, 4), np.float32), np.arange(3, dtype=np.float32)
+    graph = import_onnx(model([node("Add", "x b", "y", broadcast=1, axis=1)], [value("x", [2, 3, 4])],
+                              [value("y", None)], {"b": b}, opset=6))
+    assert (reference.run(graph, {"x": x})["y"] == x + b[:, None]).all()
+
+
+#: An operator whose result's shape an operand fixes, and the shape that the model states for it.
+STATED = [("Reshape", [2, 6], [3, 4], {}), ("Expand", [2, 1], [2, 5], {}), ("Tile", [2, 3], [2, 9], {}),
+          ("Unsqueeze", [2, 3], [2, 1, 3], {}), ("Squeeze", [2, 1, 3], [2, 3], {}),
+          ("ReduceSum", [2, 3, 4], [2, 1, 4], {}), ("ReduceMax", [2, 3, 4], [2, 4], {"keepdims": 0}),
+          ("Split", [2, 6], [2, 6], {"axis": 1})]
+
+
+@pytest.mark.parametrize(("op", "shape", "result", "attributes"), STATED, ids=[row[0] for row in STATED])
+def test_the_stated_shape_of_a_result_stands_for_an_operand_of_the_run(op, shape, result, attributes):
+    inputs = [value("x", shape), value("s", [len(result)], TensorProto.INT64)]
+    nodes = [node(op, "x s", "y", **attributes)]
+    assert import_onnx(model(nodes, inputs, [value("y", result)], opset=18)).types["y"].shape == tuple(result)
+    assert "computed at run time" in str(refused(model(nodes, inputs, [value("y", None)], opset=18)))
+
+
+def test_a_stated_shape_that_leaves_axes_open_is_refused():
+    inputs = [value("x", [2, 3, 3]), value("s", [1], TensorProto.INT64)]
+    proto = model([node("ReduceSum", "x s", "y", keepdims=0)], inputs,
+                  [value("y", [2, 3])])
+    assert "does not tell which they are" in str(refused(proto))
 
 
 def test_what_depends_on_data_is_refused():

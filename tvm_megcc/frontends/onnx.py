@@ -17,7 +17,7 @@ from ..ir.types import TensorType
 from ..ops.base import DECOMPOSITIONS, OPERATORS
 from .onnx_builder import Builder, Node
 from .onnx_functions import Function, function_of, is_function
-from .onnx_load import DTYPES, LoadedModel, TensorError, load, reads, subgraphs, tensor_array, type_name
+from .onnx_load import DTYPES, OLDEST_OPSET, LoadedModel, TensorError, load, reads, subgraphs, tensor_array, type_name
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern")
@@ -57,11 +57,15 @@ def _importers() -> dict[str, Callable[[Node], tuple[str, ...]]]:
 
 
 class _Scope:
-    """Names of the file -> our values, None for a value behind a problem; a subgraph sees those around it."""
+    """Names of the file -> our values, None for a value behind a problem; a subgraph sees those around it.
 
-    def __init__(self, outer: _Scope | None = None):
+    declared: shapes that the file states for values of its own.
+    """
+
+    def __init__(self, outer: _Scope | None = None, declared: Mapping[str, tuple[int, ...]] | None = None):
         self.values: dict[str, str | None] = {}
         self.outer = outer
+        self.declared = declared or {}
 
     def __contains__(self, name: str) -> bool:
         return name in self.values or (self.outer is not None and name in self.outer)
@@ -83,7 +87,7 @@ class _Importer:
         self.expanding: list[tuple[str, str]] = []
 
     def run(self) -> Graph:
-        scope = _Scope()
+        scope = _Scope(declared=self._declared())
         self._initializers(self.graph, scope)
         inputs = self._inputs(scope)
         self._check_duplicates(self.graph.node, scope)
@@ -97,6 +101,15 @@ class _Importer:
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
         outputs = self._outputs(scope, inputs)
         return self.builder.graph(self.model.name, inputs, outputs)
+
+    def _declared(self) -> dict[str, tuple[int, ...]]:
+        """Shapes that the model states for what it computes; none where the user changed an input's."""
+        for value in self.graph.input:
+            shape = _stated_shape(value)
+            if shape is not None and tuple(self.input_shapes.get(value.name) or shape) != shape:
+                return {}
+        stated = {value.name: _stated_shape(value) for value in (*self.graph.value_info, *self.graph.output)}
+        return {name: shape for name, shape in stated.items() if shape is not None}
 
     def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
         for tensor in graph.initializer:
@@ -249,7 +262,8 @@ class _Importer:
         inputs = [scope[name] if name else "" for name in proto.input]
         unknown = None in inputs or any(scope[name] is None for name in reads(proto))
         domain = proto.domain if proto.domain != "ai.onnx" else ""
-        node = Node(self.builder, proto, inputs, opsets.get(domain or "ai.onnx", 1), self.model.folder)
+        node = Node(self.builder, proto, inputs, opsets.get(domain or "ai.onnx", 1), self.model.folder,
+                    [scope.declared.get(name) for name in proto.output])
         first_op, known = len(self.builder.ops), set(self.builder.types)
         values: list[str | None] = []
         try:
@@ -283,7 +297,7 @@ class _Importer:
         types = None if unknown else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
-            return [] if unknown else self._function((domain, proto.op_type), function, node.inputs)
+            return [] if unknown else self._function((domain, proto.op_type), function, node)
         if is_function(proto, domain, node.opset):
             return []
         self.unsupported = True
@@ -309,16 +323,25 @@ class _Importer:
         self._nodes(branch.node, inner, opsets)
         return [inner[value.name] for value in branch.output]
 
-    def _function(self, name: tuple[str, str], function: Function, inputs: Sequence[str]) -> list[str | None]:
+    def _function(self, name: tuple[str, str], function: Function, node: Node) -> list[str | None]:
         if name in self.expanding:
             raise MegccError("is a function that calls itself, which is not supported")
         self.expanding.append(name)
-        inner = _Scope()
-        inner.values.update(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
+        declared = zip(function.outputs, map(node.declared, range(node.num_outputs)), strict=False)
+        inner = _Scope(declared={output: shape for output, shape in declared if shape is not None})
+        inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))
         nodes = [function.resolve(node, inner.values) for node in function.nodes]
         self._nodes(nodes, inner, {**self.model.opsets, **function.opsets})
         self.expanding.pop()
         return [inner[name] if name in inner else None for name in function.outputs]
+
+
+def _stated_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
+    """The shape that the file gives a value; None unless every extent is a number."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        return None
+    return tuple(dim.dim_value for dim in tensor.shape.dim)
 
 
 def _label(node: onnx.NodeProto) -> str:
@@ -343,6 +366,11 @@ def _check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
     if any(True for _ in subgraphs(proto)):
         return
+    if not domain and opset < OLDEST_OPSET:
+        since, then = (onnx.defs.get_schema(proto.op_type, version).since_version for version in (opset, OLDEST_OPSET))
+        if since != then:
+            raise MegccError(f"is that of operator set {since}, which is not supported; convert the model with "
+                             "onnx.version_converter.convert_version")
     context = onnx.checker.C.CheckerContext()
     context.ir_version = onnx.IR_VERSION
     context.opset_imports = {domain: opset}

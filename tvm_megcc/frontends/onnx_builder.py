@@ -64,6 +64,8 @@ class Builder:
                 raise ShapeError(f"its result {type_} has {type_.bytes:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         static = all(type_.is_static for type_ in results)
+        if all(type_.size == 0 for type_ in results):
+            return tuple(self.constant(np.zeros(type_.shape, numpy_dtype(type_.dtype)), hint) for type_ in results)
         if static and all(not name or name in self.constants for name in inputs):
             arrays = declaration.compute(attrs, *(self.constants.get(name) for name in inputs))
             return tuple(self.constant(np.asarray(array, numpy_dtype(type_.dtype)), hint)
@@ -136,14 +138,15 @@ class Builder:
 class Node(OnnxNode):
     """A node of the file with its operands resolved; what `Operator.from_onnx` sees."""
 
-    def __init__(self, builder: Builder, proto: onnx.NodeProto, inputs: Sequence[str], opset: int, folder):
+    def __init__(self, builder: Builder, proto: onnx.NodeProto, inputs: Sequence[str], opset: int, folder,
+                 declared: Sequence[tuple[int, ...] | None] = ()):
         self.op_type = proto.op_type
         self.name = proto.name or (proto.output[0] if proto.output else proto.op_type)
         self.opset = opset
         self.inputs = tuple(inputs)
         self.num_outputs = len(proto.output)
         self.outputs = tuple(proto.output)
-        self._builder, self._folder = builder, folder
+        self._builder, self._folder, self._declared = builder, folder, declared
         self._attributes = {attribute.name: attribute for attribute in proto.attribute}
 
     def attr(self, name: str, default=None):
@@ -171,6 +174,12 @@ class Node(OnnxNode):
 
     def is_constant(self, value: str) -> bool:
         return value in self._builder.constants
+
+    def is_known(self, index: int) -> bool:
+        return self.is_const(index) or (self.has(index) and self.inputs[index] in self._builder.shapes)
+
+    def declared(self, output: int = 0) -> tuple[int, ...] | None:
+        return self._declared[output] if output < len(self._declared) else None
 
     def const(self, index: int, what: str = "") -> np.ndarray | None:
         if not self.has(index):

@@ -23,7 +23,8 @@ DTYPES = {
     onnx.TensorProto.INT64: "int64", onnx.TensorProto.UINT64: "uint64", onnx.TensorProto.BOOL: "bool",
 }
 
-OLDEST_OPSET = 7
+#: Of an older one only the operators are taken that have not changed up to this one.
+OLDEST_OPSET = 6
 
 #: No tensor of a model may reach this size: extents and offsets are 32 bits wide on the device.
 TENSOR_LIMIT = 2**31
@@ -83,9 +84,6 @@ def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -
         findings.append("the model has no graph with outputs: the file is empty, truncated or no ONNX model")
     elif "ai.onnx" not in opsets:
         findings.append("the model names no ONNX operator set (opset_import)")
-    elif opsets["ai.onnx"] < OLDEST_OPSET:
-        findings.append(f"operator set {opsets['ai.onnx']} is older than {OLDEST_OPSET}; convert the model with "
-                        "onnx.version_converter.convert_version")
     elif opsets["ai.onnx"] > onnx.defs.onnx_opset_version():
         findings.append(f"operator set {opsets['ai.onnx']} is newer than {onnx.defs.onnx_opset_version()}, the newest "
                         "that the installed onnx package knows; update the package")

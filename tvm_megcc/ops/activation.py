@@ -100,6 +100,10 @@ def _lowest(dtype: str) -> float:
 
 @decomposes("PRelu")
 def import_prelu(node: OnnxNode) -> tuple[str, ...]:
+    x, slope = node.type(0), node.type(1)
+    if node.opset < 7 and slope.size != 1:  # one a channel
+        (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
+        return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))
     return emit_broadcast(node, "prelu", node.inputs)
 
 

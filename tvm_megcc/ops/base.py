@@ -266,6 +266,22 @@ class OnnxNode:
         """Whether operand `index` is present and constant."""
         raise NotImplementedError
 
+    def is_known(self, index: int) -> bool:
+        """Whether operand `index` is present, and constant or dependent on shape symbols only."""
+        raise NotImplementedError
+
+    def declared(self, output: int = 0) -> tuple[int, ...] | None:
+        """The shape that the model states for an output; None unless every extent is a number."""
+        raise NotImplementedError
+
+    def stated(self, index: int, output: int = 0) -> tuple[int, ...] | None:
+        """The shape that the model states for an output, where operand `index`, which fixes it, is known only at run
+        time. The operand is then not read: a model whose caller gives another value contradicts itself.
+
+        None where the operand is known or absent, or the model states nothing; the operand itself is then asked for.
+        """
+        return self.declared(output) if self.has(index) and not self.is_known(index) else None
+
     def dims(self, index: int, what: str = "") -> tuple[Dim, ...] | None:
         """Value of an integer operand that is constant or depends on shape symbols only; None where it is absent.
 

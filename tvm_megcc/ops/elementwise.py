@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .elementwise_kernels import SCALAR, VECTOR
-from .rules import broadcast, same_dtype, saturate
+from .rules import axis_of, broadcast, same_dtype, saturate
 
 Y = arg(1)
 
@@ -58,7 +58,21 @@ class Elementwise(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        return emit_broadcast(node, cls.kind, node.inputs, **cls.onnx_attrs(node))
+        return emit_broadcast(node, cls.kind, operands(node), **cls.onnx_attrs(node))
+
+
+def operands(node: OnnxNode) -> Sequence[str]:
+    """The node's operands so that they broadcast as in numpy.
+
+    Before operator set 7 the axes of the second one began at attribute `axis` of the first.
+    """
+    if node.opset >= 7 or not node.attr("broadcast", 0) or node.attr("axis") is None:
+        return node.inputs
+    a, b = node.type(0), node.type(1)
+    behind = a.rank - axis_of(node.attr("axis"), a.rank) - b.rank
+    if behind < 0:
+        raise ShapeError(f"axes of {b} from axis {node.attr('axis')} of {a} on")
+    return node.inputs[0], *node.emit("reshape", node.inputs[1:2], shape=(*b.shape, *(1,) * behind))
 
 
 def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...]:
@@ -303,7 +317,7 @@ def variadic(node: OnnxNode) -> tuple[str, ...]:
 @decomposes("Pow")
 def import_pow(node: OnnxNode) -> tuple[str, ...]:
     """Small constant exponents are products; the exponent may be of another element type."""
-    x, exponent = node.inputs
+    x, exponent = operands(node)
     dtype = node.type(0).dtype
     if node.is_const(1) and node.type(1).size == 1 and node.type(1).rank <= node.type(0).rank:
         value = float(node.const(1).reshape(()))
@@ -351,8 +365,8 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
     rows, columns = x.shape[-2:]
     if not (isinstance(rows, int) and isinstance(columns, int)):
         raise MegccError("needs known extents of the last two axes; give the input a shape")
-    k = int(node.const(1, "k").reshape(-1)[0]) if node.has(1) else 0
-    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
-    kept = node.constant(distance >= k if node.attr("upper", 1) else distance <= k)
+    distance = node.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
+    k = node.emit("reshape", node.inputs[1:2], shape=())[0] if node.has(1) else node.constant(np.array(0))
+    (kept,) = node.emit("greater_equal" if node.attr("upper", 1) else "less_equal", (distance, k))
     zero = node.constant(np.zeros((), numpy_dtype(x.dtype)))
     return node.emit("where", (kept, node.inputs[0], zero))

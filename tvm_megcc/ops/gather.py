@@ -201,8 +201,10 @@ class GatherPointsOperator(Operator):
 @decomposes("OneHot")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
     """`off` and `on` chosen by whether the index is the place on the new axis."""
-    indices, depth, values = node.type(0), int(node.const(1, "depth").reshape(-1)[0]), node.inputs[2]
+    indices, values = node.type(0), node.inputs[2]
     axis = axis_of(node.attr("axis", -1), indices.rank + 1)
+    shape = node.stated(1)
+    depth = int(node.const(1, "depth").reshape(-1)[0]) if shape is None else shape[axis]
     (index,) = cast_to(node, node.inputs[0], "int64")
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     (index,) = node.emit("reshape", (index,), shape=shape)

@@ -217,7 +217,11 @@ def split(node: OnnxNode) -> tuple[str, ...]:
     """One slice an output."""
     axis = axis_of(node.attr("axis", 0), node.type(0).rank)
     extent = node.type(0).shape[axis]
-    sizes = node.dims(1, "split") if node.opset >= 13 else node.attr("split")
+    declared = [node.stated(1, output) for output in range(node.num_outputs)] if node.opset >= 13 else [None]
+    if None not in declared:
+        sizes = [shape[axis] for shape in declared]
+    else:
+        sizes = node.dims(1, "split") if node.opset >= 13 else node.attr("split")
     if sizes is None:
         parts = node.attr("num_outputs", node.num_outputs)
         size = ceildiv(extent, parts)
@@ -325,7 +329,11 @@ class Tile(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        repeats = node.dims(1, "repeats")
+        shape = node.type(0).shape
+        if (tiled := node.stated(1)) is not None and len(tiled) == len(shape) and 0 not in shape:
+            repeats = tuple(after // before for before, after in zip(shape, tiled, strict=True))
+        else:
+            repeats = node.dims(1, "repeats")
         if all(times == 1 for times in repeats) and len(repeats) == node.type(0).rank:
             return node.inputs[:1]
         return node.emit("tile", node.inputs[:1], repeats=repeats)

@@ -18,7 +18,8 @@ from .rules import axis_of
 @decomposes("BatchNormalization")
 def batch_norm(node: OnnxNode) -> tuple[str, ...]:
     """x * factor + shift, a value a channel; both are constants where the statistics are."""
-    if node.attr("training_mode", 0) or any(node.outputs[1:]):
+    training = node.attr("training_mode", 0) if node.opset >= 7 else not node.attr("is_test", 0)
+    if training or any(node.outputs[1:]):
         raise MegccError("is in training mode; export the model for inference")
     if node.attr("spatial", 1) != 1:
         raise MegccError("attribute spatial=0 is not supported")

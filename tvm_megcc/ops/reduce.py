@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
 from .reduce_kernels import ArgExtremeScalars, CumulativeScalars, ReduceScalars, ReduceVectors
-from .rules import axes_of, axis_of
+from .rules import axes_of, axis_of, shape_text
 from .shape import axes_operand
 
 
@@ -93,16 +94,49 @@ def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable)
 
 
 def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
-    axes = axes_operand(node, 13 if cls.kind == "reduce_sum" else 18)
+    axes = _axes(node, 13 if cls.kind == "reduce_sum" else 18)
     if not axes and node.attr("noop_with_empty_axes", 0):
         return node.inputs[:1]
-    return reduce(node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1)))
+    return _as_stated(node, reduce(node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1))))
+
+
+def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
+    """With the axes of one element that the model states, where `_axes` went by that."""
+    shape = node.stated(1)
+    if shape is None or node.type_of(results[0]).shape == shape:
+        return results
+    return node.emit("reshape", results, shape=shape)
+
+
+def _axes(node: OnnxNode, since: int) -> tuple[int, ...] | None:
+    """The axes to reduce, None for all. Where only the run knows them, those that give the shape the model states.
+
+    Axes of one element make no difference, and count as reduced.
+    """
+    shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
+    if node.opset < since or (result := node.stated(1)) is None:
+        return axes_operand(node, since)
+    found = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
+             if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
+             and _kept(shape, axes, keepdims, result)}
+    if len(found) != 1 or (node.attr("noop_with_empty_axes", 0) and result == shape):
+        raise MegccError(f"its axes are computed at run time, and {shape_text(result)} of {shape_text(shape)} does not "
+                         "tell which they are; make them a constant of the model")
+    return found.pop()
+
+
+def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
+    """Whether reducing the axes gives a result of this shape; without `keepdims`, up to axes of one element."""
+    if keepdims:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)) == result
+    kept = [extent for axis, extent in enumerate(shape) if axis not in axes]
+    return kept == [extent for extent in result if extent != 1]
 
 
 @decomposes("ReduceLogSumExp")
 def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
     """log(sum(exp(x - max))) + max."""
-    axes, keepdims = axes_operand(node, 18) or None, bool(node.attr("keepdims", 1))
+    axes, keepdims = _axes(node, 18) or None, bool(node.attr("keepdims", 1))
     if axes is None and node.attr("noop_with_empty_axes", 0):
         return node.inputs[:1]
     (top,) = reduce(node, "reduce_max", node.inputs[0], axes, True)
@@ -110,7 +144,7 @@ def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
     (sum_,) = reduce(node, "reduce_log_sum", *node.emit("exp", (shifted,)), axes, keepdims)
     if not keepdims:
         (top,) = node.emit("reshape", (top,), shape=node.type_of(sum_).shape)
-    return node.emit("add", (sum_, top))
+    return _as_stated(node, node.emit("add", (sum_, top)))
 
 
 def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:

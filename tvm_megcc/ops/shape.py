@@ -60,6 +60,8 @@ class Reshape(Operator):
 
 
 def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    if (target := node.stated(1)) is not None:
+        return list(target)
     target = list(node.dims(1, "shape"))
     if not node.attr("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
@@ -94,6 +96,8 @@ def axes_operand(node: OnnxNode, since: int) -> tuple[int, ...] | None:
 
 
 def _squeeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    if (target := node.stated(1)) is not None:
+        return list(target)
     axes = axes_operand(node, 13)
     if axes is None:
         return [dim for dim in shape if dim != 1]
@@ -105,6 +109,8 @@ def _squeeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
 
 
 def _unsqueeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    if (target := node.stated(1)) is not None:
+        return list(target)
     axes = axes_operand(node, 13)
     if axes is None:
         raise MegccError("has no axes")
@@ -120,7 +126,10 @@ _TARGETS = {"Reshape": _reshape_target, "Flatten": _flatten_target, "Squeeze": _
 @decomposes("Identity", "Dropout", "StopGradient")
 def identity(node: OnnxNode) -> tuple[str, ...]:
     """Dropout does nothing in inference; its mask is all true."""
-    if node.op_type == "Dropout" and node.opset >= 12 and node.has(2) and bool(node.const(2, "training_mode")):
+    training = node.op_type == "Dropout" and (
+        bool(node.const(2, "training_mode")) if node.opset >= 12 and node.has(2) else
+        node.opset < 7 and not node.attr("is_test", 0))
+    if training:
         raise MegccError("is in training mode; export the model for inference")
     if node.num_outputs > 1 and node.type(0).is_static:
         return node.inputs[0], node.constant(np.ones(node.type(0).shape, np.bool_))
@@ -229,7 +238,7 @@ class Full(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         value = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
-        shape = node.dims(0, "shape")
+        shape = node.stated(0) or node.dims(0, "shape")
         if all(isinstance(dim, int) for dim in shape):
             dtype = "bool" if value.dtype == np.bool_ else value.dtype.name
             return node.emit("full", (), shape=shape, value=value[0].item(), dtype=dtype)
@@ -260,6 +269,11 @@ class Range(Operator):
 
 @decomposes("Range")
 def import_range(node: OnnxNode) -> tuple[str, ...]:
+    if (shape := node.stated(0) or node.stated(1) or node.stated(2)) is not None:
+        dtype = node.type(0).dtype
+        start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
+        steps = node.constant(np.arange(*shape).astype(numpy_dtype(dtype)))
+        return node.emit("add", (*node.emit("mul", (steps, delta)), start))
     start, limit, delta = (node.const(index, name).reshape(())
                            for index, name in enumerate(("start", "limit", "delta")))
     if delta == 0:
@@ -301,7 +315,7 @@ class Expand(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        shape = node.dims(1, "shape")
+        shape = node.stated(1) or node.dims(1, "shape")
         if broadcast(node.type(0).shape, shape) == node.type(0).shape:
             return node.inputs[:1]
         return node.emit("expand", node.inputs[:1], shape=shape)

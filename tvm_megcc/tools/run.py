@@ -31,7 +31,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
         write_npz(outputs, results)
     report = {
         "model": session.name, "target": str(session.target), "emulated": session.emulated,
-        "inputs": [{"name": port.name, "dtype": port.dtype, 
+        "inputs": [{"name": port.name, "dtype": port.dtype,
                     "shape": list(feeds[port.name].shape), "source": inputs or f"seed {seed}"}
                    for port in session.inputs],
         "outputs": [describe(name, value) for name, value in results.items()],

@@ -26,7 +26,8 @@ def folder_of(path: str | Path, options) -> Path:
         read_manifest(path)
         return path
     artifact = api.compile(path, options.target or "native", input_shapes=options.input_shapes,
-                           dispatch=options.dispatch, optimize=options.optimize, threads=options.threads, keep_inputs=options.keep_inputs)
+                           dispatch=options.dispatch, optimize=options.optimize, threads=options.threads,
+                           keep_inputs=options.keep_inputs)
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
     where = [str(path.resolve()), options.target, options.input_shapes, options.dispatch, options.optimize,
              options.threads, options.keep_inputs]

@@ -25,8 +25,9 @@ Shapes = Mapping[str, Sequence[int]]
 def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | Sequence[Target] = "native", *,
             input_shapes: str | Shapes | Sequence[Shapes] | None = None,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
-            threads: int = 1, keep_inputs: bool = False, output_names: Sequence[str] | None = None,
-            log: str | Path | None = None, dump: str | Path | None = None) -> Artifact:
+            threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
+            output_names: Sequence[str] | None = None, log: str | Path | None = None,
+            dump: str | Path | None = None) -> Artifact:
     """Compiles an ONNX model ahead of time.
 
     Args:
@@ -41,6 +42,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
         name: prefix of everything that is generated; default is the file's name.
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
+        states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
+            the next run.
         output_names: compile only what these values need.
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         dump: folder that gets every stage as text.
@@ -62,7 +65,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
         targets: tuple[Target, ...] = (target,)
     else:
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
-    return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs,
+    return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured,
                          model=model_facts(path) if path else {}, **({"dump": dump_into(dump)} if dump else {}))
 
@@ -92,6 +95,23 @@ def dump_into(folder: str | Path) -> Dump:
         (folder / (stage if stage.endswith(".svg") else f"{stage}.txt")).write_text(text)
 
     return dump
+
+
+def parse_states(texts: Sequence[str]) -> dict[str, str]:
+    """`["h_out=h_in"]` as a dictionary.
+
+    Raises:
+        MegccError: for a text that is no pair, and an output that is in two.
+    """
+    states: dict[str, str] = {}
+    for text in texts:
+        output, equals, target = (part.strip() for part in text.partition("="))
+        if not (output and equals and target):
+            raise MegccError(f"state '{text}': expected OUTPUT=INPUT, such as h_out=h_in")
+        if output in states:
+            raise MegccError(f"state '{text}': output '{output}' is in another state too")
+        states[output] = target
+    return states
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:

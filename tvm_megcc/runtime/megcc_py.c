@@ -155,6 +155,8 @@ static int32_t run(handle *h, const void *const *inputs, const uint64_t *bytes, 
 {
     megcc_tensor tensor;
     for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++) {
+        if (inputs[i] == NULL) /* a state */
+            continue;
         int32_t status = megcc_session_bind_input(h->session, i, inputs[i], (size_t)bytes[i]);
         if (status) {
             error->status = status;
@@ -166,9 +168,22 @@ static int32_t run(handle *h, const void *const *inputs, const uint64_t *bytes, 
         return status;
     for (uint32_t i = 0; i < megcc_model_outputs(&h->model); i++) {
         const void *data = megcc_session_output(h->session, i, &tensor);
-        memcpy(outputs[i], data, (size_t)tensor.bytes);
+        if (outputs[i] != NULL)
+            memcpy(outputs[i], data, (size_t)tensor.bytes);
     }
     return MEGCC_OK;
+}
+
+/* States become zero. */
+EXPORT void megcc_py_reset(handle *h)
+{
+    megcc_session_reset(h->session);
+}
+
+/* Where an input lies in the session that is not bound: a state. */
+EXPORT void *megcc_py_input(handle *h, uint32_t index)
+{
+    return megcc_session_input(h->session, index, NULL);
 }
 
 /* One run from and to the memory of the caller; `bytes`: sizes of the inputs. With `seconds`, the time of each instruction; with `observer`, a call

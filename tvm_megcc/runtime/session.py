@@ -64,6 +64,7 @@ class Session:
     """A model that runs. inputs, outputs: what `run` takes and gives; calls: the kernel calls of one run, in order.
 
     Each of them is {kernel, kind, origin, output, macs}, from the manifest.
+    state_ports: inputs that the session keeps from run to run; zero at first.
     """
 
     emulated = False
@@ -72,8 +73,12 @@ class Session:
         self.folder, self.target = built.folder, built.target
         model = read_manifest(built.folder)["models"][0]
         self.name: str = model["name"]
-        self.inputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["inputs"])
-        self.outputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["outputs"])
+        self._all_inputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["inputs"])
+        self._all_outputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["outputs"])
+        self._kept = {row["output"]: row["input"] for row in model["states"]}
+        self.state_ports = tuple(port for port in self._all_inputs if port.name in self._kept.values())
+        self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
+        self.outputs = tuple(port for port in self._all_outputs if port.name not in self._kept)
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.container_bytes: int = model["container_bytes"]
         self.programs: list[dict] = model["programs"]
@@ -91,6 +96,19 @@ class Session:
         """
         raise NotImplementedError
 
+    def reset(self, states: Arrays | None = None) -> None:
+        """Sets all states to zero, but for those given, by the names of their inputs.
+
+        Raises:
+            ShapeError: for a name that is no state, or a value of another type.
+        """
+        raise NotImplementedError
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        """What the states are now, by the names of their inputs (copies)."""
+        raise NotImplementedError
+
     def profile(self, inputs: Arrays) -> list[dict]:
         """One run, with the seconds that each kernel call took: rows of `calls`, plus `seconds`."""
         raise MegccError(f"there is no profile of {self.target} in an emulator: it would not be that of the CPU")
@@ -102,6 +120,10 @@ class Session:
     def _checked(self, inputs: Arrays) -> list[np.ndarray]:
         """The inputs in the model's order, contiguous."""
         expected = ", ".join(map(str, self.inputs))
+        for port in self.state_ports:
+            if port.name in inputs:
+                raise ShapeError(f"'{port.name}' is a state of {self.name}, which the session keeps; its inputs are "
+                                 f"{expected}, and reset() sets states")
         unknown = [name for name in inputs if name not in {port.name for port in self.inputs}]
         if unknown:
             raise ShapeError(f"{self.name} has no input '{unknown[0]}'; its inputs are {expected}")
@@ -115,6 +137,20 @@ class Session:
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}")
             arrays.append(np.ascontiguousarray(array))
         return arrays
+
+    def _checked_states(self, states: Arrays | None) -> dict[str, np.ndarray]:
+        """All states, zeros where none are given."""
+        ports = {port.name: port for port in self.state_ports}
+        values = {name: np.zeros(port.shape, numpy_dtype(port.dtype)) for name, port in ports.items()}
+        for name, value in (states or {}).items():
+            if name not in ports:
+                have = ", ".join(map(str, ports.values())) or "none"
+                raise ShapeError(f"{self.name} has no state '{name}'; it has {have}")
+            if not ports[name].takes(np.asarray(value)):
+                raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given "
+                                 f"{np.asarray(value).dtype}{list(np.shape(value))}")
+            values[name] = np.ascontiguousarray(value)
+        return values
 
     def _named(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         return {port.name: array for port, array in zip(self.outputs, arrays, strict=True)}
@@ -164,7 +200,7 @@ class NativeSession(Session):
         super().__init__(built)
         self._handle = None
         self._shapes: tuple[tuple[int, ...], ...] = ()
-        self._output_shapes = tuple(port.shape for port in self.outputs)
+        self._output_shapes = tuple(port.shape for port in self._all_outputs)
         self._lock = threading.Lock()
         try:
             self._library = _open_library(built.library.resolve())
@@ -180,6 +216,8 @@ class NativeSession(Session):
                 ("run", ctypes.c_int32, (handle, pointers, ctypes.POINTER(ctypes.c_uint64), pointers,
                                          ctypes.POINTER(ctypes.c_double), _OBSERVER,
                                          ctypes.POINTER(ctypes.c_uint32), *text)),
+                ("reset", None, (handle,)),
+                ("input", ctypes.c_void_p, (handle, ctypes.c_uint32)),
                 ("close", None, (handle,))):
             function = getattr(self._library, f"megcc_py_{name}")
             function.restype, function.argtypes = result, arguments
@@ -219,30 +257,51 @@ class NativeSession(Session):
         self._run(inputs, observer=observer, operand=(ctypes.c_uint32 * len(first_outputs))(*first_outputs))
         return results
 
+    def reset(self, states: Arrays | None = None) -> None:
+        values = self._checked_states(states)
+        with self._lock:
+            self._library.megcc_py_reset(self._handle)
+            for name, value in values.items():
+                ctypes.memmove(self._state_address(name), value.ctypes.data, value.nbytes)
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        values = self._checked_states(None)
+        with self._lock:
+            for name, value in values.items():
+                ctypes.memmove(value.ctypes.data, self._state_address(name), value.nbytes)
+        return values
+
+    def _state_address(self, name: str) -> int:
+        index = next(index for index, port in enumerate(self._all_inputs) if port.name == name)
+        return self._library.megcc_py_input(self._handle, index)
+
     def _run(self, inputs: Arrays, seconds=None, observer=None, operand=None) -> dict[str, np.ndarray]:
-        arrays = self._checked(inputs)
+        given = iter(self._checked(inputs))
+        arrays = [None if port in self.state_ports else next(given) for port in self._all_inputs]
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         with self._lock:
             if self.is_dynamic:
                 self._set_shapes(arrays, text)
-            outputs = [np.empty(shape, numpy_dtype(port.dtype))
-                       for port, shape in zip(self.outputs, self._output_shapes, strict=True)]
-            sizes = (ctypes.c_uint64 * max(len(arrays), 1))(*(array.nbytes for array in arrays))
+            outputs = [None if port.name in self._kept else np.empty(shape, numpy_dtype(port.dtype))
+                       for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]
+            sizes = (ctypes.c_uint64 * max(len(arrays), 1))(*(0 if a is None else a.nbytes for a in arrays))
             status = self._library.megcc_py_run(self._handle, _pointers(arrays), sizes, _pointers(outputs), seconds,
                                                 observer or _OBSERVER(), operand, text, _TEXT_BYTES)
         if status:
             raise MegccError(f"{self.name}: {text.value.decode(errors='replace')}")
-        return self._named(outputs)
+        return self._named([array for array in outputs if array is not None])
 
-    def _set_shapes(self, arrays: Sequence[np.ndarray], text) -> None:
+    def _set_shapes(self, arrays: Sequence[np.ndarray | None], text) -> None:
         """Only where they are others than before: states begin anew."""
-        shapes = tuple(array.shape for array in arrays)
+        shapes = tuple(port.shape if array is None else array.shape
+                       for port, array in zip(self._all_inputs, arrays, strict=True))
         if shapes == self._shapes:
             return
-        results = (_Shape * len(self.outputs))()
+        results = (_Shape * len(self._all_outputs))()
         if self._library.megcc_py_set_shapes(self._handle, (_Shape * len(shapes))(*map(_Shape.of, shapes)), results,
                                              text, _TEXT_BYTES):
-            raise self._shape_error(arrays, text.value.decode(errors="replace"))
+            raise self._shape_error([a for a in arrays if a is not None], text.value.decode(errors="replace"))
         self._shapes = shapes
         self._output_shapes = tuple(tuple(result.dims[:result.rank]) for result in results)
 
@@ -264,12 +323,12 @@ def _open_library(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(shutil.copy2(path, folder))
 
 
-def _pointers(arrays: Sequence[np.ndarray]):
-    return (ctypes.c_void_p * max(len(arrays), 1))(*(array.ctypes.data for array in arrays))
+def _pointers(arrays: Sequence[np.ndarray | None]):
+    return (ctypes.c_void_p * max(len(arrays), 1))(*(None if a is None else a.ctypes.data for a in arrays))
 
 
 class EmulatedSession(Session):
-    """The program of a build under an emulator; every run is a process.
+    """The program of a build under an emulator; every run is a process, which begins with the states of the last.
 
     stack_bytes: deepest stack of the last run, where the target is a microcontroller.
     """
@@ -281,19 +340,29 @@ class EmulatedSession(Session):
         self._program, self._emulator = built.program.resolve(), tuple(emulator)
         self._container = read_container(built.folder, self.name)
         self.stack_bytes: int | None = None
+        self._states = self._checked_states(None)
+
+    def reset(self, states: Arrays | None = None) -> None:
+        self._states = self._checked_states(states)
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        return {name: value.copy() for name, value in self._states.items()}
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        arrays, outputs = self._checked(inputs), []
+        given, outputs = iter(self._checked(inputs)), {}
+        arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]
         with tempfile.TemporaryDirectory() as folder:
             for index, array in enumerate(arrays):
                 array.tofile(Path(folder) / f"in{index}.bin")
             said = self._execute(Path(folder), arrays)
-            for index, port in enumerate(self.outputs):
+            for index, port in enumerate(self._all_outputs):
                 data = np.fromfile(Path(folder) / f"out{index}.bin", numpy_dtype(port.dtype))
-                outputs.append(data.reshape(_printed_shape(said, index) if self.is_dynamic else port.shape))
+                outputs[port.name] = data.reshape(_printed_shape(said, index) if self.is_dynamic else port.shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
-        return self._named(outputs)
+        self._states = {state: outputs.pop(name) for name, state in self._kept.items()}
+        return outputs
 
     def _execute(self, folder: Path, arrays: Sequence[np.ndarray]) -> str:
         """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
@@ -302,17 +371,19 @@ class EmulatedSession(Session):
         else:
             (folder / f"{self.name}.megcc").write_bytes(self._container)
             command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]
-            for index, port in enumerate(self.inputs):
+            for index, port in enumerate(self._all_inputs):
                 command += ["--input", f"{port.name}=in{index}.bin"]
-            for index, port in enumerate(self.outputs):
+            for index, port in enumerate(self._all_outputs):
                 command += ["--output", f"{port.name}=out{index}.bin"]
             if self.is_dynamic:
-                for port, array in zip(self.inputs, arrays, strict=True):
+                for port, array in zip(self._all_inputs, arrays, strict=True):
                     command += ["--shape", f"{port.name}={','.join(map(str, array.shape))}"]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
                                 stdin=subprocess.DEVNULL)
         if result.returncode and self.is_dynamic and "shape" in result.stderr:
-            raise self._shape_error(arrays, result.stderr.strip())
+            given = [array for port, array in zip(self._all_inputs, arrays, strict=True)
+                     if port not in self.state_ports]
+            raise self._shape_error(given, result.stderr.strip())
         if result.returncode:
             raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
                              f"{(result.stderr or result.stdout).strip()[-500:]}")

@@ -31,6 +31,6 @@ def version() -> str:
 setup(
     version=version(),
     packages=find_packages(include=["tvm_megcc", "tvm_megcc.*"]),
-    package_data={"tvm_megcc": ["codegen/templates/**/*", "examples/*", "runtime/*.c"]},
+    package_data={"tvm_megcc": ["codegen/templates/**/*", "examples/*", "runtime/*.[ch]"]},
     cmdclass={"build_py": BuildWithData},
 )

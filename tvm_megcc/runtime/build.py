@@ -63,11 +63,11 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
     objects = Objects(folder, output / "objects", compiler)
     library = program = None
     if runs_here(target):
-        sources = [*_sources(folder), Path(__file__).with_name("megcc_py.c")]
+        sources = [*c_sources(folder), Path(__file__).with_name("megcc_py.c")]
         compiled = objects.compile_all(sources, (*flags, "-fPIC"))
         library = _link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{model}.so")
     elif not target.bare_metal:
-        sources = [*_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
+        sources = [*c_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
         compiled = objects.compile_all(sources, flags)
         link = (*(("-static",) if compiler.static else ()), "-pthread", "-Wl,--gc-sections")
         program = _link(compiler, link, compiled, output / "megcc_run")
@@ -79,7 +79,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
 def _firmware(folder: Path, model: str, objects: Objects, flags: Sequence[str], output: Path,
               limits: Mapping[str, int]) -> Path:
     """The model with the example board's start-up, in one image; the container lies in flash."""
-    sources = [*_sources(folder), *firmware.sources()]
+    sources = [*c_sources(folder), *firmware.sources()]
     if not (folder / f"{model}_data.c").exists():
         data = output / f"{model}_data.c"
         data.parent.mkdir(parents=True, exist_ok=True)
@@ -99,13 +99,14 @@ def compile_objects(folder: str | Path, target: Target | str | None = None, cc: 
     _, target = model_and_target(read_manifest(folder), target, folder)
     compiler = find_compiler(target, cc)
     objects = Objects(folder, folder / BUILD / target.name / "objects", compiler)
-    sources = _sources(folder)
+    sources = c_sources(folder)
     made = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
     return (Build(folder, target, compiler, None, None),
             [(source.relative_to(folder), path) for source, path in zip(sources, made, strict=True)])
 
 
-def _sources(folder: Path) -> list[Path]:
+def c_sources(folder: Path) -> list[Path]:
+    """The C files of a generated folder but main.c."""
     return [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
             for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
 

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose times are taken where it runs: in this process, or on a board behind TVM's RPC.
+
+The C side is device.c: three functions over blocks of bytes. A link calls them; `LocalLink` does in this process,
+`remote.RpcLink` on a board.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ..codegen.bundle import BUILD, read_container, read_manifest
+from ..errors import MegccError, ShapeError
+from ..ir.types import numpy_dtype
+from ..target import Target
+from .build import CFLAGS, Build, Objects, c_sources, model_and_target
+from .session import Session
+from .timing import link_shared
+from .toolchain import find_compiler, runs_here
+
+_ALIGNMENT, _TEXT_BYTES, _MAX_RANK = 64, 512, 8
+
+
+class Link(Protocol):
+    """Calls the functions of a loaded library."""
+
+    where: str
+
+    def keep(self, array: np.ndarray) -> object:
+        """The array where the functions can see it, for many calls."""
+
+    def close(self) -> None:
+        """Frees the device."""
+
+    def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
+        """Calls `megcc_device_<name>` with arrays or what `keep` gave, then with outputs, which it fills."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """seconds: of each run. calls: of each kernel call, the median over the runs that were watched."""
+
+    seconds: tuple[float, ...]
+    calls: tuple[float, ...]
+
+
+def build_library(folder: str | Path, target: Target | str | None = None, cc: str | None = None) -> Build:
+    """Compiles a generated folder for one of its targets into a shared library with the functions of device.c.
+
+    Raises:
+        MegccError: if the folder was not made for the target, or that has no operating system.
+    """
+    folder = Path(folder)
+    model, target = model_and_target(read_manifest(folder), target, folder)
+    if target.bare_metal:
+        raise MegccError(f"{target} has no operating system to load a library; 'megcc build' makes its firmware")
+    compiler = find_compiler(target, cc)
+    output = folder / BUILD / target.name
+    objects = Objects(folder, output / "objects", compiler)
+    flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", "-fPIC")
+    made = objects.compile_all([*c_sources(folder), Path(__file__).with_name("device.c")], flags)
+    library = output / f"lib{model}_device.so"
+    link_shared(compiler, [*target.cflags, *map(str, made)], library)
+    return Build(folder, target, compiler, library, None)
+
+
+class DeviceSession(Session):
+    """A session behind a link."""
+
+    def __init__(self, built: Build, link: Link):
+        super().__init__(built)
+        self._link = link
+        self.where = link.where
+        container = np.frombuffer(read_container(built.folder, self.name), np.uint8)
+        self._container = link.keep(container)
+        self._shapes: tuple = ()
+        self._output_shapes = tuple(port.shape for port in self.outputs)
+        self._call("open", [self._container, np.array([built.target.isa.code], np.uint32)], [])
+
+    def close(self) -> None:
+        """Frees the device; the session cannot run any more."""
+        self._link.close()
+
+    def _call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray], error=MegccError) -> None:
+        text = np.zeros(_TEXT_BYTES, np.uint8)
+        status = self._link.call(name, inputs, [*outputs, text])
+        if status:
+            said = text.tobytes().partition(b"\0")[0].decode(errors="replace")
+            raise error(f"{self.name} on {self.where}: {said or f'{name} failed with status {status}'}")
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self._named(self._run(inputs)[0])
+
+    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[dict]:
+        return [{**call, "seconds": seconds}
+                for call, seconds in zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)]
+
+    def times(self, inputs: Mapping[str, np.ndarray], runs: int, watched: int) -> Times:
+        """So many runs, then as many again as `watched` says with a look at the clock around each kernel call."""
+        _, seconds, calls = self._run(inputs, runs, watched)
+        per_call = [statistics.median(column) for column in calls.T.tolist()] if watched else []
+        return Times(tuple(seconds.tolist()),
+                     tuple(per_call[call.get("instruction", index)] for index, call in enumerate(self.calls))
+                     if watched else ())
+
+    def _run(self, inputs: Mapping[str, np.ndarray], runs: int = 0, watched: int = 0):
+        arrays = self._checked(inputs)
+        self._set_shapes(arrays)
+        outputs = [np.empty(shape, numpy_dtype(port.dtype))
+                   for port, shape in zip(self.outputs, self._output_shapes, strict=True)]
+        blob, result = _joined(arrays), np.zeros(_size(outputs), np.uint8)
+        seconds = np.zeros(max(runs, 1))
+        calls = np.zeros((max(watched, 1), max(self._instructions, 1)))
+        self._call("run", [blob, np.array([runs, watched], np.int32)], [result, seconds, calls])
+        position, parted = 0, []
+        for output in outputs:
+            parted.append(result[position:position + output.nbytes].view(output.dtype).reshape(output.shape))
+            position += _aligned(output.nbytes)
+        return parted, seconds[:runs], calls[:watched]
+
+    @property
+    def _instructions(self) -> int:
+        return next(p["instructions"] for p in self.programs if p["target"] == self.target.name)
+
+    def _set_shapes(self, arrays: Sequence[np.ndarray]) -> None:
+        shapes = tuple(array.shape for array in arrays)
+        if shapes == self._shapes:
+            return
+        given = np.zeros((len(shapes), 1 + _MAX_RANK), np.int32)
+        for row, shape in zip(given, shapes, strict=True):
+            row[0], row[1:1 + len(shape)] = len(shape), shape
+        results = np.zeros((len(self.outputs), 1 + _MAX_RANK), np.int32)
+        self._call("shapes", [given], [results], ShapeError)
+        self._shapes = shapes
+        self._output_shapes = tuple(tuple(row[1:1 + row[0]]) for row in results.tolist())
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _size(arrays: Sequence[np.ndarray]) -> int:
+    return max(sum(_aligned(array.nbytes) for array in arrays), 1)
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The arrays one after the other, each at a multiple of the alignment."""
+    whole = np.zeros(_size(arrays), np.uint8)
+    position = 0
+    for array in arrays:
+        whole[position:position + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        position += _aligned(array.nbytes)
+    return whole
+
+
+class _Span(ctypes.Structure):
+    """ffi_span of ffi_entry.h."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_uint64))
+
+
+class LocalLink:
+    """The library in this process."""
+
+    where = "this machine"
+
+    def __init__(self, library: Path):
+        # A library holds one session, and the loader gives the same library for the same file.
+        with tempfile.TemporaryDirectory(prefix="megcc-device-") as folder:
+            self._library = ctypes.CDLL(str(shutil.copy(library, folder)))
+
+    def keep(self, array: np.ndarray) -> np.ndarray:
+        block = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+        start = -block.ctypes.data % _ALIGNMENT
+        block[start:start + array.nbytes] = array.reshape(-1).view(np.uint8)
+        return block[start:start + array.nbytes]
+
+    def close(self) -> None:
+        pass
+
+    def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
+        arrays = [*map(self.keep, inputs[:1]), *inputs[1:], *outputs] if name == "run" else [*inputs, *outputs]
+        spans = (_Span * len(arrays))(*(_Span(array.ctypes.data, array.nbytes) for array in arrays))
+        return getattr(self._library, f"megcc_device_{name}")(spans)
+
+
+def local_session(folder: str | Path, target: Target | str | None = None, cc: str | None = None) -> DeviceSession:
+    """A session in this process that takes its own times.
+
+    Raises:
+        MegccError: if this machine does not run the target.
+    """
+    built = build_library(folder, target, cc)
+    if not runs_here(built.target):
+        raise MegccError(f"this machine does not run code for {built.target}, and times from an emulator would mean "
+                         "nothing; bench on a device with --rpc HOST:PORT --key KEY (docs/tuning.md)")
+    return DeviceSession(built, LocalLink(built.library))

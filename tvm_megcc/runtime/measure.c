@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Times one call of one kernel: as a function of TVM's FFI in a shared library, for RPC servers, and as a program from
+ * standard input to standard output. "kernels_to_measure.h" declares the kernels and lists them in `kernels`.
+ *
+ * A job is a `head`, the int32 extents, the int64 byte counts of inputs then outputs, and the bytes of the inputs; a
+ * result is a `tail`, the nanoseconds of a call in each repeat as doubles, and the bytes of the outputs.
+ */
+#define _POSIX_C_SOURCE 200112L
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ffi_entry.h"
+#include "internal.h"
+#include "kernels_to_measure.h"
+
+enum { MAX_EXTENTS = 64, MAX_OUTPUTS = 16, GUARD = 64, ALIGNMENT = 64 };
+/* What `measure` returns; runtime/timing.py has their meaning in words. */
+enum { MEASURED, MALFORMED, NO_MEMORY, WRONG_CPU, CRASHED };
+
+typedef struct head {
+    int32_t kernel, isa, extents, inputs, outputs, tasks, repeats;
+    int32_t least_us;           /* a repeat has so many calls that it takes this long */
+    int32_t most_us;            /* no further repeat is begun after this time */
+    int32_t zero;
+    int64_t shared, scratch;    /* bytes */
+} head;
+
+typedef struct tail {
+    int32_t status;             /* of the kernel: 0, or a megcc_status */
+    int32_t repeats;            /* done */
+    int32_t overrun;            /* it wrote outside its outputs or its workspace */
+    int32_t zero;
+} tail;
+
+/* A block between guards. */
+typedef struct block {
+    unsigned char *whole, *data;
+    size_t bytes;
+} block;
+
+static int get_block(block *b, size_t bytes)
+{
+    b->bytes = bytes;
+    b->whole = malloc(bytes + 2 * GUARD + ALIGNMENT);
+    if (b->whole == NULL)
+        return 0;
+    b->data = b->whole + GUARD + (ALIGNMENT - (uintptr_t)(b->whole + GUARD) % ALIGNMENT) % ALIGNMENT;
+    memset(b->data - GUARD, 0xA5, bytes + 2 * GUARD);
+    return 1;
+}
+
+static int is_intact(const block *b)
+{
+    for (size_t i = 0; i < GUARD; i++)
+        if (b->data[-1 - (ptrdiff_t)i] != 0xA5 || b->data[b->bytes + i] != 0xA5)
+            return 0;
+    return 1;
+}
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+/* A kernel that crashes ends its measurement, not the server. Such a signal comes to the thread that caused it. */
+static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE };
+enum { CRASHES = sizeof crashes / sizeof *crashes };
+static sigjmp_buf before_kernel;
+
+static void on_crash(int signal)
+{
+    siglongjmp(before_kernel, signal);
+}
+
+static void catch_crashes(struct sigaction *old)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_crash;
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < CRASHES; i++)
+        sigaction(crashes[i], &action, &old[i]);
+}
+
+static void release_crashes(const struct sigaction *old)
+{
+    for (int i = 0; i < CRASHES; i++)
+        sigaction(crashes[i], &old[i], NULL);
+}
+
+/* The nanoseconds of a call in each repeat, after one that fills the caches. */
+static void repeat(const head *h, const megcc_call *call, void *scratch, tail *result, double *ns)
+{
+    const megcc_kernel_fn kernel = kernels[h->kernel];
+    const double start = now_ns();
+    result->status = kernel(call, 0, h->tasks, scratch);
+    if (result->status != 0)
+        return;
+    const double once = now_ns() - start + 1.0;
+    const double wanted = 1e3 * (double)h->least_us / once;
+    const int32_t calls = wanted < 1.0 ? 1 : wanted > 1e6 ? 1000000 : (int32_t)wanted;
+    while (result->repeats < h->repeats) {
+        const double begin = now_ns();
+        for (int32_t i = 0; i < calls; i++)
+            kernel(call, 0, h->tasks, scratch);
+        ns[result->repeats++] = (now_ns() - begin) / calls;
+        if (now_ns() - start > 1e3 * (double)h->most_us)
+            break;
+    }
+}
+
+static int fits_cpu(uint32_t isa)
+{
+    const uint32_t own = megcc_cpu();
+    return isa == 0 || (own >> 16 == isa >> 16 && isa <= own);
+}
+
+/* Blocks: inputs, outputs, shared workspace, scratch. */
+static int run(const head *h, const unsigned char *job, const unsigned char *end, unsigned char *result,
+               size_t result_bytes, block *blocks)
+{
+    const int32_t operands = h->inputs + h->outputs;
+    int32_t extent[MAX_EXTENTS];
+    const void *in[MEGCC_MAX_OPERANDS];
+    void *out[MAX_OUTPUTS];
+    int64_t bytes[MEGCC_MAX_OPERANDS + 2];
+    const size_t extent_bytes = sizeof *extent * (size_t)h->extents, size_bytes = sizeof *bytes * (size_t)operands;
+    if ((size_t)(end - job) < extent_bytes + size_bytes)
+        return MALFORMED;
+    memcpy(extent, job, extent_bytes);
+    memcpy(bytes, job + extent_bytes, size_bytes);
+    job += extent_bytes + size_bytes;
+    bytes[operands] = h->shared;
+    bytes[operands + 1] = h->scratch;
+    for (int32_t i = 0; i < operands + 2; i++) {
+        if (bytes[i] < 0)
+            return MALFORMED;
+        if (!get_block(&blocks[i], (size_t)bytes[i]))
+            return NO_MEMORY;
+        if (i < h->inputs) {
+            if (end - job < bytes[i])
+                return MALFORMED;
+            memcpy(blocks[i].data, job, (size_t)bytes[i]);
+            job += bytes[i];
+            in[i] = blocks[i].data;
+        } else if (i < operands) {
+            out[i - h->inputs] = blocks[i].data;
+        }
+    }
+
+    tail done = { 0, 0, 0, 0 };
+    double *ns = calloc((size_t)h->repeats, sizeof *ns);
+    if (ns == NULL)
+        return NO_MEMORY;
+    const megcc_call call = { in, out, extent, blocks[operands].data };
+    struct sigaction old[CRASHES];
+    catch_crashes(old);
+    const int crashed = sigsetjmp(before_kernel, 1);
+    if (!crashed)
+        repeat(h, &call, blocks[operands + 1].data, &done, ns);
+    release_crashes(old);
+    if (crashed) {
+        free(ns);
+        return CRASHED;
+    }
+    for (int32_t i = 0; i < operands + 2; i++)
+        done.overrun |= !is_intact(&blocks[i]);
+
+    size_t needed = sizeof done + sizeof *ns * (size_t)h->repeats;
+    for (int32_t i = h->inputs; i < operands; i++)
+        needed += blocks[i].bytes;
+    const int fits = needed == result_bytes;
+    if (fits) {
+        memcpy(result, &done, sizeof done);
+        memcpy(result + sizeof done, ns, sizeof *ns * (size_t)h->repeats);
+        result += sizeof done + sizeof *ns * (size_t)h->repeats;
+        for (int32_t i = h->inputs; i < operands; result += blocks[i++].bytes)
+            memcpy(result, blocks[i].data, blocks[i].bytes);
+    }
+    free(ns);
+    return fits ? MEASURED : MALFORMED;
+}
+
+static int measure(const unsigned char *job, size_t job_bytes, unsigned char *result, size_t result_bytes)
+{
+    head h;
+    if (job_bytes < sizeof h)
+        return MALFORMED;
+    memcpy(&h, job, sizeof h);
+    if (h.kernel < 0 || h.kernel >= (int32_t)(sizeof kernels / sizeof *kernels) || h.extents < 0
+        || h.extents > MAX_EXTENTS || h.inputs < 0 || h.outputs < 0 || h.outputs > MAX_OUTPUTS
+        || h.inputs + h.outputs > MEGCC_MAX_OPERANDS || h.repeats < 1)
+        return MALFORMED;
+    if (!fits_cpu((uint32_t)h.isa))
+        return WRONG_CPU;
+    block blocks[MEGCC_MAX_OPERANDS + 2];
+    memset(blocks, 0, sizeof blocks);
+    const int status = run(&h, job + sizeof h, job + job_bytes, result, result_bytes, blocks);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        free(blocks[i].whole);
+    return status;
+}
+
+static int32_t measure_call(const ffi_span *arguments)
+{
+    return measure(arguments[0].data, (size_t)arguments[0].bytes, arguments[1].data, (size_t)arguments[1].bytes);
+}
+
+/* (job, result) -> status */
+FFI_FUNCTION(megcc_measure, measure_call, 2)
+
+#ifdef MEGCC_MEASURE_PROGRAM
+/* Standard input: int64 byte counts of job and result, then the job. Standard output: int32 status, then the result. */
+int main(void)
+{
+    int64_t sizes[2];
+    while (fread(sizes, sizeof sizes, 1, stdin) == 1) {
+        unsigned char *job = malloc((size_t)sizes[0]), *result = calloc((size_t)sizes[1], 1);
+        if (job == NULL || result == NULL || fread(job, 1, (size_t)sizes[0], stdin) != (size_t)sizes[0])
+            return 1;
+        const int32_t status = measure(job, (size_t)sizes[0], result, (size_t)sizes[1]);
+        fwrite(&status, sizeof status, 1, stdout);
+        fwrite(result, 1, (size_t)sizes[1], stdout);
+        fflush(stdout);
+        free(job);
+        free(result);
+    }
+    return 0;
+}
+#endif

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boards behind TVM's RPC tracker: any server that registered there, as TVM ships it. TVM is imported on first use."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import MegccError
+from ..target import Target
+from .device import DeviceSession, build_library
+from .timing import Library, Lost, Measurement, Sample
+
+#: Seconds that we wait for a device to be free, while others of its key are registered.
+PATIENCE = 30.0
+#: Devices that may be lost in a row while they get the library.
+ATTEMPTS = 2
+
+
+class Tracker:
+    """A TVM RPC tracker, and the devices with one key.
+
+    Args:
+        address: "host:port".
+
+    Raises:
+        MegccError: if the address makes no sense or nobody answers there; ImportError without TVM.
+    """
+
+    def __init__(self, address: str, key: str):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise MegccError(f"the tracker's address is HOST:PORT, not '{address}'")
+        self.address, self.key, self._place = address, key, (host, int(port))
+        self._turn = threading.Lock()
+        try:
+            from tvm import rpc
+        except ModuleNotFoundError as error:
+            raise MegccError("devices are reached through TVM, which is not installed: "
+                             "pip install 'tvm_megcc[tvm]'") from error
+        self._rpc = rpc
+        self._summary()
+
+    def _summary(self) -> dict:
+        try:
+            socket.create_connection(self._place, timeout=5).close()
+            tracker = self._rpc.connect_tracker(*self._place)
+            try:
+                return tracker.summary()
+            finally:
+                tracker.close()
+        except (OSError, RuntimeError) as error:
+            raise MegccError(f"no RPC tracker answers at {self.address}: {error}\n  Start one with "
+                             f"'python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {self._place[1]}'") from None
+
+    def registered(self) -> int:
+        """Devices with the key.
+
+        Raises:
+            MegccError: if there is none, with the keys that there are.
+        """
+        keys = [server["key"].partition(":")[2] for server in self._summary()["server_info"]]
+        if self.key not in keys:
+            raise MegccError(f"no device '{self.key}' is registered at the tracker {self.address}; it has "
+                             f"{', '.join(sorted(set(keys))) or 'none'}\n  On the device: "
+                             f"'python -m tvm.exec.rpc_server --tracker HOST:{self._place[1]} --key {self.key}'")
+        return keys.count(self.key)
+
+    def request(self, seconds: float):
+        """A session of TVM's on the next free device, which it keeps for so long at most.
+
+        Raises:
+            Lost: if there is no device any more, or none gets free.
+        """
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.registered()
+                with self._turn:
+                    free = self._summary()["queue_info"].get(self.key, {}).get("free", 0)
+                    if free:
+                        return self._rpc.connect_tracker(*self._place).request(self.key, session_timeout=seconds,
+                                                                               max_retry=1)
+            except MegccError as error:
+                raise Lost(str(error)) from None
+            except (OSError, RuntimeError) as error:
+                if time.monotonic() > until:
+                    raise Lost(f"{self.key} does not answer: {error}") from None
+            if time.monotonic() > until:
+                raise Lost(f"no device '{self.key}' got free within {PATIENCE:.0f} s")
+            time.sleep(0.2)
+
+
+class _Loaded:
+    """A library on a device."""
+
+    def __init__(self, session, path: Path, target: Target):
+        import tvm
+
+        self._tvm, self._session, self._cpu = tvm, session, session.cpu(0)
+        try:
+            session.upload(str(path))
+        except Exception as error:
+            raise Lost(_first_line(error)) from None
+        try:
+            self._module = session.load_module(path.name)
+        except Exception as error:
+            if self.answers():
+                raise MegccError(f"the device does not load code for {target}: {_first_line(error)}") from None
+            raise Lost(_first_line(error)) from None
+
+    def answers(self) -> bool:
+        try:
+            self._session.get_function("tvm.rpc.server.upload")
+        except Exception:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ends the session, so that the device is free for others, whoever still refers to it."""
+        try:
+            self._session._sess["CloseRPCConnection"]()
+        except Exception:
+            pass  # it is gone already
+
+    def put(self, array: np.ndarray):
+        return self._tvm.runtime.tensor(np.ascontiguousarray(array).reshape(-1).view(np.uint8), self._cpu)
+
+    def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
+        """Arguments are arrays or what `put` gave; outputs are filled."""
+        try:
+            given = [self.put(item) if isinstance(item, np.ndarray) else item for item in inputs]
+            results = [self.put(output) for output in outputs]
+            status = int(self._module[name](*given, *results))
+            for output, result in zip(outputs, results, strict=True):
+                output.reshape(-1).view(np.uint8)[:] = result.numpy()
+        except Exception as error:
+            raise Lost(_first_line(error)) from None
+        return status
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:200] if lines else type(error).__name__
+
+
+class RpcRunner:
+    """Measures on all devices with a key at a tracker, several at a time.
+
+    Args:
+        address: "host:port" of the tracker.
+    """
+
+    program = False
+
+    def __init__(self, address: str, key: str):
+        self._tracker = Tracker(address, key)
+        self.devices = self._tracker.registered()
+
+    def require(self, target: Target) -> None:
+        """Raises MegccError for a target without an operating system."""
+        if target.bare_metal:
+            raise MegccError(f"{target} has no operating system to run an RPC server")
+        self._target = target
+
+    @contextmanager
+    def session(self, made: Library, seconds: float) -> Iterator[RpcSession]:
+        for attempt in range(ATTEMPTS):
+            try:
+                loaded = _Loaded(self._tracker.request(seconds), made.path, self._target)
+                break
+            except Lost:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        try:
+            yield RpcSession(loaded, self._tracker.key)
+        finally:
+            loaded.close()
+
+
+class RpcSession:
+    """A library of kernels on a device."""
+
+    def __init__(self, loaded: _Loaded, device: str):
+        self._loaded, self.device = loaded, device
+
+    def measure(self, measurement: Measurement, kernel: int) -> Sample:
+        result = np.zeros(measurement.result_bytes, np.uint8)
+        job = np.frombuffer(measurement.job(kernel), np.uint8)
+        status = self._loaded.call("megcc_measure", [job], [result])
+        return measurement.sample(status, result.tobytes())
+
+
+class RpcLink:
+    """A compiled model on a device; see device.Link."""
+
+    def __init__(self, address: str, key: str, library: Path, target: Target, seconds: float):
+        self.where = f"{key} at {address}"
+        tracker = Tracker(address, key)
+        tracker.registered()
+        try:
+            self._loaded = _Loaded(tracker.request(seconds), library, target)
+        except Lost as error:
+            raise MegccError(f"{self.where}: {error}") from None
+
+    def keep(self, array: np.ndarray):
+        return self._loaded.put(array)
+
+    def close(self) -> None:
+        self._loaded.close()
+
+    def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
+        try:
+            return self._loaded.call(f"megcc_device_{name}", inputs, outputs)
+        except Lost as error:
+            raise MegccError(f"{self.where} was lost: {error}") from None
+
+
+def remote_session(folder: str | Path, address: str, key: str, target: Target | str | None = None,
+                   cc: str | None = None, seconds: float = 600) -> DeviceSession:
+    """Pushes a generated folder's model to a device and opens a session there.
+
+    Args:
+        address: "host:port" of the tracker. target: which of the folder's targets the device runs.
+        seconds: after so many the server ends the session.
+
+    Raises:
+        MegccError: if no device is there, or it does not load the code.
+    """
+    built = build_library(folder, target, cc)
+    return DeviceSession(built, RpcLink(address, key, built.library, built.target, seconds))

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing kernel candidates: a library of some of them, a job for each, and what its result means.
+
+The C side is measure.c. The same source is a shared library for RPC servers and a program for this machine, where
+every job is a process of its own: a kernel that goes wrong harms nobody.
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .. import paths
+from ..codegen import pack
+from ..codegen.render import render_kernel
+from ..codegen.select import Choice, KernelSpec
+from ..errors import MegccError, ToolError
+from ..ir.dims import substitute
+from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
+from ..target import Target
+from .build import CFLAGS, JOBS, Objects, run_tool
+from .toolchain import Compiler, find_compiler, runs_here
+
+#: Of a measurement: repeats, microseconds that one takes at least, after how many none is begun any more.
+REPEATS, LEAST_US, MOST_US = 7, 1000, 200_000
+#: Seconds after which a measurement is given up.
+PATIENCE = 60
+#: Largest difference from the numpy reference, relative to the result's largest magnitude.
+TOLERANCE = 1e-4
+#: What `measure` of measure.c returns besides 0.
+STATUS = {1: "the job is malformed", 2: "the device has not enough memory", 3: "the CPU does not run this target",
+          4: "the kernel crashed"}
+_HEAD, _TAIL = struct.Struct("<10i2q"), struct.Struct("<4i")
+
+
+class Lost(Exception):
+    """The device does not answer any more."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a measurement gave: nanoseconds of a call in each repeat, or why there are none."""
+
+    ns: tuple[float, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One call of one kernel with its operands.
+
+    operands: of the operator, logical arrays, None for absent ones; types: theirs and `results`', with layouts.
+    expected: the results by the numpy reference.
+    """
+
+    choice: Choice
+    operands: Sequence[np.ndarray | None]
+    types: Sequence[TensorType | None]
+    results: Sequence[TensorType]
+    expected: Sequence[np.ndarray]
+
+    @property
+    def spec(self) -> KernelSpec:
+        return self.choice.spec
+
+    def _size(self, size) -> int:
+        return int(substitute(size, dict(zip(self.spec.runtime_extents, self.choice.extents, strict=True))))
+
+    def _bytes(self, parameter) -> int:
+        return self._size(parameter.size) * DTYPES[parameter.dtype][1]
+
+    def job(self, kernel: int) -> bytes:
+        """For the kernel of this number in its library."""
+        spec, data = self.spec, []
+        for operand, parameter in zip(self.choice.inputs, spec.inputs, strict=True):
+            array = self.operands[operand.index]
+            flat = pack.pack(operand.pack, array) if operand.pack \
+                else to_layout(array, self.types[operand.index].layout)
+            data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
+        sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]
+        head = _HEAD.pack(kernel, spec.isa.code, len(self.choice.extents), len(spec.inputs), len(spec.outputs),
+                          self._size(spec.tasks), REPEATS, LEAST_US, MOST_US, 0,
+                          self._size(spec.shared), self._size(spec.scratch))
+        return b"".join([head, np.array(self.choice.extents, np.int32).tobytes(), np.array(sizes, np.int64).tobytes(),
+                         *data])
+
+    @property
+    def result_bytes(self) -> int:
+        return _TAIL.size + 8 * REPEATS + sum(map(self._bytes, self.spec.outputs))
+
+    def sample(self, status: int, result: bytes) -> Sample:
+        """What came back, once its outputs are found to be right."""
+        if status:
+            return Sample(error=STATUS.get(status, f"status {status}"))
+        kernel_status, repeats, overrun, _ = _TAIL.unpack_from(result)
+        if kernel_status:
+            return Sample(error=f"the kernel refused its operands (status 0x{kernel_status:x})")
+        if overrun:
+            return Sample(error="the kernel wrote outside its memory")
+        position = _TAIL.size + 8 * REPEATS
+        for operand, parameter in zip(self.choice.outputs, self.spec.outputs, strict=True):
+            size, type_ = self._bytes(parameter), self.results[operand.index]
+            flat = np.frombuffer(result, numpy_dtype(type_.dtype), type_.stored, position)
+            position += size
+            wrong = difference(from_layout(flat, type_), self.expected[operand.index])
+            if wrong:
+                return Sample(error=f"wrong result: {wrong}")
+        return Sample(tuple(np.frombuffer(result, np.float64, repeats, _TAIL.size).tolist()))
+
+
+def difference(actual: np.ndarray, expected: np.ndarray) -> str:
+    """What is wrong with a result; empty if nothing is.
+
+    Small integers may be off by one: they were rounded from floats, which kernels add up in another order.
+    """
+    if actual.dtype.kind != "f":
+        apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
+        wrong = int((apart > (actual.dtype.itemsize == 1 and actual.dtype.kind != "b")).sum())
+        return f"{wrong} of {actual.size} elements differ" if wrong else ""
+    scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0)) or 1.0
+    with np.errstate(invalid="ignore"):
+        error = np.abs(actual.astype(np.float64) - expected)
+    error = np.where((actual == expected) | (np.isnan(actual) & np.isnan(expected)), 0.0, error)
+    worst = float(np.nan_to_num(error, nan=np.inf).max(initial=0))
+    return f"off by {worst:.3g} where values reach {scale:.3g}" if worst > TOLERANCE * scale else ""
+
+
+@dataclass(frozen=True)
+class Library:
+    """Compiled kernels. index: the number of each in it. failed: what the compiler said of the others."""
+
+    path: Path
+    index: Mapping[KernelSpec, int]
+    failed: Mapping[KernelSpec, str]
+
+
+@contextmanager
+def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
+    """Compiles kernels into a shared library, or into a program, which lives as long as the context."""
+    compiler = find_compiler(target, cc)
+    flags = (*CFLAGS, *target.cflags, "-fPIC")
+    with tempfile.TemporaryDirectory(prefix="megcc-tune-") as name:
+        folder = Path(name)
+        (folder / "runtime").symlink_to(paths.c_runtime())
+        objects = Objects(folder, paths.cache() / "tune" / target.name, compiler)
+        objects.cache.mkdir(parents=True, exist_ok=True)
+
+        def compiled(item: tuple[int, KernelSpec]) -> Path | str:
+            source = folder / f"k{item[0]}.c"
+            source.write_text(render_kernel(item[1]))
+            try:
+                return objects.compile(source, flags)
+            except ToolError as error:
+                return str(error)
+
+        with ThreadPoolExecutor(JOBS) as pool:
+            made = dict(zip(specs, pool.map(compiled, enumerate(specs)), strict=True))
+        good = [spec for spec in specs if isinstance(made[spec], Path)]
+        kernels = ", ".join(spec.symbol for spec in good) or "0"
+        (folder / "kernels_to_measure.h").write_text(
+            '#include "megcc_kernel.h"\n'
+            + "".join(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);\n" for spec in good)
+            + f"static const megcc_kernel_fn kernels[] = {{ {kernels} }};\n")
+        path = folder / ("measure" if program else "libmeasure.so")
+        link_shared(compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
+                               str(Path(__file__).with_name("measure.c")), str(paths.c_runtime() / "src" / "cpu.c"),
+                               *(str(made[spec]) for spec in good)], path, program)
+        yield Library(path, {spec: number for number, spec in enumerate(good)},
+                      {spec: text for spec, text in made.items() if isinstance(text, str)})
+
+
+def link_shared(compiler: Compiler, arguments: Sequence[str], path: Path, program: bool = False) -> None:
+    """Compiles and links a library that loads into any process of the target, whichever C library that has."""
+    zig_musl = any("musl" in word for word in compiler.command)
+    shared = () if program else ("-shared", *(("-nostdlib",) if zig_musl else ()))
+    run_tool([*compiler.command, *arguments, *shared, "-pthread", "-o", str(path)])
+
+
+class LocalRunner:
+    """Measures on this machine."""
+
+    device = "local"
+    program = True
+    devices = 1
+
+    def require(self, target: Target) -> None:
+        """Raises MegccError if this machine does not run the target's code."""
+        if not runs_here(target):
+            raise MegccError(f"this machine does not run code for {target}: times from an emulator would mean "
+                             "nothing. Tune on a device with --rpc HOST:PORT --key KEY (docs/tuning.md)")
+
+    @contextmanager
+    def session(self, made: Library, _seconds: float) -> Iterator[LocalSession]:
+        yield LocalSession(made.path)
+
+
+class LocalSession:
+    device = "local"
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    def measure(self, measurement: Measurement, kernel: int) -> Sample:
+        job, size = measurement.job(kernel), measurement.result_bytes
+        try:
+            done = subprocess.run([str(self._path)], input=struct.pack("<2q", len(job), size) + job,
+                                  capture_output=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            return Sample(error=f"the kernel did not end within {PATIENCE} s")
+        if done.returncode or len(done.stdout) != 4 + size:
+            return Sample(error=f"the measurement ended with {done.returncode}: {done.stderr[-200:].decode()}")
+        return measurement.sample(struct.unpack_from("<i", done.stdout)[0], done.stdout[4:])

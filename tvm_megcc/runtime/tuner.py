@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning: every candidate of every distinct call of some graphs, timed on one target, into a log.
+
+Candidates are compiled in batches, a library each. A batch is a unit of work: a device loads its library and runs its
+jobs. What a lost device left undone goes back into the queue; every result is in the log as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..codegen.render import render_kernel
+from ..codegen.select import KernelSpec
+from ..codegen.tuning_log import LogWriter, Row, TuningLog
+from ..errors import MegccError
+from ..ir.graph import Graph
+from ..ir.types import numpy_dtype
+from ..target import Target
+from . import reference
+from .candidates import Call, Candidate, before_layouts, calls_of
+from .timing import Library, LocalRunner, Lost, Measurement, Sample, library
+
+#: Candidates in a library.
+BATCH = 16
+#: Devices that a candidate may be lost with before it is given up.
+ATTEMPTS = 2
+#: Seconds that a device gets for the connection, and for each candidate, before it counts as lost.
+CONNECT_SECONDS, JOB_SECONDS = 90, 90
+
+
+@dataclass(frozen=True)
+class Job:
+    """Candidates of a call that are one and the same piece of code on the same memory, measured once."""
+
+    call: Call
+    candidates: tuple[Candidate, ...]
+    code: str
+
+    @property
+    def spec(self) -> KernelSpec:
+        return self.candidates[0].choice.spec
+
+    def rows(self, target: Target, optimize: str, device: str, sample: Sample) -> Iterator[Row]:
+        ns = round(min(sample.ns), 1) if sample.ns else None
+        for candidate in self.candidates:
+            yield Row(target.name, optimize, self.call.text, candidate.kernel.name, candidate.kernel.tile,
+                      candidate.layouts, ns, round(candidate.cost, 1), self.code, sample.error, device)
+
+
+@dataclass
+class Summary:
+    """What a tuning did. rows: of the log, for this target, after it; failed: candidates without a time, and why."""
+
+    calls: int = 0
+    candidates: int = 0
+    known: int = 0
+    measured: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: str = "speed",
+         trials: int | None = None, runner=None, cc: str | None = None,
+         progress: Callable[[int], Iterable] | None = None) -> Summary:
+    """Measures what the log does not have yet.
+
+    Args:
+        graphs: imported, with static shapes.
+        log: file that results are appended to; made where it is missing.
+        trials: at most so many candidates of a call, those first that the cost model likes; None: all.
+        runner: where to measure: `timing.LocalRunner` (the default) or `remote.RpcRunner`.
+        progress: called with the number of measurements; gives an object with `update(n)` and `close()`.
+
+    Raises:
+        MegccError: for a log with a line that is no row; if this machine does not run the target and no runner is
+            given; if every device is lost. What was measured until then is in the log.
+    """
+    begin = time.monotonic()
+    runner = runner or LocalRunner()
+    runner.require(target)
+    known = TuningLog.read(log) if Path(log).exists() else TuningLog()
+    summary = Summary()
+    jobs: list[Job] = []
+    seen: set[str] = set()
+    values: dict[int, dict[str, np.ndarray]] = {}
+    for graph in graphs:
+        graph = before_layouts(graph, target)
+        calls = [call for call in calls_of(graph, target, optimize) if call.text not in seen]
+        seen.update(call.text for call in calls)
+        fresh = [job for call in calls for job in _jobs(call, target, optimize, trials, known, summary)]
+        if fresh:
+            values[id(fresh[0].call.graph)] = _values(fresh)
+        jobs += fresh
+    summary.calls = len(seen)
+    writer = LogWriter(log)
+    try:
+        _Tuning(jobs, values, target, optimize, runner, cc, writer, summary, progress).run()
+    finally:
+        writer.close()
+        summary.seconds = time.monotonic() - begin
+    return summary
+
+
+def _jobs(call: Call, target: Target, optimize: str, trials: int | None, known: TuningLog,
+          summary: Summary) -> list[Job]:
+    """What is to be measured of a call."""
+    chosen = call.candidates
+    if trials is not None and call.op.kind != "relayout":
+        chosen = sorted(chosen, key=lambda candidate: candidate.cost)[:trials]
+    summary.candidates += len(chosen)
+    same: dict[tuple, list[Candidate]] = {}
+    for candidate in chosen:
+        same.setdefault((candidate.choice.spec, candidate.choice.extents), []).append(candidate)
+    jobs = []
+    for candidates in same.values():
+        job = Job(call, tuple(candidates), code_of(candidates[0].choice.spec))
+        rows = [known.rows.get(row.key) for row in job.rows(target, optimize, "", Sample())]
+        if all(row is not None and row.code == job.code for row in rows):
+            summary.known += len(rows)
+        else:
+            jobs.append(job)
+    return jobs
+
+
+def code_of(spec: KernelSpec) -> str:
+    """Digest of a kernel's C, its head comment apart."""
+    return hashlib.sha256(render_kernel(spec).partition("*/")[2].encode()).hexdigest()[:12]
+
+
+def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
+    """Operands and results of the jobs' calls, in one run of the reference on seeded inputs."""
+    graph = jobs[0].call.graph
+    generator = np.random.default_rng(0)
+    feeds = {}
+    for name in graph.inputs:
+        type_ = graph.types[name]
+        dtype = numpy_dtype(type_.dtype)
+        if dtype.kind == "f":
+            feeds[name] = generator.standard_normal(type_.shape).astype(dtype)
+        else:
+            feeds[name] = generator.integers(0, 2 if dtype.kind == "b" else 10, type_.shape).astype(dtype)
+    needed = {name for job in jobs for name in (*job.call.op.inputs, *job.call.op.outputs)}
+    return reference.run(graph, feeds, [name for name in needed if name in graph.types])
+
+
+@dataclass
+class _Unit:
+    """Jobs with the library that their kernels are in."""
+
+    jobs: list[Job]
+    made: Library
+
+
+@dataclass
+class _Report:
+    """What a device's thread says: the sample of a job; else why it failed, with the unit it has not finished.
+
+    device: its name; empty while there was no session. ended: the thread takes no further unit.
+    """
+
+    thread: _Device
+    device: str
+    job: Job | None
+    outcome: Sample | Exception
+    unit: _Unit | None = None
+    ended: bool = False
+
+
+class _Device(threading.Thread):
+    """One device's thread: takes units until there are none. A lost device's place is taken by another one.
+
+    working: on which unit, with which device; deadline: when it should have said something.
+    """
+
+    def __init__(self, tuning: _Tuning):
+        super().__init__(daemon=True)
+        self.tuning = tuning
+        self.working: tuple[_Unit, str] | None = None
+        self.deadline = math.inf
+
+    def run(self) -> None:
+        while True:
+            unit = self.tuning.units.get()
+            if unit is None:
+                return
+            self.working, error = (unit, ""), None
+            try:
+                self._measure(unit)
+            except Exception as caught:
+                error = caught
+            self.deadline = math.inf
+            if error is not None:
+                device = self.working[1]
+                ended = not device or not isinstance(error, Lost)
+                self.tuning.reports.put(_Report(self, device, None, error, unit, ended))
+                if ended:
+                    return
+
+    def _measure(self, unit: _Unit) -> None:
+        self.deadline = time.monotonic() + CONNECT_SECONDS
+        with self.tuning.runner.session(unit.made, CONNECT_SECONDS + JOB_SECONDS * len(unit.jobs)) as session:
+            self.working = unit, session.device
+            while unit.jobs and not self.tuning.stop.is_set():
+                self.deadline = time.monotonic() + JOB_SECONDS
+                job = unit.jobs[0]
+                sample = session.measure(self.tuning.measurement(job), unit.made.index[job.spec])
+                unit.jobs.pop(0)
+                self.tuning.reports.put(_Report(self, session.device, job, sample))
+
+
+class _Tuning:
+    """One run: batches are compiled here, measured by one thread for each device."""
+
+    def __init__(self, jobs, values, target, optimize, runner, cc, writer, summary, progress):
+        self.jobs, self.values, self.target, self.optimize, self.runner = jobs, values, target, optimize, runner
+        self.cc, self.writer, self.summary = cc, writer, summary
+        self.progress = progress(len(jobs)) if progress and jobs else None
+        self.units: queue.Queue[_Unit | None] = queue.Queue()
+        self.reports: queue.Queue[_Report] = queue.Queue()
+        self.lost: dict[int, int] = {}
+        self.stop = threading.Event()
+        self.devices: list[_Device] = []
+
+    def run(self) -> None:
+        if not self.jobs:
+            return
+        count = self.runner.devices
+        size = max(1, min(BATCH, -(-len(self.jobs) // (2 * count))))
+        self.devices = [_Device(self) for _ in range(count)]
+        for thread in self.devices:
+            thread.start()
+        try:
+            with ExitStack() as libraries:
+                pending = 0
+                for start in range(0, len(self.jobs), size):
+                    unit = self._build(self.jobs[start:start + size], libraries)
+                    pending += len(unit.jobs)
+                    self.units.put(unit)
+                    # This machine measures only while it does not compile; devices have one batch in reserve.
+                    while pending > (0 if self.runner.program else 2 * size * count):
+                        pending -= self._take()
+                while pending:
+                    pending -= self._take()
+        finally:
+            self.stop.set()
+            for _ in range(count):
+                self.units.put(None)
+            if self.progress is not None:
+                self.progress.close()
+        for thread in self.devices:
+            thread.join(timeout=5)
+
+    def _build(self, jobs: list[Job], libraries: ExitStack) -> _Unit:
+        specs = list(dict.fromkeys(job.spec for job in jobs))
+        made = libraries.enter_context(library(specs, self.target, self.runner.program, self.cc))
+        for job in jobs:
+            if job.spec in made.failed:
+                self._record(job, "", Sample(error="it does not compile: " + made.failed[job.spec][:300]))
+        return _Unit([job for job in jobs if job.spec in made.index], made)
+
+    def measurement(self, job: Job) -> Measurement:
+        graph, op, first = job.call.graph, job.call.op, job.candidates[0]
+        values = {**graph.constants, **self.values[id(graph)]}
+        operands = [values[name] if name else None for name in op.inputs]
+        expected = operands if op.kind == "relayout" else [values[name] for name in op.outputs]
+        return Measurement(first.choice, operands, first.types, first.results, expected)
+
+    def _take(self) -> int:
+        """Handles one report; returns how many jobs are done with it."""
+        report = self._next_report()
+        if report.job is not None:
+            if report.device not in self.summary.devices:
+                self.summary.devices.append(report.device)
+            self._record(report.job, report.device, report.outcome)
+            return 1
+        if not isinstance(report.outcome, Lost):
+            raise report.outcome
+        return self._lose(report)
+
+    def _next_report(self) -> _Report:
+        """Of a thread that still counts; one that is late is said to have lost its device, and counts no more."""
+        while True:
+            try:
+                report = self.reports.get(timeout=1)
+            except queue.Empty:
+                late = [thread for thread in self.devices if time.monotonic() > thread.deadline]
+                if not late:
+                    continue
+                unit, device = late[0].working
+                unit = _Unit(list(unit.jobs), unit.made)
+                report = _Report(late[0], device, None, Lost(f"no answer for {JOB_SECONDS} s"), unit, ended=True)
+            if report.thread in self.devices:
+                return report
+
+    def _lose(self, report: _Report) -> int:
+        """Puts back what a lost device left, but for a job that took several devices with it."""
+        unit, done = report.unit, 0
+        if report.ended:
+            self.devices.remove(report.thread)
+        if report.device and unit.jobs:
+            warnings.warn(f"device {report.device} was lost: {report.outcome}", stacklevel=2)
+            first = unit.jobs[0]
+            self.lost[id(first)] = self.lost.get(id(first), 0) + 1
+            if self.lost[id(first)] >= ATTEMPTS:
+                self._record(first, report.device, Sample(error=f"{ATTEMPTS} devices were lost with it"))
+                unit.jobs.pop(0)
+                done = 1
+        if not self.devices:
+            raise MegccError(f"no device is left: {report.outcome}\n  What was measured until now is in the log; "
+                             "the same command goes on from there.")
+        if unit.jobs:
+            self.units.put(unit)
+        return done
+
+    def _record(self, job: Job, device: str, sample: Sample) -> None:
+        for row in job.rows(self.target, self.optimize, device, sample):
+            self.writer.write(row)
+            if sample.error:
+                name = f"{row.kernel}{'_' * bool(row.tile)}{row.tile} ({row.layouts}) of {row.call}"
+                self.summary.failed.append((name, sample.error))
+                warnings.warn(f"candidate {name} is left out: {sample.error}", stacklevel=2)
+        self.summary.measured += len(job.candidates)
+        if self.progress is not None:
+            self.progress.update(1)

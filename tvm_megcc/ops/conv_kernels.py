@@ -116,13 +116,12 @@ class DirectConv(Kernel):
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         bias = has_bias(op)
         ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
-        if s.is_pointwise and s.is_static:
-            oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc)
-        pixels, chunks = 1, 1
-        if isinstance(ow, int):
-            vectors = tiling.best(ow, s.oc)
-            chunks = chunks_in_cache(s.ic * s.taps, s.oc, vectors * lanes, target)
-            pixels = max(p for group in tiling.plan(ow, s.oc, vectors) for p, _ in group.tiles)
+        if s.is_pointwise:
+            oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc) if s.is_static else (1, s.oh * s.ow)
+        row = ow if isinstance(ow, int) else None
+        vectors = tiling.best(row, s.oc)
+        chunks = chunks_in_cache(s.ic * s.taps, s.oc, vectors * lanes, target)
+        pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
         def columns(pixels: int) -> int:
             return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1

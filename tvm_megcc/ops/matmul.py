@@ -49,10 +49,9 @@ class PackedMatMul(Kernel):
         lanes = target.isa.lanes
         tiling = Tiling.of(target.isa, target.isa.lane_fma, self.vectors)
         rows, depth, columns = _sizes(inputs, outputs)
-        oh, ow, chunks = rows, 1, 1
-        if isinstance(rows, int):
-            oh, ow = equal_rows(tiling, rows, 1, columns)
-            chunks = chunks_in_cache(depth, columns, tiling.best(ow, columns) * lanes, target)
+        oh, ow = equal_rows(tiling, rows, 1, columns) if isinstance(rows, int) else (1, rows)
+        vectors = tiling.best(ow if isinstance(ow, int) else None, columns)
+        chunks = chunks_in_cache(depth, columns, vectors * lanes, target)
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         N, IH, IW = extent_symbols("N", "IH", "IW")

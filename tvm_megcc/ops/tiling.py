@@ -15,13 +15,16 @@ from ..target import Isa
 BLOCK = 16
 """Output channels in a block of packed weights."""
 
+ANY_ROW = 64
+"""Pixels that tiles are chosen for where the length of a row is known at run time only."""
+
 
 @dataclass(frozen=True)
 class Group:
     """Neighbouring output channels that tiles of one width cover.
 
     vectors: of a tile. start, end: range of channels, `vectors * lanes` apart. width: channels in the weight block.
-    tiles: (pixels, how many in a row), in order.
+    tiles: (pixels, how many in a row), in order; 0: as many as fit into a row of any length.
     """
 
     vectors: int
@@ -77,9 +80,12 @@ class Tiling:
         most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
 
-    def rows(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
-        """A row of pixels in nearly equal tiles."""
-        return _even(pixels, self.most_pixels(vectors))
+    def rows(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
+        """A row of pixels in nearly equal tiles; one of any length in the tallest, then powers of two."""
+        most = self.most_pixels(vectors)
+        if pixels is None:
+            return ((most, 0), *((1 << bit, 0) for bit in reversed(range((most - 1).bit_length()))))
+        return _even(pixels, most)
 
     def cost(self, pixels: int, vectors: int) -> float:
         """Cycles, roughly, of a row of pixels for one step of the reduction."""
@@ -91,10 +97,11 @@ class Tiling:
         return sum((g.end - g.start + g.vectors * self.lanes - 1) // (g.vectors * self.lanes)
                    * self.cost(pixels, g.vectors) for g in self.plan(pixels, channels, vectors))
 
-    def best(self, pixels: int, channels: int) -> int:
-        """Vectors of the main tile for this shape."""
+    def best(self, pixels: int | None, channels: int) -> int:
+        """Vectors of the main tile for this shape; pixels None: for long rows."""
         if self.vectors:
             return self.vectors
+        pixels = ANY_ROW if pixels is None else pixels
         return min(self.widths(pixels), key=lambda v: (self.total(pixels, channels, v), -v))
 
     def others(self, pixels: int, channels: int) -> tuple[int, ...]:
@@ -107,7 +114,7 @@ class Tiling:
                 found.append(vectors)
         return tuple(found)
 
-    def plan(self, pixels: int, channels: int, vectors: int) -> tuple[Group, ...]:
+    def plan(self, pixels: int | None, channels: int, vectors: int) -> tuple[Group, ...]:
         """Tiles that cover `channels` output channels: the main ones, then the rest."""
         return _plan(self, pixels, channels, vectors)
 
@@ -147,7 +154,7 @@ def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _plan(tiling: Tiling, pixels: int, channels: int, vectors: int) -> tuple[Group, ...]:
+def _plan(tiling: Tiling, pixels: int | None, channels: int, vectors: int) -> tuple[Group, ...]:
     lanes = tiling.lanes
     full = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
     groups = []

@@ -26,8 +26,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
             input_shapes: str | Shapes | Sequence[Shapes] | None = None,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
             threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
-            output_names: Sequence[str] | None = None, log: str | Path | None = None,
-            dump: str | Path | None = None) -> Artifact:
+            constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
+            log: str | Path | None = None, dump: str | Path | None = None) -> Artifact:
     """Compiles an ONNX model ahead of time.
 
     Args:
@@ -44,6 +44,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
         keep_inputs: inputs in the arena keep their values during a run.
         states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
             the next run.
+        constants: value of some inputs, which are none then: numbers or arrays.
         output_names: compile only what these values need.
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         dump: folder that gets every stage as text.
@@ -59,7 +60,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
     measured = TuningLog.read(log) if log else None
     shapes, buckets = buckets_of(input_dims(model), shape_sets(input_shapes),
                                  parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch)
-    graph = import_onnx(model, input_shapes=shapes, output_names=output_names)
+    graph = import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants)
     path = Path(model) if isinstance(model, (str, Path)) else None
     if isinstance(target, Target):
         targets: tuple[Target, ...] = (target,)
@@ -112,6 +113,32 @@ def parse_states(texts: Sequence[str]) -> dict[str, str]:
             raise MegccError(f"state '{text}': output '{output}' is in another state too")
         states[output] = target
     return states
+
+
+def parse_constants(texts: Sequence[str]) -> dict[str, object]:
+    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them.
+
+    Raises:
+        MegccError: for a text that is no such pair.
+    """
+    constants: dict[str, object] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        try:
+            numbers = [_number(part.strip()) for part in value.split(",")]
+        except ValueError:
+            raise MegccError(f"constant '{text}': expected INPUT=NUMBER or INPUT=NUMBER,NUMBER") from None
+        constants[name] = numbers if "," in value else numbers[0]
+    return constants
+
+
+def _number(text: str) -> float | int | bool:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:

@@ -64,7 +64,7 @@ def _compile(args: argparse.Namespace) -> int:
             artifacts.append(api.compile(
                 model, args.target, input_shapes=args.input_shapes, dispatch=args.dispatch, optimize=args.optimize,
                 name=args.name or "", threads=args.threads, keep_inputs=args.keep_inputs,
-                states=api.parse_states(args.state), dump=args.dump))
+                states=api.parse_states(args.state), constants=api.parse_constants(args.constant), dump=args.dump))
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
@@ -275,6 +275,8 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
                        help='shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"')
     group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
+    group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
+                       help="fixes an input to a number, or to numbers with ',' between them")
     group.add_argument("--state", metavar="OUTPUT=INPUT", action="append", default=[],
                        help="the session keeps this output as this input of the next run; may be given several times")
 

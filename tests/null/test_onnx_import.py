@@ -359,3 +359,29 @@ def test_the_same_model_gives_the_same_graph():
                   [value("y", None)], {"w": np.ones(3, np.float32)})
     from tvm_megcc.ir.text import graph_text
     assert graph_text(import_onnx(proto)) == graph_text(import_onnx(proto.SerializeToString()))
+
+
+def scaled_by(dtype: int, shape: list) -> onnx.ModelProto:
+    node = helper.make_node("Mul", ["x", "factor"], ["y"])
+    inputs = [helper.make_tensor_value_info("x", dtype, [2, 3]), helper.make_tensor_value_info("factor", dtype, shape)]
+    outputs = [helper.make_tensor_value_info("y", dtype, [2, 3])]
+    return helper.make_model(helper.make_graph([node], "g", inputs, outputs))
+
+
+@pytest.mark.parametrize(("dtype", "shape", "value"), [
+    (TensorProto.FLOAT, [], 0.1), (TensorProto.INT64, [3], 7), (TensorProto.INT64, [3], [1, 2, 3])])
+def test_an_input_can_be_a_constant(dtype, shape, value):
+    graph = import_onnx(scaled_by(dtype, shape), constants={"factor": value})
+    assert graph.inputs == ("x",)
+    x = np.ones((2, 3), helper.tensor_dtype_to_np_dtype(dtype))
+    np.testing.assert_array_equal(reference.run(graph, {"x": x})["y"], np.asarray(value, x.dtype) * x)
+
+
+@pytest.mark.parametrize(("constants", "message"), [
+    ({"rate": 1}, "constants names rate, but the inputs are: x, factor"),
+    ({"factor": 0.5}, "cannot hold the constant 0.5"), ({"factor": "fast"}, "cannot hold the constant fast"),
+    ({"factor": [1, 2]}, "the constant given for it has shape [2]")])
+def test_constants_that_do_not_fit(constants, message):
+    with pytest.raises(ModelError) as refused:
+        import_onnx(scaled_by(TensorProto.INT64, [3]), constants=constants)
+    assert message in str(refused.value)

@@ -13,7 +13,7 @@ from .. import ops  # noqa: F401  (registers the operators)
 from ..errors import MegccError, ModelError, ShapeError
 from ..ir.dims import Dim, Symbol
 from ..ir.graph import Graph
-from ..ir.types import TensorType
+from ..ir.types import TensorType, numpy_dtype
 from ..ops.base import DECOMPOSITIONS, OPERATORS
 from .onnx_builder import Builder, Node
 from .onnx_functions import Function, function_of, is_function
@@ -27,7 +27,7 @@ _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, Z
 
 
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
-                output_names: Sequence[str] | None = None) -> Graph:
+                output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None) -> Graph:
     """The model as a graph.
 
     Args:
@@ -35,11 +35,12 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
         input_shapes: shape of some inputs; an entry is an extent, None (as in the model) or the name of a symbol.
             A symbol of the model that gets an extent here has it everywhere.
         output_names: values to compute instead of the model's outputs.
+        constants: value of some inputs, which are none then: numbers or arrays, of the input's shape or one for all.
 
     Raises:
         ModelError: listing everything in the model that cannot be imported.
     """
-    return _Importer(load(model), dict(input_shapes or {}), output_names).run()
+    return _Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {})).run()
 
 
 def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
@@ -75,10 +76,12 @@ class _Scope:
 
 
 class _Importer:
-    def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None):
+    def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None,
+                 constants: dict[str, object]):
         self.model = model
         self.graph = model.proto.graph
         self.input_shapes = input_shapes
+        self.fixed = constants
         self.output_names = list(output_names or (value.name for value in self.graph.output))
         self.builder = Builder()
         self.importers = _importers()
@@ -129,10 +132,11 @@ class _Importer:
 
     def _inputs(self, scope: _Scope) -> list[str]:
         given = [value for value in self.graph.input if value.name not in scope.values]
-        unknown = set(self.input_shapes) - {value.name for value in given}
-        if unknown:
-            names = ", ".join(value.name for value in given)
-            self.findings.append(f"input_shapes names {', '.join(sorted(unknown))}, but the inputs are: {names}")
+        for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
+            unknown = set(wanted) - {value.name for value in given}
+            if unknown:
+                names = ", ".join(value.name for value in given)
+                self.findings.append(f"{option} names {', '.join(sorted(unknown))}, but the inputs are: {names}")
         bound: dict[str, int] = {}
         for value in given:
             self._bind(value, bound)
@@ -140,14 +144,30 @@ class _Importer:
         for value in given:
             try:
                 type_ = self._input_type(value, bound)
+                array = self._fixed_input(value.name, type_) if value.name in self.fixed else None
             except MegccError as error:
                 self.findings.append(f"input '{value.name}': {error}")
                 scope.values[value.name] = None
+                continue
+            if array is not None:
+                scope.values[value.name] = self.builder.constant(array, value.name)
                 continue
             self.builder.add_input(value.name, type_)
             scope.values[value.name] = value.name
             names.append(value.name)
         return names
+
+    def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
+        """The constant that stands for an input."""
+        given, dtype = np.asarray(self.fixed[name]), numpy_dtype(type_.dtype)
+        array = given.astype(dtype) if given.dtype.kind in "biuf" else None
+        if array is None or (dtype.kind in "biu" and not np.array_equal(array, given)):
+            raise ShapeError(f"is {type_}, which cannot hold the constant {self.fixed[name]}")
+        if given.shape == type_.shape:
+            return array
+        if given.size != 1 or not type_.is_static:
+            raise ShapeError(f"is {type_}, the constant given for it has shape {list(given.shape)}")
+        return np.full(type_.shape, array.reshape(()))
 
     def _bind(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> None:
         """Notes which of the model's symbols the user gave an extent."""
@@ -313,8 +333,8 @@ class _Importer:
 
     def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> list[str | None]:
         if not node.is_const(0):
-            raise MegccError("its condition is computed at run time, which is not supported; export the model with a "
-                             "fixed branch")
+            raise MegccError("its condition is computed at run time, which is not supported; fix the input it depends "
+                             "on (--constant sr=16000), or export the model with a fixed branch")
         wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
         branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
         inner = _Scope(scope)

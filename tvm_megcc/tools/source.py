@@ -28,10 +28,10 @@ def folder_of(path: str | Path, options) -> Path:
     artifact = api.compile(path, options.target or "native", input_shapes=options.input_shapes,
                            dispatch=options.dispatch, optimize=options.optimize, threads=options.threads,
                            keep_inputs=options.keep_inputs,
-                           states=api.parse_states(options.state))
+                           states=api.parse_states(options.state), constants=api.parse_constants(options.constant))
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
     where = [str(path.resolve()), options.target, options.input_shapes, options.dispatch, options.optimize,
-             options.threads, options.keep_inputs, options.state]
+             options.threads, options.keep_inputs, options.state, options.constant]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
     return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", force=True)
 

@@ -15,6 +15,7 @@
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
+ *   mgc_even(a,b)              lanes 0, 2, 4, … of a and b one behind the other
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity

@@ -11,7 +11,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
-from .conv_kernels import DepthwiseConv, DirectConv, PlainConv
+from .conv_kernels import DepthwiseConv, DirectConv, PixelConv, PlainConv
 from .windows import output_extent, window_attrs
 
 
@@ -29,7 +29,7 @@ class Conv2d(Operator):
     relax = ("relax.nn.conv2d",)
     relay = ("nn.conv2d",)
     channel_axis = 1
-    kernels = (DirectConv(), DepthwiseConv(), PlainConv())
+    kernels = (DirectConv(), DepthwiseConv(), PixelConv(), PlainConv())
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
@@ -124,4 +124,8 @@ Conv2d.cases = (
     _case((1, 5, 4, 4), (10, 1, 3, 3), pads=_SAME, groups=5),
     _case((1, 300, 1, 1), (70, 300, 1, 1)),
     _case((1, 8, 6, 6), (12, 8, 3, 3), pads=_SAME, constant=()),
+    _case((2, 38, 7, 37), (54, 19, 1, 1), groups=2),
+    _case((1, 12, 9, 41), (28, 3, 3, 3), pads=(1, 2, 1, 0), strides=(1, 2), groups=4),
+    _case((1, 10, 11, 70), (6, 5, 2, 3), pads=(0, 4, 1, 5), strides=(2, 3), dilations=(1, 2), groups=2, bias=False),
+    _case((1, 34, 3, 33), (2, 34, 3, 5), pads=(2, 2, 2, 2), strides=(1, 2), dilations=(2, 3)),
 )

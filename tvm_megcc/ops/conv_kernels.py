@@ -249,6 +249,94 @@ class DepthwiseConv(Kernel):
         return 200 + s.n * -(-s.g // target.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)
 
 
+class PixelConv(Kernel):
+    """Vectors of neighbouring pixels in plain layout: groups and channels of any number."""
+
+    name = "pixels"
+    fuses_epilogue = True
+    constants = (1, 2)
+    #: Bytes of scratch that a patch may take.
+    MOST_SCRATCH = 128 << 10
+
+    def refuse(self, op, inputs, outputs, target):
+        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+            return "works on float32 only"
+        if target.isa.lanes == 1:
+            return "has nothing to gain without vectors"
+        s = _Shape.of(op, inputs, outputs)
+        if 4 * s.ic * self._columns(s, target, max(self._tile(s, target)[0], self._small(target))) > self.MOST_SCRATCH:
+            return f"a patch of {s.ic} channels is too large"
+        return None
+
+    @staticmethod
+    def _small(target: Target) -> int:
+        return Tiling.of(target.isa).small_pixels()[0]
+
+    @staticmethod
+    def _tile(s: _Shape, target: Target) -> tuple[int, int]:
+        tiling = Tiling.of(target.isa)
+        return tiling.pixel_tile(s.ow, s.oc) if isinstance(s.ow, int) else tiling.small_pixels()
+
+    @staticmethod
+    def _columns(s: _Shape, target: Target, vectors: int) -> int:
+        """Floats of a patch for one input channel."""
+        phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
+        return s.kh * phases * (vectors * target.isa.lanes + (s.kw - 1) * s.dilations[1] // s.strides[1])
+
+    @staticmethod
+    def _rows(s: _Shape, target: Target) -> tuple[Dim, Dim]:
+        """(rows, pixels a row) of the output; of an image whose shape does not matter those that fill vectors."""
+        if not s.is_pointwise or not s.is_static:
+            return s.oh, s.ow
+        tiling = Tiling.of(target.isa)
+        options = [(rows, s.oh * s.ow // rows) for rows in range(1, s.oh * s.ow + 1) if s.oh * s.ow % rows == 0]
+        short = [option for option in options if option[1] <= 1024] or options[-1:]
+
+        def cost(rows: int, pixels: int) -> float:
+            return rows * (8 + tiling.pixel_cost(pixels, s.oc, *tiling.pixel_tile(pixels, s.oc)))
+
+        return min(short, key=lambda option: (cost(*option), option[1]))
+
+    def lower(self, op, inputs, outputs, target):
+        s = _Shape.of(op, inputs, outputs)
+        bias = has_bias(op)
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        oh, ow = self._rows(s, target)
+        ih, iw = (oh, ow) if s.is_pointwise and s.is_static else (s.ih, s.iw)
+        N, G, IC, IH, IW, OC, OH, OW, COLUMNS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "COLUMNS")
+        vectors = Tiling.of(target.isa).pixel_tile(ow, s.oc)[0] if isinstance(ow, int) else self._small(target)
+        extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
+                   "PT": s.pads[0], "PL": s.pads[1], "COLUMNS": self._columns(s, target, vectors)}
+        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
+        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
+        operands = [Operand("x", 0, N * G * IC * height * width),
+                    Operand("w", 1, G * OC * IC * s.taps, ("conv_oihw", 1, s.g))]
+        if bias:
+            operands.append(Operand("b", 2, G * OC))
+        return Lowered(
+            "conv2d/pixels",
+            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
+                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(target.isa)),
+            extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * OH,
+            s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels",
+            scratch=4 * IC * dim_max(COLUMNS, self._columns(s, target, self._small(target))), channels=G * OC)
+
+    def cost(self, op, inputs, outputs, target):
+        s = _Shape.of(op, inputs, outputs)
+        if not s.is_static:
+            return float(s.ic * s.oc * 4)
+        tiling, (rows, pixels) = Tiling.of(target.isa), self._rows(s, target)
+        tile = tiling.pixel_tile(pixels, s.oc)
+        steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
+        tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
+        copied = 0.0
+        if not s.is_pointwise:
+            # Vectors copied a row: strides of 2 are taken apart by shuffles, others pixel by pixel.
+            vector = {1: 1.0, 2: 3.0}.get(s.strides[1], target.isa.lanes)
+            copied = s.ic * s.kh * (12 + vector * pixels / target.isa.lanes)
+        return 200 + s.n * s.g * rows * (steps + copied + 20 * tiles)
+
+
 class PlainConv(Kernel):
     """Any convolution in plain layout, weights as they are: slow, and always there."""
 

@@ -139,6 +139,35 @@ class Tiling:
         """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all."""
         return min(8, max(4, self.registers - taps - 2))
 
+    def pixel_tile(self, pixels: int, channels: int) -> tuple[int, int]:
+        """(vectors of pixels, output channels) of the tile that covers a row of pixels in plain layout best."""
+        options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
+                   if vectors * (most + 1) + 2 <= self.registers]
+        return min(options, key=lambda tile: (self.pixel_cost(pixels, channels, *tile), tile))
+
+    def pixel_cost(self, pixels: int, channels: int, vectors: int, most: int) -> float:
+        """Cycles, roughly, of a row of pixels for one step of the reduction, in such tiles."""
+        sizes = [size for width, sizes in self.pixel_blocks(channels, most)
+                 for size, _ in sizes for _ in range(channels // BLOCK if width == BLOCK else 1)]
+        return sum(count * (p * o + 0.5 * (p + o) + 1) for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
+
+    def pixel_runs(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
+        """(vectors, how many) of the tiles along a row; the last vector may hang over."""
+        return _even(-(-pixels // self.lanes), vectors)
+
+    def pixel_blocks(self, channels: int, most: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+        """(channels, tiles in it) of the full blocks of weights and of the last one; a tile: (channels, first)."""
+        widths = [BLOCK] * (channels >= BLOCK) + [channels % BLOCK] * (channels % BLOCK > 0)
+        found = []
+        for width in widths:
+            sizes = [size for size, count in _even(width, most) for _ in range(count)]
+            found.append((width, tuple((size, sum(sizes[:i])) for i, size in enumerate(sizes))))
+        return tuple(found)
+
+    def small_pixels(self) -> tuple[int, int]:
+        """(vectors of pixels, output channels) of the only large tile in plain layout at `-O size`."""
+        return 3 if self.registers > 16 else 2, 4
+
     def small(self) -> tuple[int, int]:
         """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels."""
         vectors = {16: 1, 8: 2}.get(self.lanes, 4)

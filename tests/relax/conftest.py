@@ -10,9 +10,11 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def object_cache(tmp_path_factory):
-    """Shared by all tests of a run: most modules have the same runtime."""
+    """Shared by all tests of a run and its workers: most modules have the same runtime."""
     before = os.environ.get("MEGCC_CACHE")
-    os.environ["MEGCC_CACHE"] = before or str(tmp_path_factory.getbasetemp() / "megcc-cache")
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    os.environ["MEGCC_CACHE"] = before or str(base / "megcc-cache")
     yield
     if before is None:
         del os.environ["MEGCC_CACHE"]

@@ -74,6 +74,11 @@ def run(executable, inputs, name: str = "main") -> list[np.ndarray]:
     return arrays_of(relax.VirtualMachine(executable, tvm.cpu())[name](*tensors(inputs)))
 
 
+def reference(mod):
+    """TVM's own build, by LLVM, without the optimiser of LLVM: tests compile many modules and run each once."""
+    return tvm.compile(mod, target=tvm.target.Target({"kind": "llvm", "opt-level": 0}))
+
+
 def assert_same(actual, expected, tolerance: float = 1e-4) -> None:
     """Within `tolerance` of each output's largest magnitude; integers exactly."""
     assert len(actual) == len(expected)
@@ -90,12 +95,13 @@ def assert_same(actual, expected, tolerance: float = 1e-4) -> None:
 
 
 def check(mod, symbols: dict | None = None, share: float | None = 1.0, name: str = "main", tolerance: float = 1e-4,
-          inputs=None) -> megcc.Report:
+          inputs=None, target: str = "megcc-native") -> megcc.Report:
     """Compiles with us and with TVM's llvm, compares the results, and checks our share of the MACs."""
     inputs = random_inputs(mod, name, symbols=symbols) if inputs is None else inputs
-    report = megcc.report(megcc.partition_for_megcc(mod))
-    executable = tvm.compile(mod, target="megcc-native", relax_pipeline="megcc")
-    assert_same(run(executable, inputs, name), run(tvm.compile(mod, target="llvm"), inputs, name), tolerance)
+    partitioned = megcc.partition_for_megcc(mod, target=target)
+    report = megcc.report(partitioned)
+    executable = tvm.compile(partitioned, target=target, relax_pipeline="megcc")
+    assert_same(run(executable, inputs, name), run(reference(mod), inputs, name), tolerance)
     if share is not None:
         assert report.share == share, str(report)
     return report

@@ -19,7 +19,7 @@ from tvm.relax import op
 import tvm_megcc
 from tvm_megcc.runtime.toolchain import find_compiler
 
-from .modules import assert_same, f32, megcc, module, random_inputs, run, tensors, weights
+from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, tensors, weights
 
 
 def network(seed: int, name: str = "main", mod=None):
@@ -65,14 +65,14 @@ def test_two_modules_in_one_library(tmp_path):
     (x,) = random_inputs(mods[0])
     library = linked(mods, tmp_path)
     for seed, mod in zip((0, 7), mods, strict=True):
-        assert_same([call(library, *names(seed), x)], run(tvm.compile(mod, target="llvm"), [x]))
+        assert_same([call(library, *names(seed), x)], run(reference(mod), [x]))
 
 
 def test_one_module_twice_in_one_library(tmp_path):
     mod = network(3)
     (x,) = random_inputs(mod)
     library = linked([mod, mod], tmp_path)
-    assert_same([call(library, *names(3), x)], run(tvm.compile(mod, target="llvm"), [x]))
+    assert_same([call(library, *names(3), x)], run(reference(mod), [x]))
 
 
 def test_names_differ_where_regions_do():
@@ -82,6 +82,7 @@ def test_names_differ_where_regions_do():
     assert names(0) == names(0)
 
 
+@pytest.mark.slow
 def test_names_and_bytes_are_the_same_in_another_process(tmp_path):
     code = """
 import sys
@@ -112,7 +113,7 @@ def test_a_module_that_is_partitioned_again():
     assert regions(both)[:1] == regions(first) and len(set(regions(both))) == 2
     (x,) = random_inputs(first)
     executable = tvm.compile(both, target="megcc-native", relax_pipeline="megcc")
-    expected = run(tvm.compile(network(0), target="llvm"), [x])
+    expected = run(reference(network(0)), [x])
     assert_same(run(executable, [x]), expected)
     assert_same(run(executable, [x], "second"), expected)
 
@@ -126,5 +127,5 @@ def test_libraries_side_by_side(tmp_path):
         tvm_megcc.build(network(seed)).export_library(path)
         machines.append((seed, relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())))
     for seed, machine in [*machines, *reversed(machines)]:
-        expected = run(tvm.compile(network(seed), target="llvm"), [x])
+        expected = run(reference(network(seed)), [x])
         assert_same([machine["main"](*tensors([x])).numpy()], expected)

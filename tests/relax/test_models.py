@@ -34,7 +34,7 @@ class Network:
 
 
 NETWORKS = (
-    Network("mnist8", slow=False), Network("resnet8_cifar10_f32", slow=False), Network("kws_dscnn_f32", slow=False),
+    Network("mnist8", slow=False), Network("resnet8_cifar10_f32"), Network("kws_dscnn_f32"),
     Network("mobilenet_v1_025_224_f32"), Network("super_resolution_10"), Network("sinet_portrait_seg"),
     Network("lw_person_detector_192"), Network("yolox_nano_416"),
 )

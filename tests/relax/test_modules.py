@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,14 @@ from tvm import relax, te, topi
 from tvm.relax import op
 from tvm.script import relax as R
 
-from .modules import assert_same, check, f32, megcc, module, run, weights
+from . import modules
+from .modules import assert_same, f32, megcc, module, run, weights
+
+
+@pytest.fixture(params=["megcc-c", pytest.param("megcc-native", marks=pytest.mark.slow)])
+def check(request):
+    """`modules.check` on scalar code, which compiles fast, and on the best of this machine."""
+    return partial(modules.check, target=request.param)
 
 
 def conv_bn_relu(emit, x, channels=8, **conv):
@@ -24,12 +33,12 @@ def conv_bn_relu(emit, x, channels=8, **conv):
     return emit(op.nn.relu(emit(relax.TupleGetItem(y, 0))))
 
 
-def test_convolution_batch_norm_relu():
+def test_convolution_batch_norm_relu(check):
     report = check(module(conv_bn_relu, f32(1, 3, 10, 12)))
     assert not report.theirs and len(report.regions) == 1
 
 
-def test_residual():
+def test_residual(check):
     def build(emit, x):
         y = emit(op.nn.conv2d(x, weights(16, 16, 3, 3), padding=1))
         y = emit(op.add(y, relax.const(np.ones((1, 16, 1, 1), "float32"))))
@@ -38,7 +47,7 @@ def test_residual():
     assert not report.theirs and len(report.regions) == 1
 
 
-def test_channels_last():
+def test_channels_last(check):
     """NHWC with its weights as HWIO, pooled and resized in that layout."""
     def build(emit, x):
         y = emit(op.nn.conv2d(x, weights(3, 3, 4, 24), strides=2, padding=1, data_layout="NHWC", kernel_layout="HWIO"))
@@ -48,7 +57,7 @@ def test_channels_last():
     assert not check(module(build, f32(1, 16, 20, 4))).theirs
 
 
-def test_mixed_layouts():
+def test_mixed_layouts(check):
     def build(emit, x):
         y = emit(op.nn.conv2d(x, weights(3, 3, 8, 1), padding=1, groups=8, data_layout="NHWC", kernel_layout="HWOI"))
         y = emit(op.permute_dims(y, [0, 3, 1, 2]))
@@ -56,7 +65,7 @@ def test_mixed_layouts():
     assert not check(module(build, f32(1, 9, 9, 8))).theirs
 
 
-def test_tuples():
+def test_tuples(check):
     """A split whose parts go different ways; results in a nested tuple, one of them a parameter."""
     def build(emit, x):
         parts = emit(op.split(x, [2, 6], axis=1))
@@ -67,7 +76,7 @@ def test_tuples():
     assert not report.theirs
 
 
-def test_several_functions():
+def test_several_functions(check):
     """Each function is partitioned; regions of one module share its pool."""
     mod = module(conv_bn_relu, f32(1, 3, 6, 6), name="first")
     mod = module(lambda emit, x: emit(op.nn.softmax(emit(op.matmul(x, weights(12, 7))))), f32(5, 12), name="second",
@@ -76,7 +85,7 @@ def test_several_functions():
         assert len(check(mod, name=name).regions) == 2
 
 
-def test_function_that_calls_a_function():
+def test_function_that_calls_a_function(check):
     builder = relax.BlockBuilder()
     x = relax.Var("x", f32(2, 6))
     with builder.function("inner", [x], private=True):
@@ -92,7 +101,7 @@ def test_function_that_calls_a_function():
     assert len(check(builder.get()).regions) == 3
 
 
-def test_symbolic_batch_stays_with_tvm():
+def test_symbolic_batch_stays_with_tvm(check):
     """Shapes that are not known stay with TVM and are reported; what is known beside them is ours."""
     builder = relax.BlockBuilder()
     n = tvm.tirx.Var("n", "int64")
@@ -107,7 +116,7 @@ def test_symbolic_batch_stays_with_tvm():
     assert "is symbolic" in str(report)
 
 
-def test_sort_and_custom_tir_stay_with_tvm():
+def test_sort_and_custom_tir_stay_with_tvm(check):
     """What we have no kernel for splits the module; order and results are right."""
     def twisted(x):
         return te.compute(x.shape, lambda i, j: te.sin(x[i, (j * 7) % 13]) + 1)
@@ -126,7 +135,7 @@ def test_sort_and_custom_tir_stay_with_tvm():
     assert set(report.theirs) == {"relax.call_tir twisted", "relax.sort"} and len(report.regions) == 3
 
 
-def test_clips_and_pads_that_importers_write_as_loops():
+def test_clips_and_pads_that_importers_write_as_loops(check):
     builder = relax.BlockBuilder()
     x = relax.Var("x", f32(1, 3, 8, 8))
     with builder.function("main", [x]):
@@ -149,13 +158,13 @@ def test_parameters_are_bound():
         megcc.partition_for_megcc(mod, {"weight": params["x1"]})
 
 
-def test_unbound_weights_are_ours_too():
+def test_unbound_weights_are_ours_too(check):
     """Weights that arrive with every call: other kernels, the same result."""
     mod = module(lambda emit, x, w: emit(op.nn.conv2d(x, w, padding=1)), f32(1, 5, 6, 6), f32(7, 5, 3, 3))
     check(mod)
 
 
-def test_constants_that_depend_on_constants_are_folded():
+def test_constants_that_depend_on_constants_are_folded(check):
     def build(emit, x):
         scale = emit(op.exp(emit(op.reshape(weights(4), (1, 4)))))
         return emit(op.multiply(x, scale))
@@ -163,7 +172,7 @@ def test_constants_that_depend_on_constants_are_folded():
     assert sum(report.ours.values()) == 1
 
 
-def test_element_types():
+def test_element_types(check):
     """Integers and truth values in and out of regions."""
     def build(emit, x, i, flag):
         positive = emit(op.greater(x, relax.const(0.0, "float32")))
@@ -175,7 +184,7 @@ def test_element_types():
     assert not check(mod).theirs
 
 
-def test_a_nan_stays_a_nan():
+def test_a_nan_stays_a_nan(check):
     mod = module(lambda emit, x: emit(op.tanh(emit(op.add(x, x)))), f32(2, 9))
     x = np.linspace(-3, 3, 18, dtype="float32").reshape(2, 9)
     x[0, 4], x[1, 2], x[1, 3] = np.nan, np.inf, -np.inf
@@ -204,7 +213,7 @@ def test_branches(flag):
     assert not report.theirs and len(report.regions) == 2
     exponents = np.exp(np.exp(np.tanh(x)))
     expected = np.maximum(x, 0) ** 2 if flag else exponents / exponents.sum(1, keepdims=True)
-    assert_same(run(megcc.build(Branches), [np.array(flag), x]), [expected])
+    assert_same(run(megcc.build(Branches, "megcc-c"), [np.array(flag), x]), [expected])
 
 
 def test_detached_parameters():

@@ -53,7 +53,8 @@ except ImportError as error:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("tvm"), reason="TVM is not installed")
-@pytest.mark.parametrize("imports", ["import tvm, tvm_megcc", "import tvm_megcc, tvm",
-                                     "import tvm_megcc; from tvm import relax; import tvm"])
+@pytest.mark.parametrize("imports", [
+    "import tvm_megcc; from tvm import relax; import tvm",
+    *(pytest.param(imports, marks=pytest.mark.slow) for imports in ("import tvm, tvm_megcc", "import tvm_megcc, tvm"))])
 def test_both_orders_register(imports):
     python(imports + CHECK)

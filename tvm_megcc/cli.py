@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
     with _progress(args, f"compiling and building {args.path}"):
         session = source.session_of(args.path, args)
     report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
-                     shapes=parse_shapes(args.shape or ""))
+                     shapes=parse_shapes(args.shape or ""), sequence=args.sequence)
     _print(args, report, run.text)
     return 0
 
@@ -207,6 +207,8 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
     verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
+    verb.add_argument("--sequence", action="store_true",
+                      help="the arrays of both files have the steps of a stream along a first axis of their own")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     verb.add_argument("--profile", action="store_true", help="time of each kernel call")

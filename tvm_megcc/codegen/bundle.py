@@ -191,7 +191,7 @@ def _sha256(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Port:
-    """An input or output as the templates see it. macro: `<MODEL>_IN_<NAME>`."""
+    """An input or output as the templates see it. macro: `<MODEL>_IN_<NAME>`; state: what it is kept as or from."""
 
     name: str
     macro: str
@@ -199,6 +199,14 @@ class _Port:
     dtype: str
     shape: tuple
     direction: str
+    state: str = ""
+
+    @property
+    def note(self) -> str:
+        """What is to be said of a state, behind its type."""
+        if not self.state:
+            return ""
+        return f", a state: {self.state} of the last run" if self.direction == "input" else f", becomes {self.state}"
 
     @property
     def text(self) -> str:
@@ -238,11 +246,14 @@ class _View:
     def of(cls, artifact: Artifact) -> _View:
         macro = artifact.name.upper()
         ports = {}
+        states = artifact.manifest["states"]
+        partners = {"inputs": {row["input"]: row["output"] for row in states},
+                    "outputs": {row["output"]: row["input"] for row in states}}
         for direction, short in (("inputs", "IN"), ("outputs", "OUT")):
             taken: set[str] = set()
             ports[direction] = tuple(
                 _Port(row["name"], f"{macro}_{short}_{_unique(identifier(row['name']).upper(), taken)}", index,
-                      row["dtype"], tuple(row["shape"]), direction[:-1])
+                      row["dtype"], tuple(row["shape"]), direction[:-1], partners[direction].get(row["name"], ""))
                 for index, row in enumerate(artifact.manifest[direction]))
         return cls(artifact, artifact.name, macro, ports["inputs"], ports["outputs"])
 
@@ -253,6 +264,21 @@ class _View:
     @property
     def container(self) -> bytes:
         return self.artifact.container
+
+    @property
+    def states(self) -> tuple[_Port, ...]:
+        """The inputs that a session keeps."""
+        return tuple(port for port in self.inputs if port.state)
+
+    @property
+    def given(self) -> tuple[_Port, ...]:
+        """The inputs that the caller gives."""
+        return tuple(port for port in self.inputs if not port.state)
+
+    @property
+    def results(self) -> tuple[_Port, ...]:
+        """The outputs that the caller fetches."""
+        return tuple(port for port in self.outputs if not port.state) or self.outputs
 
     @property
     def memory(self) -> str:

@@ -64,7 +64,7 @@ class Session:
     """A model that runs. inputs, outputs: what `run` takes and gives; calls: the kernel calls of one run, in order.
 
     Each of them is {kernel, kind, origin, output, macs}, from the manifest.
-    state_ports: inputs that the session keeps from run to run; zero at first.
+    state_ports: inputs that the session keeps from run to run; zero at first. kept: the outputs that become them.
     """
 
     emulated = False
@@ -75,10 +75,10 @@ class Session:
         self.name: str = model["name"]
         self._all_inputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["inputs"])
         self._all_outputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["outputs"])
-        self._kept = {row["output"]: row["input"] for row in model["states"]}
-        self.state_ports = tuple(port for port in self._all_inputs if port.name in self._kept.values())
+        self.kept = {row["output"]: row["input"] for row in model["states"]}
+        self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
-        self.outputs = tuple(port for port in self._all_outputs if port.name not in self._kept)
+        self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.container_bytes: int = model["container_bytes"]
         self.programs: list[dict] = model["programs"]
@@ -283,7 +283,7 @@ class NativeSession(Session):
         with self._lock:
             if self.is_dynamic:
                 self._set_shapes(arrays, text)
-            outputs = [None if port.name in self._kept else np.empty(shape, numpy_dtype(port.dtype))
+            outputs = [None if port.name in self.kept else np.empty(shape, numpy_dtype(port.dtype))
                        for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]
             sizes = (ctypes.c_uint64 * max(len(arrays), 1))(*(0 if a is None else a.nbytes for a in arrays))
             status = self._library.megcc_py_run(self._handle, _pointers(arrays), sizes, _pointers(outputs), seconds,
@@ -361,7 +361,7 @@ class EmulatedSession(Session):
                 outputs[port.name] = data.reshape(_printed_shape(said, index) if self.is_dynamic else port.shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
-        self._states = {state: outputs.pop(name) for name, state in self._kept.items()}
+        self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
         return outputs
 
     def _execute(self, folder: Path, arrays: Sequence[np.ndarray]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ..api import parse_shapes
+from ..api import parse_constants, parse_shapes
 from ..codegen.plan import plan_kernels
 from ..compiler import run_passes
 from ..errors import MegccError
@@ -37,25 +37,41 @@ def compare(model: str | Path, options) -> dict:
     names = [port.name for port in session.inputs]
     feeds = run.read_npz(options.inputs, names) if options.inputs else run.seeded(session.inputs, options.seed)
     against, expected_of = REFERENCES[options.reference or default_reference()]
+    everything = {**feeds, **session.states, **constant_inputs(model, parse_constants(options.constant))}
     results = session.run(feeds)
-    expected = expected_of(model, feeds, list(results))
+    results |= {name: session.states[state] for name, state in session.kept.items()}
+    expected = expected_of(model, everything, list(results))
     outputs = [difference(name, results[name], expected[name], options.tolerance) for name in results]
     report = {"model": str(model), "target": str(session.target), "reference": against,
               "tolerance": options.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
     if options.layers:
-        report["layers"] = compare_layers(model, session, feeds, expected_of, options)
+        session.reset()
+        report["layers"] = compare_layers(model, session, feeds, everything, expected_of, options)
         report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
     return report
 
 
-def compare_layers(model: Path, session, feeds: Arrays, expected_of, options) -> list[dict]:
-    """A row a kernel call whose result the source model names too."""
-    graph = import_onnx(model, input_shapes=parse_shapes(options.input_shapes or ""))
+def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
+    """The inputs of the model that were compiled as constants, for a reference that wants them all."""
+    types = {value.name: value.type.tensor_type for value in onnx.load(model, load_external_data=False).graph.input}
+    dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(types[name].elem_type) for name in constants}
+    shapes = {name: tuple(dim.dim_value for dim in types[name].shape.dim) for name in constants}
+    return {name: np.broadcast_to(np.asarray(value, dtypes[name]), shapes[name])
+            for name, value in constants.items()}
+
+
+def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expected_of, options) -> list[dict]:
+    """A row a kernel call whose result the source model names too.
+
+    feeds: what the session wants. everything: all inputs of the model.
+    """
+    graph = import_onnx(model, input_shapes=parse_shapes(options.input_shapes or ""),
+                        constants=parse_constants(options.constant))
     plan = plan_kernels(run_passes(graph, session.target), session.target, options.optimize, options.threads)
     named = {name for op in graph.ops for name in op.outputs}
     calls = session.calls
     wanted = [call["output"] for call in calls if call["output"] in named]
-    expected = expected_of(model, feeds, list(dict.fromkeys(wanted)))
+    expected = expected_of(model, everything, list(dict.fromkeys(wanted)))
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]

@@ -27,6 +27,7 @@ def folder_text(report: dict) -> str:
         lines.append(f"model {model['name']}, {model['container_bytes']:,} bytes")
         lines += [f"  in   {_port(port)}" for port in model["inputs"]]
         lines += [f"  out  {_port(port)}" for port in model["outputs"]]
+        lines += [f"  state {row['output']} becomes {row['input']}" for row in model["states"]]
         for program in model["programs"]:
             macs = sum(call["macs"] for call in program["calls"])
             ratio = program["arena_bytes"] / program["lower_bound"] if program["lower_bound"] else 1.0

@@ -16,17 +16,22 @@ from ..ir.types import numpy_dtype
 
 
 def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
-        profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None) -> dict:
+        profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None, sequence: bool = False) -> dict:
     """Runs a session and reports.
 
     Args:
         inputs, outputs: .npz files with arrays by tensor name.
         shapes: of seeded inputs whose shape may change.
         repeat: further runs, timed; an emulator is not timed.
+        sequence: the arrays of `inputs` have the steps of a stream along a first axis of their own, and so have those
+            of `outputs`; the times are those of the steps.
     """
     feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
              else seeded(session.inputs, seed, shapes or {}))
-    results = session.run(feeds)
+    steps = split(feeds, inputs) if sequence else [feeds]
+    times, results = timed_steps(session, steps)
+    if not sequence:
+        results = {name: values[0] for name, values in results.items()}
     if outputs:
         write_npz(outputs, results)
     report = {
@@ -39,15 +44,33 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     if getattr(session, "stack_bytes", None) is not None:
         report["stack_bytes"] = session.stack_bytes
     if not session.emulated:
-        times = []
-        for _ in range(max(repeat, 1)):
-            begin = time.perf_counter()
-            session.run(feeds)
-            times.append(time.perf_counter() - begin)
+        if not sequence:
+            times, _ = timed_steps(session, steps * max(repeat, 1))
         report["seconds"] = {"best": min(times), "median": statistics.median(times), "runs": len(times)}
     if profile:
-        report["profile"] = session.profile(feeds)
+        report["profile"] = session.profile(steps[-1])
     return report
+
+
+def split(feeds: Mapping[str, np.ndarray], path: str | None) -> list[dict[str, np.ndarray]]:
+    """The steps of a stream from arrays that have them along their first axis."""
+    if path is None:
+        raise MegccError("--sequence wants the steps of a stream: give them with --inputs")
+    counts = {name: len(array) if array.ndim else 0 for name, array in feeds.items()}
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        found = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+        raise MegccError(f"{path}: every array of a sequence has its steps along the first axis, but there are {found}")
+    return [{name: array[step] for name, array in feeds.items()} for step in range(min(counts.values()))]
+
+
+def timed_steps(session, steps: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Seconds of each run, and the outputs of all of them along a new first axis."""
+    times, results = [], []
+    for feeds in steps:
+        begin = time.perf_counter()
+        results.append(session.run(feeds))
+        times.append(time.perf_counter() - begin)
+    return times, {name: np.stack([result[name] for result in results]) for name in results[0]}
 
 
 def describe(name: str, value: np.ndarray) -> dict:

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -64,7 +65,8 @@ def _compile(args: argparse.Namespace) -> int:
             artifacts.append(api.compile(
                 model, args.target, input_shapes=args.input_shapes, dispatch=args.dispatch, optimize=args.optimize,
                 name=args.name or "", threads=args.threads, keep_inputs=args.keep_inputs,
-                states=api.parse_states(args.state), constants=api.parse_constants(args.constant), dump=args.dump))
+                states=api.parse_states(args.state), constants=api.parse_constants(args.constant), log=args.log,
+                dump=args.dump))
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
@@ -108,10 +110,33 @@ def _run(args: argparse.Namespace) -> int:
     from .tools import run, source
 
     with _progress(args, f"compiling and building {args.path}"):
-        session = source.session_of(args.path, args)
+        session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
     report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
                      shapes=parse_shapes(args.shape or ""), sequence=args.sequence)
     _print(args, report, run.text)
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from .tools import bench, source
+
+    with _progress(args, f"compiling and building {args.path}"):
+        session = source.remote_session_of(args.path, args) if args.rpc else source.timed_session_of(args.path, args)
+    report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)
+    _print(args, report, bench.text)
+    return 0
+
+
+def _tune(args: argparse.Namespace) -> int:
+    from .target import parse_targets
+    from .tools import tune
+
+    with _warnings_on_stderr():
+        models = [tune.import_model(model, args) for model in args.model]
+        report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
+                           trials=args.trials, runner=tune.runner_of(args.rpc, args.key), cc=args.cc,
+                           progress=tune.progress_bar(args.quiet))
+    _print(args, report, tune.text)
     return 0
 
 
@@ -141,7 +166,7 @@ def _inspect(args: argparse.Namespace) -> int:
 def _explain(args: argparse.Namespace) -> int:
     from .tools import explain
 
-    report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize)
+    report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize, args.log)
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 
@@ -158,6 +183,18 @@ def _print(args: argparse.Namespace, report, text: Callable[[dict], str]) -> Non
         print(json.dumps(report, indent=1))
     elif not args.quiet:
         print(text(report), end="")
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Warnings as messages of the command."""
+    def show(message, *_where, **_options) -> None:
+        print(f"megcc: {message}", file=sys.stderr, flush=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager
@@ -214,6 +251,26 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--profile", action="store_true", help="time of each kernel call")
     _target_option(verb, "which target (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
+    _rpc_options(verb)
+    _compile_options(verb)
+
+    verb = _verb(verbs, "bench", _bench, "how long a model takes, in all and by operator, here or on a device")
+    verb.add_argument("path", metavar="PATH")
+    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--repeat", type=_count, metavar="N", help="runs to time (default: about a second of them)")
+    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    _target_option(verb, "which target (default: one that runs here)")
+    verb.add_argument("--cc", help="the C compiler")
+    _rpc_options(verb)
+    _compile_options(verb)
+
+    verb = _verb(verbs, "tune", _tune, "time the kernels that a model could have, here or on devices, into a log")
+    verb.add_argument("model", nargs="+", metavar="MODEL", help="ONNX models")
+    verb.add_argument("--trials", type=_count, metavar="N",
+                      help="at most N candidates of a call, the most promising ones first (default: all)")
+    _target_option(verb, "which CPUs the code is for (default: native)", "native")
+    verb.add_argument("--cc", help="the C compiler")
+    _rpc_options(verb)
     _compile_options(verb)
 
     verb = _verb(verbs, "compare", _compare, "compare the built C with ONNX Runtime or the numpy reference")
@@ -246,6 +303,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def _bytes(text: str) -> int:
     """`256K` as a number of bytes."""
     units = {"K": 1 << 10, "M": 1 << 20}
@@ -266,6 +330,12 @@ def _target_option(verb: argparse.ArgumentParser, about: str, default: str = "")
     verb.add_argument("--target", default=default, help=about)
 
 
+def _rpc_options(verb: argparse.ArgumentParser) -> None:
+    group = verb.add_argument_group("on a device")
+    group.add_argument("--rpc", metavar="HOST:PORT", help="TVM's RPC tracker that the device is registered at")
+    group.add_argument("--key", metavar="KEY", help="name under which it is registered")
+
+
 def _compile_options(verb: argparse.ArgumentParser) -> None:
     """What changes the generated code; used wherever an ONNX model may be given."""
     group = verb.add_argument_group("compiling")
@@ -275,6 +345,8 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
                        help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"')
     group.add_argument("--dispatch", metavar="RANGES",
                        help='shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"')
+    group.add_argument("--log", metavar="FILE",
+                       help="tuning log, which 'megcc tune' writes: kernels are chosen by the times in it")
     group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
     group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],

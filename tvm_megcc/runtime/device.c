@@ -113,11 +113,11 @@ static int32_t bind_inputs(const ffi_span *inputs)
     uint64_t position = 0;
     for (uint32_t i = 0; i < megcc_model_inputs(&model); i++) {
         megcc_tensor tensor;
-        void *place = megcc_session_input(session, i, &tensor);
+        megcc_session_input(session, i, &tensor);
         if (position + tensor.bytes > inputs->bytes)
             return FFI_BAD_ARGUMENTS;
-        if (megcc_session_bind_input(session, i, inputs->data + position, (size_t)tensor.bytes) != MEGCC_OK)
-            memcpy(place, inputs->data + position, (size_t)tensor.bytes); /* a state */
+        /* A state refuses: the session keeps it. */
+        (void)megcc_session_bind_input(session, i, inputs->data + position, (size_t)tensor.bytes);
         position += aligned(tensor.bytes);
     }
     return MEGCC_OK;
@@ -171,6 +171,29 @@ static int32_t run(const ffi_span *arguments)
     return status == MEGCC_OK ? save_outputs(&arguments[2]) : status;
 }
 
+/* (int32 {write, inputs that are states…; any further ones -1}, their values; room for them, text) -> status. Writing
+ * first sets all states to zero. */
+static int32_t states(const ffi_span *arguments)
+{
+    const int32_t *index = (const int32_t *)(const void *)arguments[0].data;
+    const uint64_t count = arguments[0].bytes / sizeof *index;
+    uint64_t position = 0;
+    if (index[0])
+        megcc_session_reset(session);
+    for (uint64_t i = 1; i < count && index[i] >= 0; i++) {
+        megcc_tensor tensor;
+        void *place = megcc_session_input(session, (uint32_t)index[i], &tensor);
+        if (place == NULL || position + tensor.bytes > arguments[1].bytes || position + tensor.bytes > arguments[2].bytes)
+            return FFI_BAD_ARGUMENTS;
+        if (index[0])
+            memcpy(place, arguments[1].data + position, (size_t)tensor.bytes);
+        memcpy(arguments[2].data + position, place, (size_t)tensor.bytes);
+        position += aligned(tensor.bytes);
+    }
+    return MEGCC_OK;
+}
+
 FFI_FUNCTION(megcc_device_open, open_session, 3)
+FFI_FUNCTION(megcc_device_states, states, 4)
 FFI_FUNCTION(megcc_device_shapes, set_shapes, 3)
 FFI_FUNCTION(megcc_device_run, run, 6)

@@ -11,7 +11,7 @@ import ctypes
 import shutil
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -83,7 +83,7 @@ class DeviceSession(Session):
         container = np.frombuffer(read_container(built.folder, self.name), np.uint8)
         self._container = link.keep(container)
         self._shapes: tuple = ()
-        self._output_shapes = tuple(port.shape for port in self.outputs)
+        self._output_shapes = tuple(port.shape for port in self._all_outputs)
         self._call("open", [self._container, np.array([built.target.isa.code], np.uint32)], [])
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class DeviceSession(Session):
             raise error(f"{self.name} on {self.where}: {said or f'{name} failed with status {status}'}")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return self._named(self._run(inputs)[0])
+        return self._run(inputs)[0]
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[dict]:
         return [{**call, "seconds": seconds}
@@ -112,20 +112,34 @@ class DeviceSession(Session):
                      tuple(per_call[call.get("instruction", index)] for index, call in enumerate(self.calls))
                      if watched else ())
 
+    def reset(self, states: Mapping[str, np.ndarray] | None = None) -> None:
+        self._states(True, self._checked_states(states))
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        return self._states(False, self._checked_states(None))
+
+    def _states(self, write: bool, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        names = [port.name for port in self._all_inputs]
+        head = np.array([write, *map(names.index, values), -1], np.int32)
+        result = np.zeros(_size(values.values()), np.uint8)
+        self._call("states", [head, _joined(values.values())], [result])
+        return dict(zip(values, _parted(result, values.values()), strict=True))
+
     def _run(self, inputs: Mapping[str, np.ndarray], runs: int = 0, watched: int = 0):
-        arrays = self._checked(inputs)
+        """The outputs, the seconds of the runs, and [watched, instructions] seconds."""
+        given = iter(self._checked(inputs))
+        arrays = [np.zeros(port.shape, numpy_dtype(port.dtype)) if port in self.state_ports else next(given)
+                  for port in self._all_inputs]
         self._set_shapes(arrays)
         outputs = [np.empty(shape, numpy_dtype(port.dtype))
-                   for port, shape in zip(self.outputs, self._output_shapes, strict=True)]
-        blob, result = _joined(arrays), np.zeros(_size(outputs), np.uint8)
+                   for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]
+        result = np.zeros(_size(outputs), np.uint8)
         seconds = np.zeros(max(runs, 1))
         calls = np.zeros((max(watched, 1), max(self._instructions, 1)))
-        self._call("run", [blob, np.array([runs, watched], np.int32)], [result, seconds, calls])
-        position, parted = 0, []
-        for output in outputs:
-            parted.append(result[position:position + output.nbytes].view(output.dtype).reshape(output.shape))
-            position += _aligned(output.nbytes)
-        return parted, seconds[:runs], calls[:watched]
+        self._call("run", [_joined(arrays), np.array([runs, watched], np.int32)], [result, seconds, calls])
+        named = {port.name: array for port, array in zip(self._all_outputs, _parted(result, outputs), strict=True)}
+        return {port.name: named[port.name] for port in self.outputs}, seconds[:runs], calls[:watched]
 
     @property
     def _instructions(self) -> int:
@@ -138,7 +152,7 @@ class DeviceSession(Session):
         given = np.zeros((len(shapes), 1 + _MAX_RANK), np.int32)
         for row, shape in zip(given, shapes, strict=True):
             row[0], row[1:1 + len(shape)] = len(shape), shape
-        results = np.zeros((len(self.outputs), 1 + _MAX_RANK), np.int32)
+        results = np.zeros((len(self._all_outputs), 1 + _MAX_RANK), np.int32)
         self._call("shapes", [given], [results], ShapeError)
         self._shapes = shapes
         self._output_shapes = tuple(tuple(row[1:1 + row[0]]) for row in results.tolist())
@@ -148,12 +162,21 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _size(arrays: Sequence[np.ndarray]) -> int:
+def _size(arrays: Iterable[np.ndarray]) -> int:
     return max(sum(_aligned(array.nbytes) for array in arrays), 1)
 
 
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _parted(whole: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The arrays in what `_joined` gave, or the C side wrote."""
+    position = 0
+    for array in like:
+        yield whole[position:position + array.nbytes].view(array.dtype).reshape(array.shape)
+        position += _aligned(array.nbytes)
+
+
+def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """The arrays one after the other, each at a multiple of the alignment."""
+    arrays = list(arrays)
     whole = np.zeros(_size(arrays), np.uint8)
     position = 0
     for array in arrays:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..api import parse_shapes
 from ..codegen.plan import plan_kernels
+from ..codegen.tuning_log import TuningLog
 from ..compiler import require_bounds, run_passes
 from ..errors import MegccError, ModelError
 from ..frontends.onnx import import_onnx
@@ -17,12 +18,18 @@ from ..target import parse_targets
 
 
 def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
-            optimize: str = "speed") -> dict:
-    """The choice for every operator of an ONNX model, or every reason why it cannot be compiled."""
+            optimize: str = "speed", log: str | Path | None = None) -> dict:
+    """The choice for every operator of an ONNX model, or every reason why it cannot be compiled.
+
+    log: tuning log; costs are nanoseconds then.
+    """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the ONNX model itself")
     (cpu, *_) = parse_targets(target)
-    report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
+    if log:
+        cpu = TuningLog.read(log).applied_to(cpu, optimize)
+    report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
+                    "findings": [], "calls": []}
     try:
         graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""))
     except ModelError as error:
@@ -34,7 +41,7 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
         own = plan.graph.input_types(op)[:len(op.own_inputs)]
         report["calls"].append({
             "operator": op_text(plan.graph, op), "kind": op.kind, "origin": op.origin,
-            "kernel": step.spec.symbol, "algorithm": step.choice.kernel.name, "cost": step.choice.cost,
+            "kernel": step.spec.symbol, "algorithm": step.choice.kernel.label, "cost": step.choice.cost,
             "macs": operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)),
             "refused": dict(step.choice.refused)})
     called = {step.choice.op for step in plan.steps}
@@ -46,11 +53,12 @@ def text(report: dict) -> str:
     if not report["supported"]:
         lines = [f"{report['model']} cannot be compiled:"]
         return "\n".join([*lines, *(f"  - {finding}" for finding in report["findings"])]) + "\n"
+    unit = "measured time" if report["measured"] else "estimated cycles"
     total = sum(call["cost"] for call in report["calls"]) or 1.0
     lines = [f"{report['model']} for {report['target']}: {len(report['calls'])} calls"]
     for index, call in enumerate(report["calls"]):
         lines.append(f"{index:4d} {call['operator']}")
-        lines.append(f"       {call['kernel']}  ({call['algorithm']}; {call['cost'] / total:.1%} of estimated cycles)")
+        lines.append(f"       {call['kernel']}  ({call['algorithm']}; {call['cost'] / total:.1%} of {unit})")
         lines += [f"       not {name}: {reason}" for name, reason in call["refused"].items()]
     if report["views"]:
         lines.append("no call, only another view of memory:")

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc tune`: the kernels that a model could have, timed on its target; what the times change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..api import parse_constants, shape_sets
+from ..codegen.plan import KernelPlan, plan_kernels
+from ..codegen.tuning_log import TuningLog, call_text, layouts_text
+from ..compiler import require_bounds, run_passes
+from ..dispatch import buckets_of, parse_dispatch
+from ..errors import MegccError
+from ..frontends.onnx import import_onnx, input_dims
+from ..ir.graph import Graph
+from ..ir.shapes import with_symbols
+from ..runtime.timing import LocalRunner
+from ..runtime.tuner import tune as tune_graphs
+from ..target import Target
+
+
+def import_model(model: str | Path, options) -> tuple[str, Graph]:
+    """Name and graph of an ONNX model, with the options of the command line. Open shapes get the values that choices of
+    speed are made for: the largest of the largest bucket."""
+    if not Path(model).is_file() or Path(model).suffix == ".megcc":
+        raise MegccError(f"{model}: tuning wants the ONNX model itself")
+    shapes, buckets = buckets_of(input_dims(model), shape_sets(options.input_shapes),
+                                 parse_dispatch(options.dispatch) if options.dispatch else None)
+    graph = import_onnx(model, input_shapes=shapes, constants=parse_constants(options.constant))
+    require_bounds(graph, buckets)
+    likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))
+    return Path(model).name, with_symbols(graph, likely)
+
+
+def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: str | Path, *, optimize: str = "speed",
+         trials: int | None = None, runner=None, cc: str | None = None, progress=None) -> dict:
+    """Tunes imported models (name, graph) for each target and reports; see `runtime.tuner.tune`."""
+    report: dict = {"log": str(log), "optimize": optimize, "targets": []}
+    for target in targets:
+        summary = tune_graphs([graph for _, graph in models], target, log, optimize=optimize, trials=trials,
+                              runner=runner, cc=cc, progress=progress)
+        measured = TuningLog.read(log).applied_to(target, optimize)
+        report["targets"].append({
+            "target": str(target), "devices": summary.devices, "calls": summary.calls,
+            "candidates": summary.candidates, "known": summary.known, "measured": summary.measured,
+            "seconds": summary.seconds,
+            "failed": [{"candidate": name, "error": error} for name, error in summary.failed],
+            "models": [{"model": name, **changes(graph, target, measured, optimize)} for name, graph in models]})
+    return report
+
+
+def changes(graph: Graph, target: Target, measured: Target, optimize: str) -> dict:
+    """Calls whose kernel or layout the log changes, and the sum of measured times before and after."""
+    before, after = (plan_kernels(run_passes(graph, cpu), cpu, optimize) for cpu in (target, measured))
+    old = {step.choice.op.origin: step.spec.symbol for step in before.steps}
+    new = {step.choice.op.origin: step.spec.symbol for step in after.steps}
+    changed = [{"origin": origin, "before": old[origin], "after": new[origin]}
+               for origin in new if origin in old and old[origin] != new[origin]]
+    return {"calls": len(after.steps), "changed": changed, "before_ns": _time(before, measured),
+            "after_ns": _time(after, measured)}
+
+
+def _time(plan: KernelPlan, measured: Target) -> float:
+    """Nanoseconds of a plan's calls, as far as the log has them."""
+    total = 0.0
+    for step in plan.steps:
+        op, kernel = step.choice.op, step.choice.kernel
+        inputs, outputs = plan.graph.input_types(op), plan.graph.output_types(op)
+        time = measured.measured and measured.measured.time(
+            call_text(op, inputs, outputs, plan.graph.constants), kernel.name, kernel.tile,
+            layouts_text(inputs, outputs))
+        total += time or 0.0
+    return total
+
+
+def runner_of(rpc: str | None, key: str | None):
+    """Where to measure: this machine, or the devices with a key at the tracker `rpc` ("host:port").
+
+    Raises:
+        MegccError: if one is given without the other; if there is no such device.
+    """
+    if not rpc and not key:
+        return LocalRunner()
+    if not (rpc and key):
+        raise MegccError("--rpc HOST:PORT says where the tracker is and --key KEY which devices: give both")
+    from ..runtime.remote import RpcRunner
+
+    return RpcRunner(rpc, key)
+
+
+def progress_bar(quiet: bool) -> Callable[[int], object]:
+    """A bar on stderr, where that is a terminal."""
+    def start(total: int):
+        from tqdm import tqdm
+
+        return tqdm(total=total, desc="tuning", unit="kernel", disable=True if quiet else None)
+
+    return start
+
+
+def text(report: dict) -> str:
+    lines = []
+    for row in report["targets"]:
+        devices = f" on {', '.join(row['devices'])}" if row["devices"] else ""
+        lines.append(f"{row['target']}: {row['calls']} calls, {row['candidates']} candidates; {row['known']} known "
+                     f"before, {row['measured']} measured{devices} in {row['seconds']:.1f} s")
+        lines += [f"  left out: {item['candidate']}: {item['error']}" for item in row["failed"]]
+        for model in row["models"]:
+            lines.append(f"  {model['model']}: {len(model['changed'])} of {model['calls']} calls get another kernel; "
+                         f"all take {model['before_ns'] / 1e6:.4f} ms before, {model['after_ns'] / 1e6:.4f} ms after")
+            lines += [f"    {item['origin']}: {item['before']} -> {item['after']}" for item in model["changed"]]
+    lines.append(f"compile with --log {report['log']} to use it")
+    return "\n".join(lines) + "\n"

@@ -9,10 +9,13 @@
  *   mgc_sigmoid  3 ULP for x > -1, 3 + |x| / 4 below; below -87.3 the result stays at 1.2e-38
  *   mgc_erf      2 ULP
  *   mgc_pow      2 + |y * log2(x)| ULP; special arguments as C's powf, but 1^NaN = NaN
+ *   mgc_sin mgc_cos mgc_tan mgc_asin mgc_acos mgc_atan mgc_sinh mgc_cosh mgc_asinh mgc_acosh mgc_atanh
+ *                0.51 ULP over the whole range: each lane by the function of doubles in megcc_double.h
  */
 #ifndef MEGCC_MATH_H
 #define MEGCC_MATH_H
 
+#include "megcc_double.h"
 #include "megcc_simd.h"
 
 #if MGC_ENABLED
@@ -177,6 +180,28 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     result = mgc_if_lt(zero, negative * fractional, mgc_set1(MGC_NAN), result);
     return mgc_if_lt(mgc_abs(y), mgc_set1(1.40129846e-45f), one, result);
 }
+
+#define MGC_BY_LANES(name)                                   \
+    static MGC_INLINE mgc_v mgc_##name(mgc_v x)              \
+    {                                                        \
+        float lane[MGC_LANES];                               \
+        mgc_store(lane, x);                                  \
+        for (int32_t i = 0; i < MGC_LANES; i++)              \
+            lane[i] = (float)mgd_##name((double)lane[i]);    \
+        return mgc_load(lane);                               \
+    }
+
+MGC_BY_LANES(sin)
+MGC_BY_LANES(cos)
+MGC_BY_LANES(tan)
+MGC_BY_LANES(asin)
+MGC_BY_LANES(acos)
+MGC_BY_LANES(atan)
+MGC_BY_LANES(sinh)
+MGC_BY_LANES(cosh)
+MGC_BY_LANES(asinh)
+MGC_BY_LANES(acosh)
+MGC_BY_LANES(atanh)
 
 #endif
 #endif

@@ -105,6 +105,10 @@ FUNCTIONS = {
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
     "floor": Function(np.floor), "ceil": Function(np.ceil), "round": Function(_round_half_even),
     "pow": Function(np.power, cost=40),
+    "sin": Function(np.sin, cost=400), "cos": Function(np.cos, cost=400), "tan": Function(np.tan, cost=400),
+    "asin": Function(np.arcsin, cost=400), "acos": Function(np.arccos, cost=400), "atan": Function(np.arctan, cost=300),
+    "sinh": Function(np.sinh, cost=400), "cosh": Function(np.cosh, cost=400), "asinh": Function(np.arcsinh, cost=400),
+    "acosh": Function(np.arccosh, cost=400), "atanh": Function(np.arctanh, cost=400),
     "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
 }
 
@@ -163,6 +167,32 @@ def to_c(expr: Expr, names: Sequence[str]) -> str:
     if infix:
         return f"({texts[0]} {infix} {texts[1]})"
     return f"mgc_{expr.fn}({', '.join(texts)})"
+
+
+def to_c_double(expr: Expr, names: Sequence[str]) -> str:
+    """The expression in C over doubles, with the functions of megcc_double.h."""
+    if isinstance(expr, Arg):
+        return names[expr.index]
+    if isinstance(expr, Const):
+        return c_double(expr.value)
+    texts = [to_c_double(a, names) for a in expr.args]
+    infix = FUNCTIONS[expr.fn].infix
+    if infix:
+        return f"({texts[0]} {infix} {texts[1]})"
+    if expr.fn == "neg":
+        return f"(-{texts[0]})"
+    if expr.fn == "if_lt":
+        return f"({texts[0]} < {texts[1]} ? {texts[2]} : {texts[3]})"
+    return f"mgd_{expr.fn}({', '.join(texts)})"
+
+
+def c_double(value: float) -> str:
+    """A float64 as a C literal that reads back exactly."""
+    if value != value:
+        return "MGD_NAN"
+    if value in (float("inf"), float("-inf")):
+        return "MGD_INF" if value > 0 else "(-MGD_INF)"
+    return repr(float(value)) if value >= 0 else f"({float(value)!r})"
 
 
 def c_float(value: float) -> str:

@@ -42,6 +42,11 @@ ACTIVATIONS = (
     Row("softplus", ("Softplus",), _softplus(X), relax="relax.nn.softplus"),
     Row("softsign", ("Softsign",), X / (1 + call("abs", X))),
     Row("mish", ("Mish",), X * call("tanh", _softplus(X))),
+    Row("thresholded_relu", ("ThresholdedRelu",), lambda attrs: call("if_lt", attrs.alpha, X, X, 0),
+        defaults={"alpha": 1.0}),
+    Row("shrink", ("Shrink",), lambda attrs: call("if_lt", X, -attrs.lambd, X + attrs.bias,
+                                                  call("if_lt", attrs.lambd, X, X - attrs.bias, 0)),
+        defaults={"lambd": 0.5, "bias": 0.0}),
     Row("swish", ("Swish",), lambda attrs: X * call("sigmoid", X * attrs.alpha), defaults={"alpha": 1.0}),
     Row("gelu", (), 0.5 * X * (1 + call("erf", X * _INVERSE_SQRT2)), relax="relax.nn.gelu"),
     Row("gelu_tanh", (), 0.5 * X * (1 + call("tanh", 0.7978845608028654 * (X + 0.044715 * X * X * X))),
@@ -110,9 +115,3 @@ def import_prelu(node: OnnxNode) -> tuple[str, ...]:
 @decomposes("Gelu")
 def import_gelu(node: OnnxNode) -> tuple[str, ...]:
     return node.emit("gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu", node.inputs)
-
-
-@decomposes("ThresholdedRelu")
-def thresholded_relu(node: OnnxNode) -> tuple[str, ...]:
-    alpha, zero = (node.constant(np.array(v, np.float32)) for v in (node.attr("alpha", 1.0), 0.0))
-    return node.emit("where", (*node.emit("greater", (node.inputs[0], alpha)), node.inputs[0], zero))

@@ -129,7 +129,8 @@ def declare(row: Row, kernels=(VECTOR, SCALAR)) -> type[Elementwise]:
     """Registers the operator of a line."""
     operands = ("a", "b", "c")[:row.arity]
     shapes = ((3, 1, 7), (2, 1), (3, 2, 7))[:row.arity] if row.arity > 1 else ((3, 37),)
-    cases = tuple(Case(tuple((shape, dtype) for shape in shapes), dict(row.defaults)) for dtype in row.dtypes)
+    dtypes = dict.fromkeys((*row.dtypes, *(("float64",) if row.formula is not None else ())))
+    cases = tuple(Case(tuple((shape, dtype) for shape in shapes), dict(row.defaults)) for dtype in dtypes)
     body = {
         "__doc__": f"Elementwise {row.kind.replace('_', ' ')}.", "kind": row.kind, "operands": operands,
         "onnx": row.onnx, "relax": (row.relax or f"relax.{row.kind}",), "relay": (row.relay or row.kind,),
@@ -162,6 +163,13 @@ def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, np.ones_like(b), b))).astype(a.dtype)
 
 
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Powers of integers, which wrap; of a negative exponent the whole part, and of 0 then 0."""
+    with np.errstate(over="ignore"):
+        inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
+        return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
+
+
 INTEGERS = ("int32", "int64", "uint8", "int8")
 
 #: Operators with an expression: they fuse into epilogues and into each other.
@@ -183,17 +191,14 @@ ARITHMETIC = (
     Row("rsqrt", (), 1 / call("sqrt", X)),
     Row("exp", ("Exp",), call("exp", X)),
     Row("log", ("Log",), call("log", X)),
-    Row("pow", (), call("pow", X, Y), 2, relax="relax.power", relay="power"),
+    Row("pow", (), call("pow", X, Y), 2, numpy=_power, dtypes=("float32", "int64"), relax="relax.power",
+        relay="power"),
     Row("erf", ("Erf",), call("erf", X)),
     Row("floor", ("Floor",), call("floor", X)),
     Row("ceil", ("Ceil",), call("ceil", X)),
     Row("round", ("Round",), call("round", X)),
-    Row("sinh", ("Sinh",), (call("exp", X) - call("exp", -X)) * 0.5),
-    Row("cosh", ("Cosh",), (call("exp", X) + call("exp", -X)) * 0.5),
-    Row("acosh", ("Acosh",), call("log", X + call("sqrt", (X - 1) * (X + 1)))),
-    Row("atanh", ("Atanh",), 0.5 * call("log", (1 + X) / (1 - X))),
-    Row("asinh", ("Asinh",), X / maximum(call("abs", X), 1e-30)
-        * call("log", call("abs", X) + call("sqrt", X * X + 1))),
+    *(Row(fn, (fn.title(),), call(fn, X)) for fn in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+                                                     "asinh", "acosh", "atanh")),
 )
 
 #: Operators without an expression: comparisons, logic, bits, and what branches on a value.
@@ -213,24 +218,15 @@ SCALAR_ONLY = (
     Row("bitwise_not", ("BitwiseNot",), None, 1, np.bitwise_not, dtypes=("int32", "uint8")),
     Row("shift_left", (), None, 2, np.left_shift, dtypes=("uint32", "uint8"), relax="relax.left_shift"),
     Row("shift_right", (), None, 2, np.right_shift, dtypes=("uint32", "uint8"), relax="relax.right_shift"),
-    Row("mod", (), None, 2, _modulo, dtypes=("int32", "int64", "uint8")),
-    Row("fmod", (), None, 2, _remainder, dtypes=("int32", "int8")),
+    Row("mod", (), None, 2, _modulo, dtypes=("int32", "int64", "uint8", "float32", "float64")),
+    Row("fmod", (), None, 2, _remainder, dtypes=("int32", "int8", "float32", "float64")),
     Row("sign", ("Sign",), None, 1, np.sign, dtypes=("float32", "int32")),
-    Row("is_nan", ("IsNaN",), None, 1, np.isnan, "bool"),
-    Row("is_inf", (), None, 1, np.isinf, "bool"),
-)
-
-#: Operators whose result is known for constants only, so far.
-CONSTANT_ONLY = (
-    Row("sin", ("Sin",), numpy=np.sin), Row("cos", ("Cos",), numpy=np.cos), Row("tan", ("Tan",), numpy=np.tan),
-    Row("asin", ("Asin",), numpy=np.arcsin), Row("acos", ("Acos",), numpy=np.arccos),
-    Row("atan", ("Atan",), numpy=np.arctan),
+    Row("is_nan", ("IsNaN",), None, 1, np.isnan, "bool", dtypes=("float32", "float64")),
+    Row("is_inf", (), None, 1, np.isinf, "bool", dtypes=("float32", "float64")),
 )
 
 for _row in (*ARITHMETIC, *SCALAR_ONLY):
     declare(_row)
-for _row in CONSTANT_ONLY:
-    declare(_row, kernels=())
 
 
 @register
@@ -331,9 +327,9 @@ def import_pow(node: OnnxNode) -> tuple[str, ...]:
             return node.emit("sqrt", (x,))
         if value == -1 and dtype.startswith("float"):
             return node.emit("reciprocal", (x,))
-    if dtype.startswith("float"):
-        return emit_broadcast(node, "pow", (x, *cast_to(node, exponent, dtype)))
-    (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, "float32"), *cast_to(node, exponent, "float32")))
+    # Of integers in 64 bits that wrap; a real exponent of an integer makes the power real, then it is cut off.
+    wide = dtype if dtype.startswith("float") else "float64" if node.type(1).dtype.startswith("float") else "int64"
+    (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, wide), *cast_to(node, exponent, wide)))
     return cast_to(node, result, dtype)
 
 

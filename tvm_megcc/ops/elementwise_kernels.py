@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 
 from ..ir import expr as expressions
@@ -138,12 +139,16 @@ SIGNED = {
     "fmod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1)",
     "sign": "(a0 > 0) - (a0 < 0)",
     "neg": "0u - (U)a0", "abs": "a0 < 0 ? 0u - (U)a0 : (U)a0",
+    "pow": "a1 < 0 ? (a0 == 1 ? 1 : a0 == -1 ? 1 - 2 * (a1 & 1) : 0) : (T)POWER((U)a0, (U)a1)",
 }
 UNSIGNED = {
     "div": "a1 == 0 ? 0 : a0 / a1", "mod": "a1 == 0 ? 0 : a0 % a1", "fmod": "a1 == 0 ? 0 : a0 % a1",
     "sign": "a0 > 0", "neg": "0u - (U)a0", "abs": "a0",
 }
-FLOATS = {"sign": "a0 != a0 ? a0 : (T)((a0 > 0) - (a0 < 0))"}
+FLOATS = {
+    "sign": "a0 != a0 ? a0 : (T)((a0 > 0) - (a0 < 0))", "mod": "mgd_mod((double)a0, (double)a1)",
+    "fmod": "mgd_fmod((double)a0, (double)a1)",
+}
 
 #: Integer arithmetic that wraps, and what needs no care.
 INTEGER_FUNCTIONS = {
@@ -164,10 +169,10 @@ class ScalarKernel(Broadcast):
     name = "scalar"
 
     def refuse(self, op: Op, inputs, outputs, target):
+        if op.kind in ("cast", "where"):
+            return None
         if any(type_.dtype == "float16" for type_ in (*inputs, *outputs)):
             return "not float16"
-        if op.kind == "cast":
-            return None
         if self._formula(op, inputs[-1].dtype) is None:
             return f"not on {inputs[-1].dtype}"
         return None
@@ -176,12 +181,13 @@ class ScalarKernel(Broadcast):
     def _formula(op: Op, dtype: str) -> str | None:
         if op.kind in SCALARS:
             return SCALARS[op.kind]
+        expression = operator(op.kind).expression(op.attrs)
         if dtype in FLOAT_TYPES:
-            return FLOATS.get(op.kind)
+            real = dtype == "float64" and expression is not None
+            return expressions.to_c_double(expression, ("a0", "a1", "a2", "a3")) if real else FLOATS.get(op.kind)
         table = SIGNED if _is_signed(dtype) else UNSIGNED
         if op.kind in table:
             return table[op.kind]
-        expression = operator(op.kind).expression(op.attrs)
         return None if expression is None or dtype == "bool" else integer_expression(expression)
 
     def formula(self, op: Op, inputs, outputs) -> str:
@@ -214,6 +220,11 @@ def integer_expression(expr: Expr) -> str | None:
 
 def conversion(source: str, result: str) -> str:
     """The conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap."""
+    if source == "float16":
+        real = conversion("float32", result)
+        return re.sub(r"\ba0\b", "mgc_from_half(a0)", real)
+    if result == "float16":
+        return "mgc_to_half((double)a0)"
     if result == "bool":
         return "a0 != 0"
     if source not in FLOAT_TYPES or result in FLOAT_TYPES:

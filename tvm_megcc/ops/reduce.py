@@ -13,6 +13,7 @@ from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
+from .elementwise import cast_to
 from .reduce_kernels import ArgExtremeScalars, CumulativeScalars, ReduceScalars, ReduceVectors
 from .rules import axes_of, axis_of, shape_text
 from .shape import axes_operand
@@ -76,10 +77,11 @@ def _cases(name: str) -> tuple[Case, ...]:
     if name in ("sum", "mean", "max"):
         shapes += [((2, 3, 4, 5), (1, 3), True), ((2, 3, 4), (0, 1, 2), False)]
     cases = [Case((f32(*shape),), {"axes": axes, "keepdims": keep}) for shape, axes, keep in shapes]
-    if name in ("sum", "mean", "max", "min", "prod"):
-        cases.append(Case((((3, 6), "int32"),), {"axes": (1,), "keepdims": False}))
+    if name in ("sum", "max", "min", "prod", "l1", "sum_square"):
+        cases += [Case((((3, 6), dtype),), {"axes": (1,), "keepdims": False}) for dtype in ("int32", "uint8", "int64")]
+    cases.append(Case((((3, 5, 7), "float64"),), {"axes": (1,), "keepdims": True}))
     if name == "log_sum":
-        cases = [Case(case.inputs, case.attrs, values={0: 1 + np.arange(product(case.inputs[0][0])) % 7})
+        cases = [Case(case.inputs, case.attrs, values={0: 1.0 + np.arange(product(case.inputs[0][0])) % 7})
                  for case in cases]
     return tuple(cases)
 
@@ -147,13 +149,23 @@ def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
     return _as_stated(node, node.emit("add", (sum_, top)))
 
 
+def _computed_in(kind: str, dtype: str) -> str:
+    """The element type that has a kernel: of integers a mean, root or logarithm is that of reals."""
+    if dtype == "bool":
+        return "uint8"
+    return "float64" if kind in ("reduce_mean", "reduce_l2", "reduce_log_sum") and "int" in dtype else dtype
+
+
 def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:
     """Emits a reduction that keeps its axes, so that every layout is open to it, and drops them afterwards."""
-    rank = node.type_of(value).rank
+    type_ = node.type_of(value)
+    rank = type_.rank
     axes = axes_of(range(rank) if axes is None else axes, rank)
     if not axes:
         return (value,)
+    (value,) = cast_to(node, value, _computed_in(kind, type_.dtype))
     (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
+    (result,) = cast_to(node, result, type_.dtype)
     if keepdims:
         return (result,)
     shape = tuple(dim for axis, dim in enumerate(node.type_of(value).shape) if axis not in axes)

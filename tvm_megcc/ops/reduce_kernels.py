@@ -18,7 +18,7 @@ class Fold:
 
     start: the value of no elements. step: joins accumulator `a` and element `v`, vectors. join: joins two scalars
     `a` and `v`; "" where missing lanes may count as 0 and mgc_sum() joins them. finish: the result of the vector
-    `a` of reduced values; `count` is how many elements each came from.
+    `a` of reduced values; `count` is how many elements each came from. Of the tables for scalars all are scalars.
     """
 
     start: str
@@ -43,6 +43,15 @@ FOLDS = {
 INTEGER_FOLDS = {
     "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
     "max": Fold("least", "v > a ? v : a"), "min": Fold("most", "v < a ? v : a"),
+    "l1": Fold("0", "(T)(v < 0 ? (U)a - (U)v : (U)a + (U)v)"), "sum_square": Fold("0", "(T)((U)a + (U)v * (U)v)"),
+}
+
+#: The same for float64.
+REAL_FOLDS = {
+    "sum": Fold("0.0", "a + v"), "mean": Fold("0.0", "a + v", finish="a / count"),
+    "max": Fold("-MGD_INF", "mgd_max(a, v)"), "min": Fold("MGD_INF", "mgd_min(a, v)"), "prod": Fold("1.0", "a * v"),
+    "l1": Fold("0.0", "a + mgd_abs(v)"), "l2": Fold("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
+    "sum_square": Fold("0.0", "mgd_mla(v, v, a)"), "log_sum": Fold("0.0", "a + v", finish="mgd_log(a)"),
 }
 
 
@@ -113,21 +122,27 @@ class ReduceVectors(Reduce):
 
 
 class ReduceScalars(Reduce):
-    """Integers, one element at a time."""
+    """Integers and float64, one element at a time."""
 
     name = "scalar"
 
     def refuse(self, op: Op, inputs, outputs, target):
-        if inputs[0].dtype.startswith("float") or inputs[0].dtype == "bool":
-            return "only integers"
-        return None if self._name(op) in INTEGER_FOLDS else "not on integers"
+        if inputs[0].dtype in ("float32", "float16", "bool"):
+            return "only integers and float64"
+        return None if self._name(op) in self._folds(inputs[0]) else "not on integers"
+
+    @staticmethod
+    def _folds(x: TensorType) -> dict[str, Fold]:
+        return REAL_FOLDS if x.dtype == "float64" else INTEGER_FOLDS
 
     def params(self, op: Op, x: TensorType) -> dict:
-        fold = INTEGER_FOLDS[self._name(op)]
+        fold = self._folds(x)[self._name(op)]
         name = x.dtype.upper()
         limits = {"least": f"{name}_MIN" if name.startswith("INT") else "0", "most": f"{name}_MAX"}
-        return {"start": limits.get(fold.start, fold.start), "step": fold.step, "unit": DTYPES[x.dtype][0],
-                "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}
+        # Without a sign there is nothing to compare with 0.
+        step = "(T)((U)a + (U)v)" if self._name(op) == "l1" and x.dtype.startswith("uint") else fold.step
+        return {"start": limits.get(fold.start, fold.start), "step": step, "finish": fold.finish,
+                "unit": DTYPES[x.dtype][0], "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}
 
 
 class AlongAxis(Kernel):

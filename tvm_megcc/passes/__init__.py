@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from ..ir.graph import Graph
 from ..target import Target
-from . import absorb, elementwise, epilogue, layout, schedule
+from . import absorb, elementwise, epilogue, halves, layout, schedule
 
 Pass = Callable[[Graph, Target], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
+    ("widen_halves", halves.widen_halves, "first: all other passes then see float32"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Elementary functions of one double, without libm. Products and sums are separate statements, so that no compiler
+ * contracts them: the results are the same on every CPU. NaN gives NaN. Errors, over the whole range unless stated:
+ *
+ *   mgd_sqrt              0.5 ULP where the CPU has the instruction, else 1
+ *   mgd_exp  mgd_log      1 ULP, subnormal results and overflow included; log(0) = -inf, log(x < 0) = NaN
+ *   mgd_log1p             2 ULP
+ *   mgd_sin  mgd_cos      2 ULP, for every finite argument; of infinities NaN
+ *   mgd_tan               4 ULP
+ *   mgd_asin mgd_acos     4 ULP; beyond [-1, 1] NaN
+ *   mgd_atan              2 ULP
+ *   mgd_sinh mgd_cosh     4 ULP
+ *   mgd_tanh mgd_sigmoid  4 ULP; a sigmoid below 2^-1022 is 0
+ *   mgd_asinh mgd_acosh   4 ULP; acosh(x < 1) = NaN
+ *   mgd_atanh             4 ULP; atanh(+-1) = +-inf, beyond NaN
+ *   mgd_erf               8 ULP
+ *   mgd_pow               2 + 2 |y * log2(x)| ULP; special arguments as C's pow
+ *   mgd_fmod              exact, sign of the dividend; mgd_mod: sign of the divisor
+ *   mgd_floor mgd_ceil mgd_trunc mgd_round      exact; mgd_round: halves to even
+ */
+#ifndef MEGCC_DOUBLE_H
+#define MEGCC_DOUBLE_H
+
+#include "megcc_simd.h"
+
+#define MGD_INF ((double)MGC_INF)
+#define MGD_NAN ((double)MGC_NAN)
+
+static inline uint64_t mgd_bits(double x)
+{
+    union { double f; uint64_t u; } pun;
+    pun.f = x;
+    return pun.u;
+}
+
+static inline double mgd_double(uint64_t u)
+{
+    union { double f; uint64_t u; } pun;
+    pun.u = u;
+    return pun.f;
+}
+
+static inline double mgd_abs(double x) { return mgd_double(mgd_bits(x) & 0x7fffffffffffffffu); }
+
+/* The magnitude of the first with the sign of the second. */
+static inline double mgd_with_sign(double magnitude, double sign)
+{
+    return mgd_double((mgd_bits(magnitude) & 0x7fffffffffffffffu) | (mgd_bits(sign) & 0x8000000000000000u));
+}
+
+/* a * b + c, rounded twice. */
+static inline double mgd_mla(double a, double b, double c)
+{
+    const double product = a * b;
+    return product + c;
+}
+
+/* p[0] + p[1] x + … + p[n - 1] x^(n - 1) */
+static inline double mgd_polynomial(const double *p, int n, double x)
+{
+    double sum = p[n - 1];
+    for (int i = n - 2; i >= 0; i--)
+        sum = mgd_mla(sum, x, p[i]);
+    return sum;
+}
+
+static inline double mgd_min(double a, double b) { return b < a || b != b ? b : a; }
+static inline double mgd_max(double a, double b) { return b > a || b != b ? b : a; }
+
+/* Adding 2^52 leaves no bit for a fraction; from there on every double is integral. */
+static inline double mgd_round(double x)
+{
+    const double magnitude = mgd_abs(x);
+    if (!(magnitude < 4503599627370496.0))
+        return x;
+    const double shifted = magnitude + 4503599627370496.0;
+    return mgd_with_sign(shifted - 4503599627370496.0, x);
+}
+
+static inline double mgd_floor(double x)
+{
+    const double r = mgd_round(x);
+    return r > x ? r - 1.0 : r;
+}
+
+static inline double mgd_ceil(double x)
+{
+    const double r = mgd_round(x);
+    return r < x ? mgd_with_sign(r + 1.0, x) : r;
+}
+
+static inline double mgd_trunc(double x) { return x < 0 ? mgd_ceil(x) : mgd_floor(x); }
+
+static inline double mgd_sqrt(double x)
+{
+#if MGC_GNU && defined(__SSE2__)
+    __asm__("sqrtsd %1, %0" : "=x"(x) : "x"(x));
+    return x;
+#elif MGC_GNU && defined(__aarch64__)
+    __asm__("fsqrt %d0, %d1" : "=w"(x) : "w"(x));
+    return x;
+#else
+    if (!(x > 0.0) || x == MGD_INF)
+        return x < 0.0 ? MGD_NAN : x;
+    const int tiny = x < 2.2250738585072014e-308;
+    const double scaled = tiny ? x * 18014398509481984.0 : x;
+    double root = mgd_double((mgd_bits(scaled) >> 1) + 0x1ff7a3bea91d9b1bu);
+    for (int i = 0; i < 5; i++)
+        root = 0.5 * (root + scaled / root);
+    return tiny ? root * 7.450580596923828e-09 : root;
+#endif
+}
+
+/* x * 2^n for n in [-2044, 2046]. */
+static inline double mgd_ldexp(double x, int32_t n)
+{
+    const int32_t half = n / 2;
+    return x * mgd_double((uint64_t)(half + 1023) << 52) * mgd_double((uint64_t)(n - half + 1023) << 52);
+}
+
+/* x = 2^e * m with m in [sqrt(1/2), sqrt(2)), for positive finite x. */
+static inline double mgd_split(double x, int32_t *e)
+{
+    const int tiny = x < 2.2250738585072014e-308;
+    const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
+    const uint64_t exponent = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52;
+    *e = (int32_t)exponent - (tiny ? 1023 + 54 : 1023);
+    return mgd_double(bits - (exponent << 52) + 0x3ff0000000000000u);
+}
+
+/* (e^r - 1 - r) / r^2 by its Taylor series, for |r| <= 0.35. */
+static inline double mgd_exp_tail(double r)
+{
+    static const double p[] = { 0.5, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880,
+                                1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800 };
+    return mgd_polynomial(p, 12, r);
+}
+
+static inline double mgd_exp(double x)
+{
+    if (x != x)
+        return x;
+    const double bounded = x < -746.0 ? -746.0 : x > 710.0 ? 710.0 : x;
+    const double n = mgd_round(bounded * 1.4426950408889634);
+    const double high = bounded - n * 0.6931471803691238, low = n * 1.9082149292705877e-10;
+    const double r = high - low;
+    /* 1 + r + r^2 tail, with what r lost of high - low. */
+    const double lost = (high - r) - low, square = r * r;
+    const double tail = mgd_mla(square, mgd_exp_tail(r), lost);
+    return mgd_ldexp(1.0 + (r + tail), (int32_t)n);
+}
+
+static inline double mgd_log(double x)
+{
+    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); the series behind 2 s, over s^2. */
+    static const double p[] = { 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19,
+                                2.0 / 21, 2.0 / 23 };
+    if (!(x > 0.0) || x == MGD_INF)
+        return x == 0.0 ? -MGD_INF : x < 0.0 ? MGD_NAN : x;
+    int32_t exponent;
+    const double f = mgd_split(x, &exponent) - 1.0, e = exponent;
+    const double s = f / (2.0 + f), square = s * s, half = 0.5 * f * f;
+    const double series = square * mgd_polynomial(p, 11, square);
+    const double correction = mgd_mla(s, half + series, e * 1.9082149292705877e-10);
+    return mgd_mla(e, 0.6931471803691238, f - (half - correction));
+}
+
+/* log(1 + x), by what the rounding of 1 + x lost. */
+static inline double mgd_log1p(double x)
+{
+    const double u = 1.0 + x;
+    if (u == 1.0)
+        return x;
+    if (!(u > 0.0) || u == MGD_INF)
+        return mgd_log(u);
+    const double lost = mgd_abs(x) < 1.0 ? x - (u - 1.0) : 1.0 - (u - x);
+    return mgd_log(u) + lost / u;
+}
+
+/* What is left of x after the nearest multiple of pi / 2, as high + low, and that multiple modulo 4; for finite x.
+ * Beyond 1e5 the product with 2 / pi is computed in integers, from the bits that matter (Payne and Hanek). */
+static inline uint32_t mgd_reduce(double x, double *high, double *low)
+{
+    static const uint32_t two_over_pi[] = {
+        0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u,
+        0xb7246e3au, 0x424dd2e0u, 0x06492eeau, 0x09d1921cu, 0xfe1deb1cu, 0xb129a73eu, 0xe88235f5u, 0x2ebb4484u,
+        0xe99c7026u, 0xb45f7e41u, 0x3991d639u, 0x835339f4u, 0x9c845f8bu, 0xbdf9283bu, 0x1ff897ffu, 0xde05980fu,
+        0xef2f118bu, 0x5a0a6d1fu, 0x6d367ecfu, 0x27cb09b7u, 0x4f463f66u, 0x9e5fea2du, 0x7527bac7u, 0xebe5f17bu,
+        0x3d0739f7u, 0x8a5292eau, 0x6bfb5fb1u, 0x1f8d5d08u, 0x56033046u, 0xfc7b6babu };
+    enum { WORDS = 7 };
+    if (mgd_abs(x) < 1e5) {
+        const double n = mgd_round(x * 0.6366197723675814);
+        const double first = x - n * 1.5707963267341256, second = first - n * 6.077100506303966e-11;
+        const double third = n * 2.0222662487959506e-21;
+        *high = second - third;
+        *low = (second - *high) - third;
+        return (uint32_t)(int32_t)n & 3u;
+    }
+    /* |x| = m * 2^e; words before `from` contribute multiples of 4 to the product. */
+    const uint64_t bits = mgd_bits(x), m = (bits & 0xfffffffffffffu) | 0x10000000000000u;
+    const int32_t e = (int32_t)(bits >> 52 & 0x7ffu) - 1075, from = e < 2 ? 0 : (e - 2) / 32;
+    uint32_t product[WORDS + 2] = { 0 }; /* least word first */
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t carry = 0;
+        for (int j = 0; j < 2; j++) {
+            const uint64_t part = (uint32_t)(m >> 32 * j), word = two_over_pi[from + WORDS - 1 - i];
+            carry += part * word + product[i + j];
+            product[i + j] = (uint32_t)carry;
+            carry >>= 32;
+        }
+        product[i + 2] = (uint32_t)carry;
+    }
+    /* The binary point lies before bit `point`: two bits of the quadrant above it, 128 of the fraction below. */
+    const int32_t point = 32 * (from + WORDS) - e;
+    uint32_t window[5];
+    for (int i = 0; i < 5; i++) {
+        const int32_t at = point - 128 + 32 * i, word = at / 32, shift = at % 32;
+        const uint64_t above = word + 1 < WORDS + 2 ? product[word + 1] : 0;
+        window[i] = word < WORDS + 2 ? (uint32_t)((above << 32 | product[word]) >> shift) : 0;
+    }
+    uint32_t quadrant = window[4] & 3u;
+    const int negative = window[3] >> 31 != 0;
+    uint64_t upper = (uint64_t)window[3] << 32 | window[2], lower = (uint64_t)window[1] << 32 | window[0];
+    if (negative) {
+        quadrant++;
+        upper = ~upper + (lower == 0);
+        lower = 0u - lower;
+    }
+    const double fraction = (double)(uint32_t)(upper >> 32) * 2.3283064365386963e-10
+        + ((double)(uint32_t)upper * 5.421010862427522e-20 + (double)lower * 2.938735877055719e-39);
+    *high = fraction * 1.5707963267948966;
+    *low = 0.0;
+    *high = negative ? -*high : *high;
+    if (x < 0) {
+        *high = -*high;
+        quadrant = 0u - quadrant;
+    }
+    return quadrant & 3u;
+}
+
+/* Of high + low in [-pi/4, pi/4]. */
+static inline double mgd_sin_near(double high, double low)
+{
+    static const double p[] = { -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800,
+                                -1.0 / 1307674368000, 1.0 / 355687428096000 };
+    const double square = high * high;
+    const double tail = mgd_mla(high * square, mgd_polynomial(p, 8, square), low * (1.0 - 0.5 * square));
+    return high + tail;
+}
+
+static inline double mgd_cos_near(double high, double low)
+{
+    static const double p[] = { 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600,
+                                -1.0 / 87178291200, 1.0 / 20922789888000, -1.0 / 6402373705728000 };
+    const double square = high * high, half = 0.5 * square, rest = 1.0 - half;
+    const double tail = mgd_mla(square * square, mgd_polynomial(p, 8, square), (1.0 - rest) - half);
+    return rest + (tail - high * low);
+}
+
+static inline double mgd_sine(double x, uint32_t turned)
+{
+    double high, low;
+    if (!(mgd_abs(x) < MGD_INF))
+        return MGD_NAN;
+    if (mgd_abs(x) < 1e-9 && turned == 0)
+        return x;
+    const uint32_t quadrant = mgd_reduce(x, &high, &low) + turned;
+    const double result = quadrant & 1u ? mgd_cos_near(high, low) : mgd_sin_near(high, low);
+    return quadrant & 2u ? -result : result;
+}
+
+static inline double mgd_sin(double x) { return mgd_sine(x, 0); }
+static inline double mgd_cos(double x) { return mgd_sine(x, 1); }
+
+static inline double mgd_tan(double x)
+{
+    double high, low;
+    if (!(mgd_abs(x) < MGD_INF))
+        return MGD_NAN;
+    if (mgd_abs(x) < 1e-9)
+        return x;
+    const uint32_t quadrant = mgd_reduce(x, &high, &low);
+    const double s = mgd_sin_near(high, low), c = mgd_cos_near(high, low);
+    return quadrant & 1u ? -c / s : s / c;
+}
+
+static inline double mgd_atan(double x)
+{
+    /* atan(k / 4) */
+    static const double table[] = { 0.0, 0.24497866312686414, 0.4636476090008061, 0.6435011087932844,
+                                    0.7853981633974483 };
+    static const double rest[] = { 0.0, 1.0698755618734451e-17, 2.2698777452961687e-17, 1.5834785051444286e-17,
+                                   3.061616997868383e-17 };
+    static const double p[] = { -1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17,
+                                -1.0 / 19 };
+    if (x != x)
+        return x;
+    const double magnitude = mgd_abs(x);
+    const int inverse = magnitude > 1.0;
+    const double a = inverse ? 1.0 / magnitude : magnitude;
+    const int k = (int)(a * 4.0 + 0.5);
+    const double at = 0.25 * k;
+    /* The quotient's own rounding error counts for inverses near 1 only through a, which is within an ULP. */
+    const double t = (a - at) / mgd_mla(a, at, 1.0), square = t * t;
+    const double tail = mgd_mla(t * square, mgd_polynomial(p, 9, square), rest[k]);
+    const double angle = table[k] + (t + tail);
+    const double result = inverse ? 1.5707963267948966 - (angle - 6.123233995736766e-17) : angle;
+    return mgd_with_sign(result, x);
+}
+
+static inline double mgd_asin(double x)
+{
+    const double magnitude = mgd_abs(x);
+    if (magnitude > 1.0)
+        return MGD_NAN;
+    return magnitude < 1e-9 ? x : mgd_atan(x / mgd_sqrt((1.0 - x) * (1.0 + x)));
+}
+
+static inline double mgd_acos(double x)
+{
+    if (mgd_abs(x) > 1.0)
+        return MGD_NAN;
+    return x == -1.0 ? 3.141592653589793 : 2.0 * mgd_atan(mgd_sqrt((1.0 - x) / (1.0 + x)));
+}
+
+/* (e^x - e^-x) / 2 */
+static inline double mgd_sinh(double x)
+{
+    static const double p[] = { 1.0 / 6, 1.0 / 120, 1.0 / 5040, 1.0 / 362880, 1.0 / 39916800, 1.0 / 6227020800,
+                                1.0 / 1307674368000, 1.0 / 355687428096000, 1.0 / 121645100408832000 };
+    const double magnitude = mgd_abs(x), square = x * x;
+    if (magnitude < 1.0)
+        return mgd_mla(x * square, mgd_polynomial(p, 9, square), x);
+    const double half = mgd_exp(0.5 * magnitude), power = mgd_exp(magnitude);
+    const double result = magnitude > 700.0 ? (0.5 * half) * half : 0.5 * (power - 1.0 / power);
+    return mgd_with_sign(result, x);
+}
+
+static inline double mgd_cosh(double x)
+{
+    const double magnitude = mgd_abs(x), half = mgd_exp(0.5 * magnitude), power = mgd_exp(magnitude);
+    return magnitude > 700.0 ? (0.5 * half) * half : 0.5 * (power + 1.0 / power);
+}
+
+static inline double mgd_tanh(double x)
+{
+    const double magnitude = mgd_abs(x);
+    if (magnitude < 0.5)
+        return mgd_sinh(x) / mgd_cosh(x);
+    return x != x ? x : mgd_with_sign(1.0 - 2.0 / (mgd_exp(2.0 * magnitude) + 1.0), x);
+}
+
+static inline double mgd_sigmoid(double x)
+{
+    return 1.0 / (1.0 + mgd_exp(-x));
+}
+
+static inline double mgd_asinh(double x)
+{
+    const double magnitude = mgd_abs(x), square = magnitude * magnitude;
+    if (magnitude > 268435456.0)
+        return mgd_with_sign(mgd_log(magnitude) + 0.6931471805599453, x);
+    return x != x ? x : mgd_with_sign(mgd_log1p(magnitude + square / (1.0 + mgd_sqrt(1.0 + square))), x);
+}
+
+static inline double mgd_acosh(double x)
+{
+    if (x > 268435456.0)
+        return mgd_log(x) + 0.6931471805599453;
+    const double t = x - 1.0;
+    return t < 0 ? MGD_NAN : mgd_log1p(t + mgd_sqrt(2.0 * t + t * t));
+}
+
+static inline double mgd_atanh(double x)
+{
+    const double magnitude = mgd_abs(x);
+    if (magnitude >= 1.0)
+        return magnitude == 1.0 ? mgd_with_sign(MGD_INF, x) : MGD_NAN;
+    return mgd_with_sign(0.5 * mgd_log1p(2.0 * magnitude / (1.0 - magnitude)), x);
+}
+
+/* Below 2 the series 2 / sqrt(pi) e^(-x^2) sum (2 x^2)^n x / (1 3 5 … (2 n + 1)), whose terms are all positive; above,
+ * 1 - erfc by its continued fraction. */
+static inline double mgd_erf(double x)
+{
+    const double magnitude = mgd_abs(x), square = x * x;
+    if (x != x)
+        return x;
+    if (magnitude < 1e-9)
+        return 1.1283791670955126 * x;
+    if (magnitude < 2.0) {
+        double term = x, sum = x;
+        for (int n = 1; n < 60 && sum + term != sum; n++) {
+            term *= 2.0 * square / (2 * n + 1);
+            sum += term;
+        }
+        return 1.1283791670955126 * (mgd_exp(-square) * sum);
+    }
+    if (magnitude > 6.0)
+        return mgd_with_sign(1.0, x);
+    double fraction = magnitude;
+    for (int n = 60; n > 0; n--)
+        fraction = magnitude + 0.5 * n / fraction;
+    return mgd_with_sign(1.0 - 0.5641895835477563 * mgd_exp(-square) / fraction, x);
+}
+
+/* The remainder of the quotient rounded towards 0, by long division in binary. */
+static inline double mgd_fmod(double a, double b)
+{
+    double rest = mgd_abs(a);
+    const double divisor = mgd_abs(b);
+    if (!(rest < MGD_INF) || !(divisor > 0.0))
+        return MGD_NAN;
+    while (rest >= divisor) {
+        /* The largest 2^n * divisor that is not above the rest. */
+        double multiple = divisor;
+        while (multiple <= 0.5 * rest)
+            multiple += multiple;
+        while (multiple >= divisor && rest >= divisor) {
+            rest -= rest >= multiple ? multiple : 0.0;
+            multiple *= 0.5;
+        }
+    }
+    return mgd_with_sign(rest, a);
+}
+
+static inline double mgd_mod(double a, double b)
+{
+    const double rest = mgd_fmod(a, b);
+    if (rest == 0.0)
+        return mgd_with_sign(rest, b);
+    return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static inline double mgd_pow(double x, double y)
+{
+    const double magnitude = mgd_abs(x), whole = mgd_trunc(y);
+    const int integral = whole == y, odd = integral && mgd_abs(y) < 9007199254740992.0 && 2.0 * mgd_trunc(0.5 * y) != y;
+    if (y == 0.0 || x == 1.0)
+        return 1.0;
+    if (x != x || y != y)
+        return MGD_NAN;
+    if (x < 0 && !integral && magnitude < MGD_INF && mgd_abs(y) < MGD_INF)
+        return MGD_NAN;
+    double result;
+    if (mgd_abs(y) == MGD_INF || magnitude == 0.0 || magnitude == MGD_INF) {
+        const int grows = magnitude == 1.0 ? -1 : (magnitude > 1.0) == (y > 0.0);
+        result = grows < 0 ? 1.0 : grows ? MGD_INF : 0.0;
+    } else if (integral && mgd_abs(y) <= 32.0) {
+        result = 1.0;
+        for (double n = mgd_abs(y); n > 0.0; n -= 1.0)
+            result *= magnitude;
+        result = y < 0 ? 1.0 / result : result;
+        if (result == 0.0 || result == MGD_INF) /* the power overflowed where its inverse does not */
+            result = mgd_exp(y * mgd_log(magnitude));
+    } else {
+        result = mgd_exp(y * mgd_log(magnitude));
+    }
+    return odd && mgd_bits(x) >> 63 ? -result : result;
+}
+
+/* The number that 16 bits of IEEE half precision stand for. */
+static inline float mgc_from_half(uint16_t h)
+{
+    const uint32_t exponent = h >> 10 & 31u, fraction = h & 1023u, sign = (uint32_t)(h >> 15) << 31;
+    union { float f; uint32_t u; } pun;
+    if (exponent == 0) {
+        pun.f = (float)fraction * 5.9604644775390625e-8f;
+        pun.u |= sign;
+    } else {
+        pun.u = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+    }
+    return pun.f;
+}
+
+/* The nearest half, ties to even; what is too large becomes infinity. */
+static inline uint16_t mgc_to_half(double x)
+{
+    const double magnitude = mgd_abs(x);
+    const uint32_t sign = (uint32_t)(mgd_bits(x) >> 48) & 0x8000u;
+    if (x != x)
+        return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 65520.0)
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 6.103515625e-05) /* subnormal: a multiple of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)mgd_round(magnitude * 16777216.0));
+    const uint64_t bits = mgd_bits(magnitude), kept = bits >> 42;
+    const uint64_t below = bits & 0x3ffffffffffu, tie = 0x20000000000u;
+    const uint64_t rounded = kept + (below > tie || (below == tie && (kept & 1u)));
+    return (uint16_t)(sign | (uint32_t)(rounded - ((uint64_t)1008 << 10)));
+}
+
+#endif

@@ -47,6 +47,24 @@ def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
     assert len(statuses) == len(jobs), "\n".join(failures[:5])
 
 
+@pytest.mark.parametrize("name", ["c", "x86-64-v3"])
+def test_sequence_lengths_off_the_input_fail_the_call(name: str, tmp_path):
+    cc, flags, runner = toolchain(name)
+    jobs = []
+    for kind in ("lstm", "gru", "rnn"):
+        case = next(case for case in OPERATORS[kind].cases if 2 in case.values)
+        steps = case.inputs[0][0][0]
+        for job in jobs_of(kind, case, 0, TARGETS[name], "size"):
+            (parameter,) = (n for n, operand in enumerate(job.choice.inputs) if operand.index == 2)
+            for place in (0, -1):
+                for length in (-1, steps + 1, -(2**31), 2**31 - 1):
+                    hostile = [array.copy() for array in job.inputs]
+                    hostile[parameter].flat[place] = length
+                    jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
+    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    assert len([text for text in failures if text.endswith(f"status {FAILED}")]) == len(jobs) > 0, failures[:5]
+
+
 LEAST, MOST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 INTEGERS = np.array([LEAST, MOST, LEAST, 0, 7, -7, -1, 1], np.int32)
 DIVISORS = np.array([-1, -1, 0, 0, -2, 2, LEAST, MOST], np.int32)
@@ -87,7 +105,8 @@ def test_extreme_floats_run(name: str, tmp_path):
     cc, flags, runner = toolchain(name)
     generator = np.random.default_rng(0)
     jobs = []
-    for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize"):
+    for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize", "lstm", "gru",
+                 "rnn"):
         for index, case in enumerate(OPERATORS[kind].cases[:4]):
             for job in jobs_of(kind, case, index, TARGETS[name], "size"):
                 hostile = [generator.choice(FLOATS, array.shape) if array.dtype == np.float32 else array

@@ -8,7 +8,8 @@ from .frontends import _tvm
 from .target import Target
 from .version import VERSION as __version__
 
-__all__ = ["Artifact", "MegccError", "Target", "__version__", "build", "compile", "load", "partition_for_megcc"]
+__all__ = ["Artifact", "MegccError", "Target", "__version__", "build", "build_megcc_kernels", "compile", "load",
+           "partition_for_megcc", "tune_megcc_kernels"]
 
 _tvm.register_when_imported()
 

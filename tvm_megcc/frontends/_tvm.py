@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
 #: What `tvm_megcc` offers and where it is; importing the module registers with TVM.
-LAZY = {"partition_for_megcc": "relax", "build": "relax"}
+LAZY = dict.fromkeys(("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build"), "relax")
 
 
 def attribute(name: str):

@@ -10,11 +10,13 @@ Importing this module registers with TVM: target tags, patterns, `relax.ext.megc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import tvm
 import tvm_ffi
 from tvm import relax
 
+from ..codegen.tuning_log import TuningLog
 from ..compiler import compile_graph
 from ..errors import MegccError
 from ..runtime import tvm_module
@@ -26,8 +28,10 @@ from .relax_prepare import prepare
 from .relax_regions import is_ours, merge
 from .relax_report import Report, picture, report
 from .relax_target import our_target
+from .relax_tune import log_of, tune_regions, with_log
 
-__all__ = ["Report", "build", "linker", "partition_for_megcc", "picture", "report"]
+__all__ = ["Report", "build", "build_megcc_kernels", "linker", "partition_for_megcc", "picture", "report",
+           "tune_megcc_kernels"]
 
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}
@@ -65,6 +69,58 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     return merge(mod, attrs)
 
 
+def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,
+                       runner=None) -> tvm.IRModule:
+    """Times all kernels that the regions of a module could have, and lets the build take the fastest.
+
+    Args:
+        mod: partitioned; a module that is not is partitioned first.
+        target: as in `partition_for_megcc`; by default the one the module was partitioned for.
+        trials: at most so many candidates of a call, the most promising ones first; None: all.
+        log: tuning log (docs/tuning.md): what it has is not measured again, what is measured is appended.
+        runner: where to measure; None: this machine. `runtime.remote.RpcRunner("host:port", "key")` measures on the
+            devices registered under a key at TVM's RPC tracker.
+
+    Returns:
+        The module with the times as attributes of its regions: it builds without the log, and always alike.
+
+    Raises:
+        MegccError: if this machine does not run the target's code and there is no runner; if every device is lost;
+            for a log with a line that is no row.
+    """
+    regions = [function for function in mod.functions.values() if is_ours(function)]
+    if not regions:
+        mod = partition_for_megcc(mod, target=target)
+        regions = [function for function in mod.functions.values() if is_ours(function)]
+    if not regions:
+        return mod
+    cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
+    return tune_regions(mod, cpu, _optimize(regions[0]), trials, log, runner)
+
+
+def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None = None) -> tvm.IRModule:
+    """Compiles the regions of a partitioned module; what is left is TVM's: `tvm.compile` with any pipeline.
+
+    Args:
+        target: as in `partition_for_megcc`; by default the one the module was partitioned for.
+        log: tuning log; by default what `tune_megcc_kernels` left in the module.
+
+    Returns:
+        The module with calls of compiled functions in the place of the regions.
+    """
+    regions = [function for function in mod.functions.values() if is_ours(function)]
+    if not regions:
+        return mod
+    cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
+    if log is not None:
+        mod = with_log(mod, TuningLog.read(log), cpu, _optimize(regions[0]))
+    return relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(mod)
+
+
+def _optimize(region) -> str:
+    return str(region.attrs.get(_OPTION.format("optimize"), "speed"))
+
+
 def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
     """`relax.ext.megcc`: all regions of a module at once, as one object file."""
     if not functions:
@@ -73,10 +129,10 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
     target = our_target(options.get("target", functions[0].attrs.get(_TARGET)))
     regions = {}
     for index, function in enumerate(functions):
-        symbol, attrs = str(function.attrs["global_symbol"]), function.attrs
+        symbol = str(function.attrs["global_symbol"])
         graph = import_region(function, symbol)
-        regions[symbol] = compile_graph(graph, [target], name=f"region{index}",
-                                        optimize=str(attrs.get(_OPTION.format("optimize"), "speed")))
+        regions[symbol] = compile_graph(graph, [target], name=f"region{index}", optimize=_optimize(function),
+                                        log=log_of(function))
     with tvm_module.compile_regions(regions, target) as (path, symbols):
         return [tvm.runtime.load_static_library(str(path), [*symbols, _MARK + target.name])]
 
@@ -88,8 +144,7 @@ def pipeline(target=None):
         cpu = our_target(target)
         if not any(is_ours(function) for function in mod.functions.values()):
             mod = partition_for_megcc(mod, target=cpu)
-        mod = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(mod)
-        return relax.get_pipeline("default")(mod)
+        return relax.get_pipeline("default")(build_megcc_kernels(mod, cpu))
 
     return run
 

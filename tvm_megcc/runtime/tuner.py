@@ -113,6 +113,16 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
     return summary
 
 
+def progress_bar(quiet: bool = False) -> Callable[[int], object]:
+    """A bar on stderr, where that is a terminal."""
+    def start(total: int):
+        from tqdm import tqdm
+
+        return tqdm(total=total, desc="tuning", unit="kernel", disable=True if quiet else None)
+
+    return start
+
+
 def _jobs(call: Call, target: Target, optimize: str, trials: int | None, known: TuningLog,
           summary: Summary) -> list[Job]:
     """What is to be measured of a call."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..api import parse_constants, shape_sets
@@ -17,8 +17,11 @@ from ..frontends.onnx import import_onnx, input_dims
 from ..ir.graph import Graph
 from ..ir.shapes import with_symbols
 from ..runtime.timing import LocalRunner
+from ..runtime.tuner import progress_bar
 from ..runtime.tuner import tune as tune_graphs
 from ..target import Target
+
+__all__ = ["changes", "import_model", "progress_bar", "runner_of", "text", "tune"]
 
 
 def import_model(model: str | Path, options) -> tuple[str, Graph]:
@@ -88,16 +91,6 @@ def runner_of(rpc: str | None, key: str | None):
     from ..runtime.remote import RpcRunner
 
     return RpcRunner(rpc, key)
-
-
-def progress_bar(quiet: bool) -> Callable[[int], object]:
-    """A bar on stderr, where that is a terminal."""
-    def start(total: int):
-        from tqdm import tqdm
-
-        return tqdm(total=total, desc="tuning", unit="kernel", disable=True if quiet else None)
-
-    return start
 
 
 def text(report: dict) -> str:

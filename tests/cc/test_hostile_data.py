@@ -105,8 +105,8 @@ def test_extreme_floats_run(name: str, tmp_path):
     cc, flags, runner = toolchain(name)
     generator = np.random.default_rng(0)
     jobs = []
-    for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize", "lstm", "gru",
-                 "rnn"):
+    for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize",
+                 "lstm", "gru", "rnn"):
         for index, case in enumerate(OPERATORS[kind].cases[:4]):
             for job in jobs_of(kind, case, index, TARGETS[name], "size"):
                 hostile = [generator.choice(FLOATS, array.shape) if array.dtype == np.float32 else array

@@ -20,20 +20,24 @@ EXTREME_INDICES = (-(2**31), 2**31 - 1, -6, 5, 1 << 20)
 
 
 def indexed_cases():
-    """(kind, case, operand that holds indices): every operator that reads where a tensor says."""
-    for kind in ("gather", "gather_elements", "gather_nd"):
-        yield kind, OPERATORS[kind].cases[0], 1
+    """(kind, case, operand that holds indices, its elements to spoil): every operator that reads where a tensor
+    says."""
+    ends = (0, -1)
+    for kind in ("gather", "gather_elements", "gather_nd", "reverse_sequence", "max_unpool", "resample"):
+        yield kind, OPERATORS[kind].cases[0], 1, ends
     for case in OPERATORS["resize"].cases:
-        yield "resize", case, 1
+        yield "resize", case, 1, ends
+    yield "roi_align", OPERATORS["roi_align"].cases[0], 2, ends
+    yield "roi_max_pool", OPERATORS["roi_max_pool"].cases[0], 1, (0,)
 
 
 @pytest.mark.parametrize("optimize", ["speed", "size"])
 def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
     cc, flags, runner = toolchain("x86-64-v3")
     jobs = []
-    for kind, case, position in indexed_cases():
+    for kind, case, position, places in indexed_cases():
         for job in jobs_of(kind, case, 0, TARGETS["x86-64-v3"], optimize):
-            for place in (0, -1):
+            for place in places:
                 for index in EXTREME_INDICES:
                     (parameter,) = (n for n, operand in enumerate(job.choice.inputs) if operand.index == position)
                     table = job.inputs[parameter].copy()
@@ -86,6 +90,8 @@ def extreme_cases():
     for mode, dtype in (("max", "int32"), ("sum", "int32"), ("prod", "int32")):
         yield f"reduce_{mode}", Case((((2, 4), dtype),), {"axes": (1,), "keepdims": True},
                                      values={0: INTEGERS.reshape(2, 4)})
+    yield "roi_max_pool", Case((((1, 5, 6, 7), "float32"), ((8, 5), "float32")), {"size": (2, 3), "scale": 0.5},
+                               values={1: np.stack([np.zeros(8), *(np.roll(FLOATS, i) for i in range(4))], 1)})
     yield "quantize_linear", Case((((8,), "float32"), ((), "float32"), ((), "int8")),
                                   {"axis": 0, "block": 0, "dtype": "int8"},
                                   values={0: FLOATS, 1: np.array(0.5), 2: np.array(3)})
@@ -106,7 +112,7 @@ def test_extreme_floats_run(name: str, tmp_path):
     generator = np.random.default_rng(0)
     jobs = []
     for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize",
-                 "lstm", "gru", "rnn"):
+                 "resample", "lrn", "max_pool_indices", "grid_sample", "roi_align", "deform_conv"):
         for index, case in enumerate(OPERATORS[kind].cases[:4]):
             for job in jobs_of(kind, case, index, TARGETS[name], "size"):
                 hostile = [generator.choice(FLOATS, array.shape) if array.dtype == np.float32 else array

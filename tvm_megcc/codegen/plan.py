@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import InternalError
 from ..ir.dims import Dim, likely, round_up, substitute
 from ..ir.graph import Graph
 from ..ir.shapes import EVERYTHING, Bucket
@@ -258,5 +259,14 @@ def _value_text(name: str, offsets: Mapping[str, int]) -> str:
 
 
 def distinct_specs(plans: Sequence[KernelPlan]) -> tuple[KernelSpec, ...]:
-    """The kernels of some plans, in order of first use."""
-    return tuple(dict.fromkeys(step.spec for plan in plans for step in plan.steps))
+    """The kernels of some plans, in order of first use.
+
+    Raises:
+        InternalError: where two different ones have the same name.
+    """
+    specs = tuple(dict.fromkeys(step.spec for plan in plans for step in plan.steps))
+    named: dict[str, KernelSpec] = {}
+    for spec in specs:
+        if named.setdefault(spec.symbol, spec) is not spec:
+            raise InternalError(f"two kernels are called {spec.symbol}:\n{named[spec.symbol]}\n{spec}")
+    return specs

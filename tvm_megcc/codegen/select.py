@@ -60,7 +60,9 @@ class KernelSpec:
 
     @cached_property
     def symbol(self) -> str:
-        known = [f"{name.lower()}{value}" for name, value in self.extents if value not in (None, 1)]
+        # An extent of 1 need not be named, but beside extents of the call its absence would say that it is one, too.
+        silent = (None,) if self.runtime_extents else (None, 1)
+        known = [f"{name.lower()}{value}" for name, value in self.extents if value not in silent]
         dtypes = dict.fromkeys(short_dtype(p.dtype) for p in (*self.inputs, *self.outputs))
         parts = [self.what, "".join(known), "".join(dtypes)]
         if self.epilogue is not None:

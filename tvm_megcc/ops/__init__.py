@@ -8,6 +8,7 @@ from . import (
     conv3d,
     conv_transpose,
     copy,
+    deform_conv,
     elementwise,
     gather,
     lrn,
@@ -19,10 +20,14 @@ from . import (
     reduce,
     resample,
     resize,
+    reverse,
     rnn,
+    roi,
+    sampling,
     shape,
     softmax,
 )
 
-__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "elementwise", "gather", "lrn",
-           "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize", "rnn", "shape", "softmax"]
+__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "elementwise", "gather",
+           "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize", "reverse", "rnn", "roi",
+           "sampling", "shape", "softmax"]

@@ -11,7 +11,7 @@ from ..ir.graph import Attrs, Op
 from ..ir.types import NHWC, TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
 from .conv_kernels import blocked
-from .move_kernels import c_constant
+from .move_kernels import c_constant, constant_name
 
 
 class LrnPixels(Kernel):
@@ -31,12 +31,12 @@ class LrnPixels(Kernel):
         N, C, S = extent_symbols("N", "C", "S")
         shape = inputs[0].shape
         count = N * S * (C if layout == NHWC else round_up(C, lanes))
-        params = Attrs(size=size, before=(size - 1) // 2, beta=c_constant(op.attrs.beta, "float32"),
-                       bias=c_constant(op.attrs.bias, "float32"), share=c_constant(op.attrs.alpha / size, "float32"),
-                       nhwc=layout == NHWC)
+        beta, bias, share = (c_constant(value, "float32") for value in
+                             (op.attrs.beta, op.attrs.bias, op.attrs.alpha / size))
+        params = Attrs(size=size, before=(size - 1) // 2, beta=beta, bias=bias, share=share, nhwc=layout == NHWC)
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
-                       f"lrn{size}" + "_nhwc" * (layout == NHWC), self.name,
+                       f"lrn{size}{constant_name(beta, bias, share)}" + "_nhwc" * (layout == NHWC), self.name,
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
     def cost(self, op, inputs, outputs, target) -> float:

@@ -258,6 +258,7 @@ class Pad(Operator):
                for mode in PAD_MODES),
              Case((f32(1, 5, 4, 5),), {"before": (0, 0, 1, -1), "after": (0, 0, -1, 2), "mode": "constant",
                                        "value": 0.0}),
+             Case((((3, 4), "float16"),), {"before": (0, 1), "after": (1, 0), "mode": "constant", "value": -1.5}),
              Case((((3, 4), "int64"),), {"before": (1, 1), "after": (0, 0), "mode": "constant", "value": -3}))
 
     @staticmethod
@@ -300,9 +301,16 @@ class Pad(Operator):
         mode = node.attr("mode", "constant")
         if mode not in PAD_MODES:
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
-        if all(dim == 0 for dim in pads):
-            return node.inputs[:1]
-        return node.emit("pad", node.inputs[:1], before=tuple(before), after=tuple(after), mode=mode, value=value)
+        value_name = node.inputs[0]
+        # What is cut off is a slice, before anything is added.
+        for axis, (low, high) in enumerate(zip(before, after, strict=True)):
+            if any(isinstance(dim, int) and dim < 0 for dim in (low, high)):
+                cut_low, cut_high = (-min(dim, 0) if isinstance(dim, int) else 0 for dim in (low, high))
+                value_name = emit_slice(node, value_name, axis, cut_low, type_.shape[axis] - cut_high)
+                before[axis], after[axis] = low + cut_low, high + cut_high
+        if all(dim == 0 for dim in (*before, *after)):
+            return (value_name,)
+        return node.emit("pad", (value_name,), before=tuple(before), after=tuple(after), mode=mode, value=value)
 
 
 @register

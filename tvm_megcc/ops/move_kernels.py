@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..ir.dims import Dim, Symbol, ceildiv, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, NHWC, PLAIN, TensorType, nchwc
@@ -291,8 +293,6 @@ class PadRows(Kernel):
         amounts = (*op.attrs.before, *op.attrs.after)
         if any(isinstance(amount, int) and amount < 0 for amount in amounts):
             return "crops; a slice does that"
-        if op.attrs.mode == "constant" and inputs[0].dtype == "float16":
-            return "no constant in float16"
         return None
 
     def lower(self, op: Op, inputs, outputs, target) -> Lowered:
@@ -311,18 +311,28 @@ class PadRows(Kernel):
         x = [Symbol(f"X{index}") for index in range(len(axes))]
         y = [Symbol(f"B{index}") + Symbol(f"X{index}") + Symbol(f"A{index}") for index in range(len(axes))]
         mode, dtype = op.attrs.mode, inputs[0].dtype
-        params = {"axes": len(axes), "mode": mode, **moved(inputs[0])}
+        params, what = {"axes": len(axes), "mode": mode, **moved(inputs[0])}, f"pad_{mode}{len(axes)}"
         if mode == "constant":
             params["value"] = c_constant(op.attrs.value, dtype)
+            what += constant_name(params["value"]) * bool(op.attrs.value)
         return Lowered("move/pad", Attrs(params), extents, (Operand("x", 0, product(x) * run),),
-                       (Operand("y", 0, product(y) * run),), product(y[:-1]), f"pad_{mode}{len(axes)}", self.name)
+                       (Operand("y", 0, product(y) * run),), product(y[:-1]), what, self.name)
 
     def cost(self, op, inputs, outputs, target) -> float:
         return copy_cost(outputs[0], 1.0)
 
 
+def constant_name(*constants: str) -> str:
+    """C constants as a part of a kernel's name: `_0p75_1em05` of 0.75f and 1e-05f."""
+    words = (c.removesuffix("f").removesuffix(".0").replace(".", "p").replace("-", "m").replace("+", "")
+             for c in constants)
+    return "".join(f"_{word}" for word in words)
+
+
 def c_constant(value: float, dtype: str) -> str:
-    """A value as a C constant of an element type."""
+    """A value as a C constant of an element type; float16 as its bits."""
+    if dtype == "float16":
+        return f"{int(np.float16(value).view(np.uint16))}u"
     if dtype.startswith("float"):
         number = float(value)
         if number != number:

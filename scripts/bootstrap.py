@@ -4,7 +4,7 @@
 
     python3 scripts/bootstrap.py VENV
 
-Makes a virtual environment with this package and its test requirements. Looks for compilers and emulators; what is
+Makes a virtual environment with this package, its test requirements and TVM. Looks for compilers and emulators; what is
 missing comes, as root or in CI, from the system's packages, else from PyPI (zig). What cannot be had is named in one
 line, and the parts that need it are skipped by name later.
 """
@@ -37,8 +37,9 @@ def say(text: str) -> None:
     print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
-def run(*command: str, check: bool = True) -> bool:
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+def run(*command: str, check: bool = True, quiet: bool = False) -> bool:
+    output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} if quiet else {"stdout": sys.stderr}
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, check=False, **output)
     if check and result.returncode:
         sys.exit(f"setup: '{' '.join(command)}' failed")
     return result.returncode == 0
@@ -85,6 +86,14 @@ def make_environment(folder: Path) -> str:
     return str(python)
 
 
+def install(python: str) -> None:
+    """This package with what its tests need, and with TVM where there is a wheel of it for this Python."""
+    pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-e")
+    if not run(*pip, f"{ROOT}[test,tvm]", check=False, quiet=True):
+        say("no TVM for this Python: the tests in tests/relax and the notebook about TVM are skipped")
+        run(*pip, f"{ROOT}[test]")
+
+
 def find_tools(python: str) -> None:
     missing = [tool for tool in TOOLS if not any(map(shutil.which, tool[1]))]
     if missing and apt_install([package for *_, packages in missing for package in packages]):
@@ -99,7 +108,7 @@ def find_tools(python: str) -> None:
 
 def main() -> None:
     python = make_environment(Path(sys.argv[1]).absolute())
-    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-e", f"{ROOT}[test]")
+    install(python)
     find_tools(python)
 
 

@@ -275,6 +275,61 @@ def resize(node: RelaxNode) -> Values:
     return (node.transposed(y, logical, a.layout),)
 
 
+@imports("image.grid_sample")
+def grid_sample(node: RelaxNode) -> Values:
+    """TVM keeps coordinates in front: [N, 2, H, W]."""
+    a = node.attrs
+    if a.method == "bicubic" and a.padding_mode != "zeros":
+        raise MegccError(f"TVM applies padding '{a.padding_mode}' to neighbours only, we to their centre, too")
+    x, grid = node.inputs
+    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
+    rank = node.type_of(grid).rank
+    grid = node.onnx("Transpose", grid, perm=[0, *range(2, rank), 1])[0]
+    (y,) = node.onnx("GridSample", node.transposed(x, a.layout, logical), grid, mode=a.method,
+                     padding_mode=a.padding_mode, align_corners=int(a.align_corners))
+    return (node.transposed(y, logical, a.layout),)
+
+
+def _regions(node: RelaxNode) -> tuple[str, str]:
+    """TVM's [image, x1, y1, x2, y2] as images and corners."""
+    cut = node.spelled()
+    image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
+                      for start, end in ((0, 1), (1, 5)))
+    return node.reshaped(cast_to(cut, image, "int64")[0], node.type_of(image).shape[:1]), corners
+
+
+@imports("vision.roi_align")
+def roi_align(node: RelaxNode) -> Values:
+    a = node.attrs
+    image, corners = _regions(node)
+    if a.mode != "avg":
+        raise MegccError("TVM's maxima are of samples, ours of their weighted neighbours")
+    if a.aligned:
+        # ONNX's half pixels shift regions; TVM's flag only lets them be smaller than a pixel.
+        dtype = node.type_of(corners).dtype
+        corners = node.emit("add", corners, node.constant(0.5 / float(a.spatial_scale), dtype))
+    height, width = ints(a.pooled_size)
+    (y,) = node.onnx("RoiAlign", node.transposed(node.inputs[0], a.layout, "NCHW"), corners, image,
+                     output_height=height, output_width=width, spatial_scale=float(a.spatial_scale),
+                     sampling_ratio=max(int(a.sample_ratio), 0), mode="avg",
+                     coordinate_transformation_mode="half_pixel" if a.aligned else "output_half_pixel")
+    return (node.transposed(y, "NCHW", a.layout),)
+
+
+@imports("vision.roi_pool")
+def roi_pool(node: RelaxNode) -> Values:
+    a = node.attrs
+    x = node.transposed(node.inputs[0], a.layout, "NCHW")
+    (y,) = node.onnx("MaxRoiPool", x, node.inputs[1], pooled_shape=ints(a.pooled_size),
+                     spatial_scale=float(a.spatial_scale))
+    return (node.transposed(y, "NCHW", a.layout),)
+
+
+@imports("reverse_sequence")
+def reverse_sequence(node: RelaxNode) -> Values:
+    return node.onnx("ReverseSequence", time_axis=int(node.attrs.seq_axis), batch_axis=int(node.attrs.batch_axis))
+
+
 # --- normalisation and reduction -----------------------------------------------------------------------------------
 
 @imports("nn.batch_norm")

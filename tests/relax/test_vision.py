@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relax's operators on images, compiled by us and by TVM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm", reason="TVM is not installed")
+
+from tvm import relax
+
+from .modules import check, f32, module, weights
+
+nn, image, vision = relax.op.nn, relax.op.image, relax.op.vision
+REGIONS = relax.const(np.array([[1, 0.5, 1, 4.2, 4.9], [0, 0, 0, 3, 2], [1, 2, 1, 2.4, 5]], np.float32))
+
+
+def relu(emit, value):
+    return emit(nn.relu(emit(value)))
+
+
+#: What one module computes from its input; several results, so that one build serves several operators.
+IMAGES = {
+    "conv_transpose": ((2, 8, 5, 7), lambda emit, x: (
+        relu(emit, nn.conv2d_transpose(x, weights(8, 6, 3, 3), strides=(2, 2), padding=(1, 1), output_padding=(1, 1))),
+        emit(nn.conv2d_transpose(x, weights(8, 3, 4, 2), strides=(3, 1), groups=2)))),
+    "pools": ((1, 3, 7, 10), lambda emit, x: (
+        emit(nn.adaptive_avg_pool2d(x, (3, 4))), emit(nn.adaptive_avg_pool2d(x, (1, 1))),
+        emit(nn.max_pool2d(x, (3, 2), strides=(2, 1), padding=(1, 0), ceil_mode=True)))),
+    "resize": ((1, 3, 6, 5), lambda emit, x: (
+        emit(image.resize2d(x, (9, 4), method="cubic")),
+        emit(image.resize2d(x, (9, 4), method="cubic", cubic_alpha=-0.5, cubic_exclude=1)),
+        emit(image.resize2d(x, (4, 11), method="linear", coordinate_transformation_mode="align_corners")))),
+    "one_axis": ((2, 4, 13), lambda emit, x: (
+        emit(nn.conv1d_transpose(x, weights(4, 5, 3), strides=2, padding=1)),
+        emit(nn.adaptive_avg_pool1d(x, 5)))),
+    "sampling": ((2, 3, 6, 5), lambda emit, x: (
+        emit(image.grid_sample(x, weights(2, 2, 4, 3, scale=0.7))),
+        emit(image.grid_sample(x, weights(2, 2, 4, 3, scale=0.7), method="bicubic", align_corners=True)),
+        emit(image.grid_sample(x, weights(2, 2, 4, 3, scale=0.7), padding_mode="border")),
+        emit(vision.roi_align(x, REGIONS, (2, 3), 0.5, sample_ratio=2)),
+        emit(vision.roi_align(x, REGIONS, (2, 3), 1.0, aligned=True)),
+        emit(vision.roi_pool(x, REGIONS, (2, 2), 0.9)))),
+    "volumes": ((1, 3, 5, 6, 7), lambda emit, x: (
+        relu(emit, nn.conv3d(x, weights(5, 3, 3, 2, 3), strides=(1, 2, 1), padding=(1, 0, 1))),
+        emit(nn.conv3d_transpose(x, weights(3, 2, 2, 3, 2), strides=(2, 1, 2))),
+        emit(nn.max_pool3d(x, (2, 2, 2), strides=(2, 2, 2))), emit(nn.avg_pool3d(x, (2, 3, 2), padding=(0, 1, 0))),
+        emit(nn.adaptive_avg_pool3d(x, (2, 4, 3))))),
+}
+
+
+@pytest.mark.parametrize("name", [name if name == "pools" else pytest.param(name, marks=pytest.mark.slow)
+                                  for name in IMAGES])
+def test_images(name: str):
+    shape, build = IMAGES[name]
+    report = check(module(build, f32(*shape)), share=None)
+    assert not report.theirs, str(report)

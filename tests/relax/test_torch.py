@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch network: torch.export, TVM's importer, our kernels, PyTorch's results. PyTorch is imported by the tests, not
-with this file: that takes seconds."""
+"""A PyTorch network: torch.export, TVM's importer, our kernels, PyTorch's results. PyTorch is imported by the tests,
+not with this file: that takes seconds."""
 
 from __future__ import annotations
 

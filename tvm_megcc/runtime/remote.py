@@ -72,8 +72,22 @@ class Tracker:
                              f"'python -m tvm.exec.rpc_server --tracker HOST:{self._place[1]} --key {self.key}'")
         return keys.count(self.key)
 
+    def _connect(self, seconds: float):
+        """What TVM's `TrackerSession.request` does, but it does not tell which device it was given."""
+        base = self._rpc.base
+        tracker = self._rpc.connect_tracker(*self._place)
+        try:
+            base.sendjson(tracker._sock, [base.TrackerCode.REQUEST, self.key, "", 1])
+            status, place = base.recvjson(tracker._sock)
+        finally:
+            tracker.close()
+        if status != base.TrackerCode.SUCCESS:
+            raise RuntimeError(f"the tracker answered {status}")
+        host, port, match = place
+        return self._rpc.connect(host, port, match, session_timeout=seconds), f"{self.key} ({host}:{port})"
+
     def request(self, seconds: float):
-        """A session of TVM's on the next free device, which it keeps for so long at most.
+        """A session of TVM's on the next free device, which it keeps for so long at most; and the device's name.
 
         Raises:
             Lost: if there is no device any more, or none gets free.
@@ -85,8 +99,7 @@ class Tracker:
                 with self._turn:
                     free = self._summary()["queue_info"].get(self.key, {}).get("free", 0)
                     if free:
-                        return self._rpc.connect_tracker(*self._place).request(self.key, session_timeout=seconds,
-                                                                               max_retry=1)
+                        return self._connect(seconds)
             except MegccError as error:
                 raise Lost(str(error)) from None
             except (OSError, RuntimeError) as error:
@@ -100,10 +113,10 @@ class Tracker:
 class _Loaded:
     """A library on a device."""
 
-    def __init__(self, session, path: Path, target: Target):
+    def __init__(self, session, device: str, path: Path, target: Target):
         import tvm
 
-        self._tvm, self._session, self._cpu = tvm, session, session.cpu(0)
+        self._tvm, self._session, self._cpu, self.device = tvm, session, session.cpu(0), device
         try:
             session.upload(str(path))
         except Exception as error:
@@ -111,11 +124,11 @@ class _Loaded:
         try:
             self._module = session.load_module(path.name)
         except Exception as error:
-            if self.answers():
-                raise MegccError(f"the device does not load code for {target}: {_first_line(error)}") from None
+            if self._answers():
+                raise MegccError(f"{self.device} does not load code for {target}: {_first_line(error)}") from None
             raise Lost(_first_line(error)) from None
 
-    def answers(self) -> bool:
+    def _answers(self) -> bool:
         try:
             self._session.get_function("tvm.rpc.server.upload")
         except Exception:
@@ -173,13 +186,13 @@ class RpcRunner:
     def session(self, made: Library, seconds: float) -> Iterator[RpcSession]:
         for attempt in range(ATTEMPTS):
             try:
-                loaded = _Loaded(self._tracker.request(seconds), made.path, self._target)
+                loaded = _Loaded(*self._tracker.request(seconds), made.path, self._target)
                 break
             except Lost:
                 if attempt == ATTEMPTS - 1:
                     raise
         try:
-            yield RpcSession(loaded, self._tracker.key)
+            yield RpcSession(loaded)
         finally:
             loaded.close()
 
@@ -187,8 +200,8 @@ class RpcRunner:
 class RpcSession:
     """A library of kernels on a device."""
 
-    def __init__(self, loaded: _Loaded, device: str):
-        self._loaded, self.device = loaded, device
+    def __init__(self, loaded: _Loaded):
+        self._loaded, self.device = loaded, loaded.device
 
     def measure(self, measurement: Measurement, kernel: int) -> Sample:
         result = np.zeros(measurement.result_bytes, np.uint8)
@@ -201,13 +214,13 @@ class RpcLink:
     """A compiled model on a device; see device.Link."""
 
     def __init__(self, address: str, key: str, library: Path, target: Target, seconds: float):
-        self.where = f"{key} at {address}"
         tracker = Tracker(address, key)
         tracker.registered()
         try:
-            self._loaded = _Loaded(tracker.request(seconds), library, target)
+            self._loaded = _Loaded(*tracker.request(seconds), library, target)
         except Lost as error:
-            raise MegccError(f"{self.where}: {error}") from None
+            raise MegccError(f"{key} at {address}: {error}") from None
+        self.where = self._loaded.device
 
     def keep(self, array: np.ndarray):
         return self._loaded.put(array)

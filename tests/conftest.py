@@ -9,6 +9,7 @@ QUICK_PART = {
     "cc/test_runtime_fuzz.py": "",
     "models/test_compiled.py": "mnist8-native-speed",
     "models/test_builds.py": "",
+    "models/test_streaming.py": "dtln_stage1-native",
 }
 
 

@@ -18,7 +18,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Network:
-    """arena_kb: largest arena for target arm64. shapes: for inputs that the file leaves open.
+    """arena_kb: largest arena for target arm64. shapes: for inputs that the file leaves open. constants: inputs that
+    are compiled in.
 
     pixels: seeded inputs are drawn from [0, 255] as the network was trained on, not from a normal distribution
         (far outside that range executors that are all correct differ by more than the tolerance).
@@ -29,6 +30,7 @@ class Network:
     arena_kb: int | None = None
     emulated: bool = True
     pixels: bool = False
+    constants: tuple[tuple[str, int], ...] = ()
 
     @property
     def path(self) -> Path:
@@ -77,6 +79,7 @@ NETWORKS = {network.name: network for network in (
     Network("mobilenet_v1_025_224_f32", arena_kb=1176),
     Network("ultraface_rfb320", arena_kb=3600),
     Network("yolox_nano_416", arena_kb=5408, pixels=True),
+    Network("dtln_stage1"), Network("dtln_stage2"), Network("silero_vad_16k_static"),
     Network("light_squeezenet", arena_kb=3837),
     Network("light_resnet50", arena_kb=9408, emulated=False),
 )}

@@ -18,7 +18,7 @@ from .networks import NETWORKS, Network, assert_close, onnxruntime_outputs
 #: Networks beyond those that compile today: transformers, audio, int8 weights, dynamic extents.
 MORE = {network.name: network for network in (
     Network("super_resolution_10"), Network("ad_autoencoder_f32"), Network("ad_autoencoder_int8"),
-    Network("dtln_stage2"), Network("minilm_l1_f32"), Network("vespa_tiny_transformer"), Network("yunet_n_dynamic"),
+    Network("minilm_l1_f32"), Network("vespa_tiny_transformer"), Network("yunet_n_dynamic"),
     Network("sinet_portrait_seg"), Network("kwt1_keyword_transformer"), Network("deeplab_v3_257"),
     Network("lw_person_detector_192"),
 )}

@@ -222,8 +222,9 @@ def local_session(folder: str | Path, target: Target | str | None = None, cc: st
     Raises:
         MegccError: if this machine does not run the target.
     """
-    built = build_library(folder, target, cc)
-    if not runs_here(built.target):
-        raise MegccError(f"this machine does not run code for {built.target}, and times from an emulator would mean "
+    _, cpu = model_and_target(read_manifest(Path(folder)), target, Path(folder))
+    if not runs_here(cpu):
+        raise MegccError(f"this machine does not run code for {cpu}, and times from an emulator would mean "
                          "nothing; bench on a device with --rpc HOST:PORT --key KEY (docs/tuning.md)")
+    built = build_library(folder, cpu, cc)
     return DeviceSession(built, LocalLink(built.library))

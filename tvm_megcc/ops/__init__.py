@@ -24,10 +24,12 @@ from . import (
     rnn,
     roi,
     sampling,
+    scatter,
     shape,
     softmax,
+    sort,
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "elementwise", "gather",
-           "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize", "reverse", "rnn", "roi",
-           "sampling", "shape", "softmax"]
+           "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize", "reverse",
+           "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort"]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that write where indices say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import MegccError, ShapeError
+from ..ir.dims import product
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, TensorType
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, extent_symbols, f32, register
+from .elementwise import cast_to, emit_broadcast
+from .move_kernels import copy_cost
+from .reduce_kernels import INTEGER_FOLDS
+from .rules import axis_of, same_dtype
+
+#: How an update `v` joins what is there, `a`: in C over reals, and in numpy.
+REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
+              "max": ("v > a || v != v ? v : a", np.maximum), "min": ("v < a || v != v ? v : a", np.minimum)}
+#: Names of the same among the folds of integers.
+_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+class ScatterKernel(Kernel):
+    """Copies the tensor, unless the result lies where it is, and writes the updates in their order."""
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        wants_arithmetic = op.attrs.reduction != "none" and inputs[0].dtype in ("float16", "bool")
+        return f"no arithmetic on {inputs[0].dtype}" if wants_arithmetic else None
+
+    def called(self, op: Op, inputs, template: str, params: dict, extents: dict, sizes: tuple, tasks) -> Lowered:
+        """The call; sizes: elements of x, of index and of update."""
+        x, indices, _ = inputs
+        reduction = op.attrs.reduction
+        real = x.dtype.startswith("float") or reduction == "none"
+        combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
+        attrs = Attrs(unit=DTYPES[x.dtype][0], combine=combine, unsigned=f"uint{max(32, 8 * x.itemsize)}_t", **params)
+        operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
+        suffix = "" if reduction == "none" else f"_{reduction}"
+        return Lowered(template, attrs, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
+                       f"{op.kind}{suffix}_{indices.dtype[3:]}", self.name, in_place=((0, 0),))
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 1.0) + copy_cost(inputs[2], 4.0)
+
+
+class ScatterLines(ScatterKernel):
+    name = "lines"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x, indices, _ = inputs
+        axis = op.attrs.axis % x.rank
+        extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
+        extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
+        whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
+        lowered = self.called(op, inputs, "move/scatter_elements", {"axis": axis, "rank": x.rank}, extents,
+                              (product(whole), product(part), product(part)), product(whole[:axis]))
+        return replace(lowered, what=f"{lowered.what}_axis{axis}of{x.rank}")
+
+
+class Scatter(Operator):
+    """Attribute `reduction`: one of REDUCTIONS."""
+
+    operands = ("x", "indices", "updates")
+
+    @staticmethod
+    def _check(attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> None:
+        same_dtype(x, updates)
+        if indices.dtype not in ("int32", "int64"):
+            raise ShapeError(f"indices are {indices.dtype}, not int32 or int64")
+        if attrs.reduction not in REDUCTIONS:
+            raise MegccError(f"reduction '{attrs.reduction}' is not supported; one of {', '.join(REDUCTIONS)}")
+
+
+@register
+class ScatterElements(Scatter):
+    """y = x, but y[index[i][j]][j] = update[i][j] along `axis`; negative indices count from the end."""
+
+    kind = "scatter_elements"
+    relax = ("relax.scatter_elements",)
+    relay = ("scatter_elements",)
+    kernels = (ScatterLines(),)
+    cases = (Case((f32(5, 3), ((2, 3), "int64"), f32(2, 3)), {"axis": 0, "reduction": "none"},
+                  values={1: np.array([[0, 4, -1], [2, -5, 1]])}),
+             Case((f32(2, 4, 3), ((2, 3, 2), "int32"), f32(2, 3, 2)), {"axis": 1, "reduction": "add"},
+                  values={1: np.arange(12) % 4}),
+             Case((f32(3, 5), ((2, 4), "int64"), f32(2, 4)), {"axis": 1, "reduction": "max"},
+                  values={1: np.array([[0, 0, 4, -1], [1, 1, 1, 1]])}),
+             Case((((2, 4), "uint8"), ((2, 6), "int64"), ((2, 6), "uint8")), {"axis": 1, "reduction": "mul"},
+                  values={1: np.arange(12) % 8 - 4}),
+             Case((((6,), "int32"), ((3,), "int32"), ((3,), "int32")), {"axis": 0, "reduction": "min"},
+                  values={1: np.array([5, 5, 0])}),
+             Case((((4,), "bool"), ((2,), "int32"), ((2,), "bool")), {"axis": 0, "reduction": "none"},
+                  values={1: np.array([3, -4])}))
+
+    @classmethod
+    def infer(cls, attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType, ...]:
+        cls._check(attrs, x, indices, updates)
+        axis = axis_of(attrs.axis, x.rank)
+        if indices.shape != updates.shape or indices.rank != x.rank:
+            raise ShapeError(f"updates {updates} at indices {indices} of {x}")
+        for i, (extent, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
+            if i != axis and isinstance(extent, int) and isinstance(count, int) and count > extent:
+                raise ShapeError(f"indices {indices} reach beyond {x} on axis {i}")
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
+        result = x.copy()
+        places = list(np.indices(indices.shape))
+        places[attrs.axis] = indices.astype(np.int64)
+        return (_written(result, tuple(places), updates, attrs.reduction),)
+
+
+def _written(result: np.ndarray, places: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
+    """The array with updates at places; of several updates of one place the last stays, or all count."""
+    join = REDUCTIONS[reduction][1]
+    if join is None:
+        result[places] = updates
+    else:
+        join.at(result, places, updates)
+    return result
+
+
+@decomposes("ScatterElements", "Scatter")
+def import_scatter_elements(node: OnnxNode) -> tuple[str, ...]:
+    return node.emit("scatter_elements", node.inputs, axis=axis_of(node.attr("axis", 0), node.type(0).rank),
+                     reduction=node.attr("reduction", "none"))
+
+
+class ScatterRows(ScatterKernel):
+    """One task: points are anywhere, and their order counts."""
+
+    name = "points"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x, indices, _ = inputs
+        depth = indices.shape[-1]
+        extents = {f"X{i}": x.shape[i] for i in range(depth)}
+        extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
+        *axes, count, run = extent_symbols(*extents)
+        lowered = self.called(op, inputs, "move/scatter_points", {"depth": depth}, extents,
+                              (product(axes) * run, count * depth, count * run), 1)
+        return replace(lowered, what=f"{lowered.what}_depth{depth}")
+
+
+@register
+class ScatterPoints(Scatter):
+    """y = x, but y[point[i]] = update[i] where the last axis of the indices is a point."""
+
+    kind = "scatter_nd"
+    relax = ("relax.scatter_nd",)
+    relay = ("scatter_nd",)
+    kernels = (ScatterRows(),)
+    cases = (Case((f32(3, 4, 5), ((2, 2), "int64"), f32(2, 5)), {"reduction": "none"},
+                  values={1: np.array([[0, -1], [2, 1]])}),
+             Case((f32(8), ((2, 2, 1), "int32"), f32(2, 2)), {"reduction": "add"}, values={1: np.array([1, 1, 7, -8])}),
+             Case((((3, 4), "int64"), ((5, 1), "int64"), ((5, 4), "int64")), {"reduction": "mul"},
+                  values={1: np.arange(5) % 3}),
+             Case((((4, 3), "float64"), ((3, 1), "int64"), ((3, 3), "float64")), {"reduction": "min"},
+                  values={1: np.array([0, 3, 3])}))
+
+    @classmethod
+    def infer(cls, attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType, ...]:
+        cls._check(attrs, x, indices, updates)
+        depth = indices.shape[-1] if indices.rank else 0
+        if not isinstance(depth, int) or not 1 <= depth <= x.rank:
+            raise ShapeError(f"points {indices} into {x}")
+        if updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
+            raise ShapeError(f"updates {updates} at points {indices} of {x}")
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
+        points = indices.astype(np.int64).reshape(-1, indices.shape[-1])
+        rows = updates.reshape(len(points), *x.shape[points.shape[1]:])
+        return (_written(x.copy(), tuple(points.T), rows, attrs.reduction),)
+
+
+@decomposes("ScatterND")
+def import_scatter_nd(node: OnnxNode) -> tuple[str, ...]:
+    return node.emit("scatter_nd", node.inputs, reduction=node.attr("reduction", "none"))
+
+
+@decomposes("TensorScatter")
+def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
+    """Updates of a cache from an index on that each batch has; in mode "circular" around its end."""
+    past, update = node.type(0), node.type(1)
+    axis = axis_of(node.attr("axis", -2), past.rank)
+    if axis == 0:
+        raise ShapeError("axis 0 is that of the batches")
+    steps = np.arange(update.shape[axis]).reshape([-1 if i == axis else 1 for i in range(past.rank)])
+    index = node.constant(steps)
+    if node.has(2):
+        (start,) = cast_to(node, node.inputs[2], "int64")
+        (start,) = node.emit("reshape", (start,), shape=(update.shape[0], *(1,) * (past.rank - 1)))
+        (index,) = emit_broadcast(node, "add", (start, index))
+    if node.attr("mode", "linear") == "circular":
+        (index,) = node.emit("mod", (index, node.constant(np.array(past.shape[axis], np.int64))))
+    (index,) = node.emit("expand", (index,), shape=update.shape)
+    return node.emit("scatter_elements", (node.inputs[0], index, node.inputs[1]), axis=axis, reduction="none")

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that order elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, PLAIN, TensorType
+from .base import Case, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .reduce_kernels import AlongAxis
+from .rules import axis_of
+
+#: The heap of a line lies in a worker's scratch.
+MOST = 1 << 16
+
+
+class TopKHeap(AlongAxis):
+    """A heap of the best elements so far."""
+
+    name = "heap"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        yield (PLAIN,), (PLAIN, PLAIN)
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        if inputs[0].dtype == "float16":
+            return "not float16"
+        return f"more than the best {MOST}" if op.attrs.k > MOST else None
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x = inputs[0]
+        extents = {**self.extents(op, x), "K": op.attrs.k}
+        outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
+        params = Attrs(unit=DTYPES[x.dtype][0], real=x.dtype.startswith("float"), largest=op.attrs.largest)
+        return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
+                       (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
+                       outer * inner, "top_k" if op.attrs.largest else "bottom_k", self.name, scratch=4 * k)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return 8.0 * inputs[0].size if inputs[0].is_static else 1e6
+
+
+@register
+class TopK(Operator):
+    """The `k` largest elements along attribute `axis` (smallest unless `largest`), the best first, and their indices as
+    int64. Of equals the first one is better; NaN counts as the largest number."""
+
+    kind = "top_k"
+    onnx = ("TopK",)
+    relax = ("relax.topk",)
+    relay = ("topk",)
+    kernels = (TopKHeap(),)
+    cases = (Case((f32(3, 40),), {"axis": 1, "k": 7, "largest": True}),
+             Case((f32(2, 9, 5),), {"axis": 1, "k": 9, "largest": False}),
+             Case((((4, 30), "int32"),), {"axis": 1, "k": 12, "largest": True}),
+             Case((((30, 4), "uint8"),), {"axis": 0, "k": 5, "largest": False}),
+             Case((((1, 6), "float64"),), {"axis": 1, "k": 4, "largest": True},
+                  values={0: np.array([1, np.nan, np.inf, 1, np.nan, 0])}),
+             Case((f32(1, 6),), {"axis": 1, "k": 5, "largest": False},
+                  values={0: np.array([1, np.nan, -np.inf, 1, np.nan, 0])}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        extent = x.shape[axis]
+        if attrs.k < 0 or (isinstance(extent, int) and attrs.k > extent):
+            raise ShapeError(f"the best {attrs.k} of {extent} elements")
+        shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1:])
+        return TensorType(x.dtype, shape), TensorType("int64", shape)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        axis, extent = attrs.axis, x.shape[attrs.axis]
+        if attrs.largest:  # of equals in a reversed line the last comes first when the order is reversed again
+            order = np.flip(extent - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+        else:
+            order = np.argsort(x, axis, kind="stable")
+        indices = np.take(order, np.arange(attrs.k), axis)
+        return np.take_along_axis(x, indices, axis), indices.astype(np.int64)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        axis = axis_of(node.attr("axis", -1), node.type(0).rank)
+        if node.opset < 10:
+            k = node.attr("k")
+        elif (shape := node.stated(1)) is not None:
+            k = shape[axis]
+        else:
+            k = int(node.const(1, "k").reshape(-1)[0])
+        return node.emit(cls.kind, node.inputs[:1], axis=axis, k=k, largest=bool(node.attr("largest", 1)))

@@ -16,7 +16,7 @@ from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
 from .codegen.tuning_log import TuningLog
 from .errors import MegccError, ModelError, ShapeError
-from .ir.dims import Dim, likely, symbols
+from .ir.dims import Dim, likely, product, symbols
 from .ir.graph import Graph
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from .ir.text import graph_text
@@ -68,7 +68,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     dump("00_import", graph_text(graph))
     if log is not None:
         targets = [log.applied_to(target, optimize) for target in targets]
-    graph = with_likely(graph, buckets[-1].representative)
+    buckets = [bucket.ordered(graph_symbols(graph)) for bucket in buckets]
+    graph = with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
     plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
     unordered: list[int] = []
     for target in targets:
@@ -109,8 +110,7 @@ def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] 
 
 def require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
     """Raises ShapeError, with a command line to copy, if an input has a dimension that no bucket gives bounds for."""
-    bounded = {name for bucket in buckets for name in bucket.limits}
-    if set(graph_symbols(graph)) <= bounded:
+    if all(set(graph_symbols(graph)) <= set(bucket.limits) for bucket in buckets):
         return
     open_inputs = {name: graph.types[name].shape for name in graph.inputs if not graph.types[name].is_static}
     names = sorted(set().union(*(symbols(dim) for shape in open_inputs.values() for dim in shape)))

@@ -29,6 +29,10 @@ class Bucket:
     def limits(self) -> dict[str, tuple[int, int | None]]:
         return {name: (low, high) for name, low, high in self.bounds}
 
+    def ordered(self, names: Sequence[str]) -> Bucket:
+        """The bucket with its bounds in this order of symbols."""
+        return Bucket(tuple((name, *self.limits[name]) for name in names))
+
     @property
     def representative(self) -> dict[str, int]:
         """The shape that choices of speed are made for: the largest, or a little more than the least."""

@@ -46,10 +46,10 @@ static int32_t fail(megcc_error *error, int32_t status, const ffi_span *text)
     return status;
 }
 
-/* (container, int32 CPU or 0, text) -> status; the container has to stay. */
+/* (container, int32 CPU or 0; int32 CPU of the program that was taken, text) -> status. The container has to stay. */
 static int32_t open_session(const ffi_span *arguments)
 {
-    const ffi_span *container = &arguments[0], *text = &arguments[2];
+    const ffi_span *container = &arguments[0], *text = &arguments[3];
     megcc_model_options model_options;
     megcc_session_options options;
     megcc_error error;
@@ -63,6 +63,7 @@ static int32_t open_session(const ffi_span *arguments)
                                       &model_options, &error);
     if (status != MEGCC_OK)
         return fail(&error, status, text);
+    memcpy(arguments[2].data, &model.program.isa, sizeof model.program.isa);
     options.observer.observe = observe;
     options.allocator = megcc_heap_allocator(&model);
     const int32_t workers = (int32_t)model.program.workers;
@@ -193,7 +194,7 @@ static int32_t states(const ffi_span *arguments)
     return MEGCC_OK;
 }
 
-FFI_FUNCTION(megcc_device_open, open_session, 3)
+FFI_FUNCTION(megcc_device_open, open_session, 4)
 FFI_FUNCTION(megcc_device_states, states, 4)
 FFI_FUNCTION(megcc_device_shapes, set_shapes, 3)
 FFI_FUNCTION(megcc_device_run, run, 6)

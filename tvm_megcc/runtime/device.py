@@ -21,7 +21,7 @@ import numpy as np
 from ..codegen.bundle import BUILD, read_container, read_manifest
 from ..errors import MegccError, ShapeError
 from ..ir.types import numpy_dtype
-from ..target import Target
+from ..target import TARGETS, Target
 from .build import CFLAGS, Build, Objects, c_sources, model_and_target
 from .session import Session
 from .timing import link_shared
@@ -84,7 +84,9 @@ class DeviceSession(Session):
         self._container = link.keep(container)
         self._shapes: tuple = ()
         self._output_shapes = tuple(port.shape for port in self._all_outputs)
-        self._call("open", [self._container, np.array([built.target.isa.code], np.uint32)], [])
+        taken = np.zeros(1, np.uint32)
+        self._call("open", [self._container, np.array([built.target.isa.code], np.uint32)], [taken])
+        self.target = next(TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == taken[0])
 
     def close(self) -> None:
         """Frees the device; the session cannot run any more."""

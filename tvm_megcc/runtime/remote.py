@@ -213,13 +213,11 @@ class RpcSession:
 class RpcLink:
     """A compiled model on a device; see device.Link."""
 
-    def __init__(self, address: str, key: str, library: Path, target: Target, seconds: float):
-        tracker = Tracker(address, key)
-        tracker.registered()
+    def __init__(self, tracker: Tracker, library: Path, target: Target, seconds: float):
         try:
             self._loaded = _Loaded(*tracker.request(seconds), library, target)
         except Lost as error:
-            raise MegccError(f"{key} at {address}: {error}") from None
+            raise MegccError(f"{tracker.key} at {tracker.address}: {error}") from None
         self.where = self._loaded.device
 
     def keep(self, array: np.ndarray):
@@ -246,5 +244,7 @@ def remote_session(folder: str | Path, address: str, key: str, target: Target | 
     Raises:
         MegccError: if no device is there, or it does not load the code.
     """
+    tracker = Tracker(address, key)
+    tracker.registered()
     built = build_library(folder, target, cc)
-    return DeviceSession(built, RpcLink(address, key, built.library, built.target, seconds))
+    return DeviceSession(built, RpcLink(tracker, built.library, built.target, seconds))

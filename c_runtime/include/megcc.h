@@ -197,6 +197,7 @@ typedef struct megcc_session_options {
     megcc_parallel parallel;
     megcc_observer observer;
     megcc_allocator allocator;
+    uint64_t memory_limit;      /* of what the allocator gives at a time, in bytes; 0: none. Beyond: MEGCC_E_MEMORY */
 } megcc_session_options;
 
 /* Builds a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written to it. */

@@ -202,6 +202,7 @@ struct megcc_session {
     int32_t *table[2];          /* symbols, values, resolved extents: in use, and being tried */
     uint8_t *workspace;         /* of calls that allocate it */
     size_t workspace_bytes;
+    uint64_t allocated;         /* bytes that the allocator gave and has not got back */
 #endif
 };
 

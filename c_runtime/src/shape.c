@@ -143,14 +143,19 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
 int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes)
 {
     const megcc_allocator *allocator = &session->options.allocator;
+    const uint64_t limit = session->options.memory_limit;
     if (bytes != 0 && *capacity >= bytes)
         return MEGCC_OK;
-    if (*capacity != 0)
+    if (*capacity != 0) {
         allocator->resize(allocator->user, *memory, *capacity, 0);
+        session->allocated -= *capacity;
+    }
     *memory = NULL;
     *capacity = 0;
     if (bytes == 0)
         return MEGCC_OK;
+    if (limit != 0 && (bytes > limit || session->allocated > limit - bytes))
+        return MEGCC_E_MEMORY;
     if (allocator->resize == NULL || bytes > SIZE_MAX)
         return MEGCC_E_ALLOCATION;
     void *block = allocator->resize(allocator->user, NULL, 0, (size_t)bytes);
@@ -162,6 +167,7 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
     }
     *memory = block;
     *capacity = (size_t)bytes;
+    session->allocated += bytes;
     return MEGCC_OK;
 }
 

@@ -89,8 +89,10 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
 #ifndef MEGCC_NO_DYNAMIC
         const uint32_t root = root_of(p, tensor);
         if (tensor_at(p, root)->storage == STORAGE_UNBOUNDED) {
-            if (i >= row->inputs && megcc_materialise(session, root) != MEGCC_OK)
-                return megcc_fail(error, MEGCC_E_ALLOCATION, AT("allocator"), index, root, 0);
+            const int32_t status = i < row->inputs ? MEGCC_OK : megcc_materialise(session, root);
+            if (status != MEGCC_OK)
+                return megcc_fail(error, status, AT("allocator"), index, root,
+                                  megcc_tensor_bytes(tensor_at(p, root), session->extents));
             if (session->base[root] == NULL)
                 return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
         }
@@ -104,8 +106,9 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
     call_need need;
     uint8_t *memory;
     megcc_call_need(p, kernel, session->extents, row->first_extent, &need);
-    if (workspace(session, slot, &need, &memory) != MEGCC_OK)
-        return megcc_fail(error, MEGCC_E_ALLOCATION, AT("CallSlot.workspace"), index, 0, need.shared);
+    const int32_t refused = workspace(session, slot, &need, &memory);
+    if (refused != MEGCC_OK)
+        return megcc_fail(error, refused, AT("CallSlot.workspace"), index, 0, need.shared);
     const megcc_call call = { in, out, extent, need.shared != 0 ? memory : NULL };
     job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL, false };
     if (need.scratch != 0)

@@ -639,7 +639,34 @@ static void test_failing_allocations(void)
     finish(&f);
 }
 
+static void test_memory_limit(void)
+{
+    fixture f = { 0 };
+    heap h = { 0, 0, 0, 0 };
+    megcc_session_options options;
+    float a[300] = { 1 }, b[200] = { 1 };
+    memset(&options, 0, sizeof options);
+    options.allocator.resize = resize;
+    options.allocator.user = &h;
+    options.memory_limit = 1000;
+    start(&f, "unbounded", &options);
+    for (int round = 0; round < 2; round++) {
+        CHECK(set_n(&f, 3) == MEGCC_OK && run_dynamic(&f, 3) == MEGCC_OK);
+        CHECK(set_n(&f, 100) == MEGCC_OK);
+        CHECK(megcc_session_bind_input(f.session, 0, a, sizeof a) == MEGCC_OK);
+        CHECK(megcc_session_bind_input(f.session, 1, b, sizeof b) == MEGCC_OK);
+        CHECK(megcc_session_run(f.session, &f.error) == MEGCC_E_MEMORY && f.error.needed == 1200);
+        CHECK(h.bytes <= 1000);
+    }
+    finish(&f);
+    CHECK(h.bytes == 0);
+}
+
 #else
+
+static void test_memory_limit(void)
+{
+}
 
 static void test_buckets(void)
 {
@@ -670,7 +697,7 @@ static const struct {
 } tests[] = {
     TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(open),
     TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(observe), TEST(buckets),
-    TEST(unbounded), TEST(failing_allocations),
+    TEST(unbounded), TEST(failing_allocations), TEST(memory_limit),
 };
 
 int main(int argc, char **argv)

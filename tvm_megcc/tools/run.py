@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.types import numpy_dtype
+from ..runtime.device import DeviceSession
 
 
 def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
@@ -36,6 +37,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
         write_npz(outputs, results)
     report = {
         "model": session.name, "target": str(session.target), "emulated": session.emulated,
+        **({"where": session.where} if isinstance(session, DeviceSession) else {}),
         "inputs": [{"name": port.name, "dtype": port.dtype,
                     "shape": list(feeds[port.name].shape), "source": inputs or f"seed {seed}"}
                    for port in session.inputs],
@@ -44,7 +46,9 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     if getattr(session, "stack_bytes", None) is not None:
         report["stack_bytes"] = session.stack_bytes
     if not session.emulated:
-        if not sequence:
+        if isinstance(session, DeviceSession) and not sequence:
+            times = session.times(feeds, max(repeat, 1), 0).seconds
+        elif not sequence:
             times, _ = timed_steps(session, steps * max(repeat, 1))
         report["seconds"] = {"best": min(times), "median": statistics.median(times), "runs": len(times)}
     if profile:
@@ -82,7 +86,8 @@ def describe(name: str, value: np.ndarray) -> dict:
 
 
 def text(report: dict) -> str:
-    lines = [f"{report['model']} on {report['target']}{' (emulated)' if report['emulated'] else ''}"]
+    where = f", {report['where']}" if "where" in report else ""
+    lines = [f"{report['model']} on {report['target']}{' (emulated)' if report['emulated'] else ''}{where}"]
     for port in report["inputs"]:
         lines.append(f"  in   {_port(port)}  from {port['source']}")
     for port in report["outputs"]:

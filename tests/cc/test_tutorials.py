@@ -18,7 +18,9 @@ def test_notebook(path, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[1]))
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MEGCC_TEMPLATES", raising=False)
     notebook = nbformat.read(path, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit notebooks without outputs"
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3",
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3",
                             resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -24,8 +24,8 @@ from ..ir.types import numpy_dtype
 from ..target import TARGETS, Target
 from .build import CFLAGS, Build, Objects, c_sources, model_and_target
 from .session import Session
-from .timing import link_shared
-from .toolchain import find_compiler, runs_here
+from .timing import library_compiler, link_library
+from .toolchain import runs_here
 
 _ALIGNMENT, _TEXT_BYTES, _MAX_RANK = 64, 512, 8
 
@@ -63,13 +63,13 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
     model, target = model_and_target(read_manifest(folder), target, folder)
     if target.bare_metal:
         raise MegccError(f"{target} has no operating system to load a library; 'megcc build' makes its firmware")
-    compiler = find_compiler(target, cc)
+    compiler = library_compiler(target, cc)
     output = folder / BUILD / target.name
     objects = Objects(folder, output / "objects", compiler)
     flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", "-fPIC")
     made = objects.compile_all([*c_sources(folder), Path(__file__).with_name("device.c")], flags)
     library = output / f"lib{model}_device.so"
-    link_shared(compiler, [*target.cflags, *map(str, made)], library)
+    link_library(compiler, [*target.cflags, *map(str, made)], library)
     return Build(folder, target, compiler, library, None)
 
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +145,7 @@ class Library:
 @contextmanager
 def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
     """Compiles kernels into a shared library, or into a program, which lives as long as the context."""
-    compiler = find_compiler(target, cc)
+    compiler = library_compiler(target, cc)
     flags = (*CFLAGS, *target.cflags, "-fPIC")
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as name:
         folder = Path(name)
@@ -170,18 +170,23 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
             + "".join(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);\n" for spec in good)
             + f"static const megcc_kernel_fn kernels[] = {{ {kernels} }};\n")
         path = folder / ("measure" if program else "libmeasure.so")
-        link_shared(compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
-                               str(Path(__file__).with_name("measure.c")), str(paths.c_runtime() / "src" / "cpu.c"),
-                               *(str(made[spec]) for spec in good)], path, program)
+        link_library(compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
+                                str(Path(__file__).with_name("measure.c")), str(paths.c_runtime() / "src" / "cpu.c"),
+                                *(str(made[spec]) for spec in good)], path, shared=not program)
         yield Library(path, {spec: number for number, spec in enumerate(good)},
                       {spec: text for spec, text in made.items() if isinstance(text, str)})
 
 
-def link_shared(compiler: Compiler, arguments: Sequence[str], path: Path, program: bool = False) -> None:
-    """Compiles and links a library that loads into any process of the target, whichever C library that has."""
-    zig_musl = any("musl" in word for word in compiler.command)
-    shared = () if program else ("-shared", *(("-nostdlib",) if zig_musl else ()))
-    run_tool([*compiler.command, *arguments, *shared, "-pthread", "-o", str(path)])
+def library_compiler(target: Target, cc: str | None = None) -> Compiler:
+    """The compiler for libraries that other processes load. Zig's own default makes programs with musl; an RPC server
+    runs on the system's C library, which is glibc's nearly everywhere."""
+    compiler = find_compiler(target, cc)
+    return replace(compiler, command=tuple(word.replace("-linux-musl", "-linux-gnu") for word in compiler.command))
+
+
+def link_library(compiler: Compiler, arguments: Sequence[str], path: Path, shared: bool = True) -> None:
+    """Compiles and links into a shared library, or into a program."""
+    run_tool([*compiler.command, *arguments, *(("-shared",) if shared else ()), "-pthread", "-o", str(path)])
 
 
 class LocalRunner:

@@ -148,7 +148,8 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -
     """Facts about the compiled model that are no code."""
     def describe(names):
         return [{"name": n, "dtype": graph.types[n].dtype,
-                 "shape": [dim if isinstance(dim, int) else str(dim) for dim in graph.types[n].shape]} for n in names]
+                 "shape": [dim if isinstance(dim, int) else _short(dim) for dim in graph.types[n].shape]}
+                for n in names]
 
     measured = {plan.target.name: plan.target.measured.digest for plan, _ in plans if plan.target.measured is not None}
     return {
@@ -162,6 +163,11 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
         "programs": [program_facts(plan, memories) for plan, memories in plans],
     }
+
+
+def _short(dim: Dim) -> str:
+    """An extent as text; "?" where that would be long."""
+    return text if len(text := str(dim)) <= 24 else "?"
 
 
 def program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:

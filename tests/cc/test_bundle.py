@@ -97,6 +97,17 @@ def test_make_c_and_cplusplus(folder, artifact):
     assert_prints_zeros(run("build/cpp_main", cwd=folder), artifact)
 
 
+@pytest.mark.parametrize("shapes", [{"input_shapes": "image=(1,1,8,8):image=(3,1,8,8)"},
+                                    {"dispatch": "image[0]=1..2,3..*"}], ids=["sets", "open"])
+def test_example_with_shapes_that_change(shapes, artifact, tmp_path):
+    changing = tvm_megcc.compile(paths.examples() / "digits.onnx", **shapes)
+    folder = changing.save(tmp_path / "changing", embed=True)
+    assert len((folder / "main.c").read_text().splitlines()) <= 40
+    run("make", "-j2", f"CC={cc()}", f"CFLAGS=-O1 {' '.join(WARNINGS)}", cwd=folder)
+    assert_prints_zeros(run("build/make/main", cwd=folder), artifact)
+    assert "from 3" in (folder / "README.md").read_text() or "image_0 3" in (folder / "README.md").read_text()
+
+
 @pytest.mark.slow
 def test_cmake_in_a_project_and_installed(folder, artifact, tmp_path):
     if not shutil.which("cmake"):

@@ -96,6 +96,13 @@ def test_interval(tree, low, high):
             (most is None or dims.evaluate(dim, values) <= most)
 
 
+def test_windows_on_windows_are_one_division():
+    h = Symbol("h")
+    halved = (h - 1) // 2 + 1
+    assert (halved - 1) // 2 + 1 == (h - 1) // 4 + 1
+    assert repr((halved - 2) // 3) == "(h - 3)//6"
+
+
 def test_likely():
     batch, width = Symbol("batch", 4), Symbol("width", 30)
     assert dims.likely((batch * width + 3) // 2) == 61 and dims.likely(7) == 7

@@ -266,6 +266,26 @@ class _View:
         return self.artifact.container
 
     @property
+    def shapes(self) -> str:
+        """Shapes of the inputs that fit, as an initialiser of megcc_shape[]; empty where they never change."""
+        if not any(isinstance(dim, str) for port in self.inputs for dim in port.shape):
+            return ""
+        least = {symbol: low for symbol, (low, _) in self.manifest["buckets"][0].items()}
+        rows = (", ".join(str(least.get(dim, dim)) for dim in port.shape) for port in self.inputs)
+        return ", ".join(f"{{ {len(port.shape)}, {{ {row} }} }}" for port, row in zip(self.inputs, rows, strict=True))
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether some shape has no limit, so that tensors are allocated while it runs."""
+        return any(high is None for bucket in self.manifest["buckets"] for _, high in bucket.values())
+
+    @property
+    def ranges(self) -> list[str]:
+        """The shapes it was compiled for, a text a bucket."""
+        return [", ".join(f"{symbol} {low}" if low == high else f"{symbol} from {low}" + (f" to {high}" if high else "")
+                          for symbol, (low, high) in bucket.items()) for bucket in self.manifest["buckets"]]
+
+    @property
     def states(self) -> tuple[_Port, ...]:
         """The inputs that a session keeps."""
         return tuple(port for port in self.inputs if port.state)

@@ -150,6 +150,9 @@ def floordiv(numerator: Dim, denominator: Dim) -> Dim:
     if isinstance(numerator, int) and numerator == 0:
         return 0
     terms, constant = _terms(numerator)
+    nested = _nested_quotient(terms, constant, denominator)
+    if nested is not None:
+        return nested
     if isinstance(denominator, int) and denominator > 0:
         whole = {f: c // denominator for f, c in terms.items() if c % denominator == 0}
         rest = {f: c for f, c in terms.items() if c % denominator}
@@ -163,6 +166,18 @@ def floordiv(numerator: Dim, denominator: Dim) -> Dim:
         if quotient is not None:
             return quotient
     return FloorDiv(numerator, denominator)
+
+
+def _nested_quotient(terms: dict, constant: int, denominator: Dim) -> Dim | None:
+    """(a//b + c) // d is (a + b*c) // (b*d) for positive b and d: windows on windows."""
+    if len(terms) != 1 or not isinstance(denominator, int) or denominator < 1:
+        return None
+    ((factors, coefficient),) = terms.items()
+    inner = factors[0]
+    if coefficient != 1 or len(factors) != 1 or not isinstance(inner, FloorDiv) \
+            or not isinstance(inner.denominator, int) or inner.denominator < 1:
+        return None
+    return floordiv(inner.numerator + inner.denominator * constant, inner.denominator * denominator)
 
 
 def _exact_quotient(terms: dict, constant: int, denominator: SymbolicDim) -> Dim | None:

@@ -9,6 +9,7 @@ from . import (
     conv_transpose,
     copy,
     deform_conv,
+    einsum,
     elementwise,
     gather,
     lrn,
@@ -30,6 +31,6 @@ from . import (
     sort,
 )
 
-__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "elementwise", "gather",
-           "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize", "reverse",
-           "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort"]
+__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
+           "gather", "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize",
+           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort"]

@@ -158,6 +158,9 @@ INTEGER_FUNCTIONS = {
 
 FLOAT_TYPES = ("float32", "float64")
 
+#: Operators on some element types only: by the beginning of their kind, the beginnings of the types.
+ONLY_ON = {"bitwise": ("int", "uint"), "shift": ("int", "uint"), "logical": ("bool",), "is_": ("float",)}
+
 
 def _is_signed(dtype: str) -> bool:
     return dtype.startswith("int")
@@ -179,16 +182,20 @@ class ScalarKernel(Broadcast):
 
     @staticmethod
     def _formula(op: Op, dtype: str) -> str | None:
+        if not all(dtype.startswith(types) for kinds, types in ONLY_ON.items() if op.kind.startswith(kinds)):
+            return None
         if op.kind in SCALARS:
             return SCALARS[op.kind]
         expression = operator(op.kind).expression(op.attrs)
         if dtype in FLOAT_TYPES:
             real = dtype == "float64" and expression is not None
             return expressions.to_c_double(expression, ("a0", "a1", "a2", "a3")) if real else FLOATS.get(op.kind)
+        if dtype == "bool":
+            return None
         table = SIGNED if _is_signed(dtype) else UNSIGNED
         if op.kind in table:
             return table[op.kind]
-        return None if expression is None or dtype == "bool" else integer_expression(expression)
+        return None if expression is None else integer_expression(expression)
 
     def formula(self, op: Op, inputs, outputs) -> str:
         if op.kind == "cast":

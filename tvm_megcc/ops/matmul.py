@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..errors import ShapeError
 from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
-from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
+from ..ir.types import DTYPES, TensorType
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, register
 from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach
 from .rules import broadcast
 from .tiling import Tiling
@@ -127,6 +129,28 @@ class PanelMatMul(Kernel):
         return 500 + 1.4 * outputs[0].size * k / target.isa.lanes + 3.0 * inputs[1].size
 
 
+class ScalarMatMul(PanelMatMul):
+    """Integers, which wrap, and float64: a product a time."""
+
+    name = "scalar"
+    fuses_epilogue = False
+
+    def refuse(self, op, inputs, outputs, target):
+        if inputs[0].dtype in ("float32", "float16", "bool"):
+            return "only integers and float64"
+        same = all(t is None or t.dtype == inputs[0].dtype for t in (*inputs, *outputs))
+        return None if same else "operands of different element types"
+
+    def lower(self, op, inputs, outputs, target):
+        lowered = super().lower(op, inputs, outputs, target)
+        kept = {name: lowered.params[name] for name in ("trans_a", "trans_b", "bias", "batch")}
+        dtype = inputs[0].dtype
+        params = Attrs(unit=DTYPES[dtype][0], real=dtype == "float64",
+                       unsigned="uint64_t" if inputs[0].itemsize == 8 else "uint32_t", **kept)
+        rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(kept["batch"])))))
+        return replace(lowered, template="matmul/scalar", params=params, tasks=rows, how="scalar", scratch=0)
+
+
 def _sizes(inputs: Types, outputs: Types) -> tuple[Dim, int, int]:
     """(rows of a, length of the sums, columns of b) where b is one matrix."""
     columns = outputs[0].shape[-1]
@@ -162,7 +186,7 @@ class MatMul(Operator):
     relax = ("relax.matmul",)
     relay = ("nn.dense", "nn.batch_matmul")
     channel_axis = -1
-    kernels = (PackedMatMul(), PanelMatMul())
+    kernels = (PackedMatMul(), PanelMatMul(), ScalarMatMul())
 
     @staticmethod
     def infer(attrs: Attrs, a: TensorType, b: TensorType, bias: TensorType | None = None) -> tuple[TensorType, ...]:
@@ -234,8 +258,8 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     return (y,)
 
 
-def _case(a, b, bias=None, trans_a=0, trans_b=0, constant=()) -> Case:
-    operands = (f32(*a), f32(*b)) + ((f32(bias),) if bias else (None,))
+def _case(a, b, bias=None, trans_a=0, trans_b=0, constant=(), dtype="float32") -> Case:
+    operands = ((tuple(a), dtype), (tuple(b), dtype), ((bias,), dtype) if bias else None)
     return Case(operands, {"trans_a": trans_a, "trans_b": trans_b}, constant)
 
 
@@ -254,4 +278,7 @@ MatMul.cases = (
     _case((9, 1100), (40, 1100), trans_b=1),
     _case((600, 3), (3, 1), trans_a=0),
     _case((1, 1), (1, 7)),
+    _case((2, 5, 3), (3, 7), 7, dtype="float64"),
+    _case((2, 1, 4, 3), (3, 5, 3), trans_b=1, dtype="int32"),
+    _case((3, 4), (3, 6), trans_a=1, dtype="uint64"),
 )

@@ -43,12 +43,27 @@ class Softmax(Operator):
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         """Before operator set 13 the axes from `axis` on are one."""
         shape = node.type(0).shape
+        if node.type(0).dtype == "float64":
+            return cls._spelled_out(node)
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), len(shape)) if shape else 0
         if not shape or (node.opset < 13 and any(dim != 1 for dim in shape[axis + 1:])):
             (value,) = node.emit("reshape", node.inputs, shape=(product(shape[:axis]), product(shape[axis:])))
             (value,) = node.emit(cls.kind, (value,), axis=1)
             return node.emit("reshape", (value,), shape=shape)
         return node.emit(cls.kind, node.inputs, axis=axis)
+
+    @classmethod
+    def _spelled_out(cls, node: OnnxNode) -> tuple[str, ...]:
+        """In simpler operators: float64 has no kernel of its own."""
+        rank = node.type(0).rank
+        axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), rank)
+        axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))
+        (top,) = node.emit("reduce_max", node.inputs, axes=axes, keepdims=True)
+        (shifted,) = node.emit("sub", (node.inputs[0], top))
+        (exponents,) = node.emit("exp", (shifted,))
+        if cls.kind == "log_softmax":
+            return node.emit("sub", (shifted, *node.emit("reduce_log_sum", (exponents,), axes=axes, keepdims=True)))
+        return node.emit("div", (exponents, *node.emit("reduce_sum", (exponents,), axes=axes, keepdims=True)))
 
 
 @register

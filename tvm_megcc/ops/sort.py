@@ -49,8 +49,6 @@ class TopK(Operator):
 
     kind = "top_k"
     onnx = ("TopK",)
-    relax = ("relax.topk",)
-    relay = ("topk",)
     kernels = (TopKHeap(),)
     cases = (Case((f32(3, 40),), {"axis": 1, "k": 7, "largest": True}),
              Case((f32(2, 9, 5),), {"axis": 1, "k": 9, "largest": False}),

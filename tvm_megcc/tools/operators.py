@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/operators.md: what is supported, read from the declarations and asked of the kernels.
+
+    python -m tvm_megcc.tools.operators > docs/operators.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from ..errors import MegccError
+from ..frontends.onnx import REFUSED
+from ..frontends.onnx_functions import is_function
+from ..frontends.onnx_load import OLDEST_OPSET
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, TensorType
+from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator
+from ..ops.elementwise import Elementwise
+from ..ops.support import candidates, placements, refusal
+from ..target import TARGETS, Target
+
+#: The target whose kernels are asked: it has vectors and blocked layouts, as most have.
+TARGET = "x86-64-v3"
+SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "uint": "u", "int": "i"}
+
+
+def markdown() -> str:
+    """The page."""
+    target = TARGETS[TARGET]
+    imported = {name for declaration in OPERATORS.values() for name in declaration.onnx} | set(DECOMPOSITIONS)
+    lines = [
+        "# Operators", "",
+        f"Written by `python -m tvm_megcc.tools.operators`, with onnx {onnx.__version__}. "
+        f"Kernels and layouts are those of {TARGET}; the scalar targets have the same without blocked layouts.", "",
+        "## Operators of the compiler", "",
+        "Behind an ONNX operator stand the operator sets that changed it. An operator without float16 is computed in "
+        "float32 between two conversions. A kernel's layouts are those of its result.", "",
+        "| operator | ONNX | Relax | element types | kernels: layouts |", "|---|---|---|---|---|"]
+    for kind, declaration in sorted(OPERATORS.items()):
+        cells = [f"`{kind}`", ", ".join(map(_versions, declaration.onnx)), ", ".join(declaration.relax),
+                 _dtypes(declaration, target), _kernels(declaration, target)]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## ONNX operators that become several of these", "",
+              ", ".join(_versions(name) for name in sorted(set(DECOMPOSITIONS))) + ".", "",
+              "## ONNX operators that are expanded by ONNX's own definition", "",
+              ", ".join(_versions(name) for name in _functions(imported)) + ".", "",
+              "## Refused", "",
+              "These say why; every other operator is refused by its name.", ""]
+    reasons: dict[str, list[str]] = {}
+    for name, reason in REFUSED.items():
+        reasons.setdefault(reason, []).append(name)
+    lines += [f"* {', '.join(sorted(names))}: {reason}." for reason, names in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _versions(name: str) -> str:
+    """`Add (6, 7, 13, 14)`: the operator sets from the oldest that is imported."""
+    schemas = [schema for schema in onnx.defs.get_all_schemas_with_history()
+               if schema.name == name and schema.domain == "" and not schema.deprecated]
+    since = sorted(schema.since_version for schema in schemas)
+    oldest = max((version for version in since if version <= OLDEST_OPSET), default=0)
+    return f"{name} ({', '.join(str(version) for version in since if version >= oldest)})"
+
+
+def _functions(imported: set[str]) -> list[str]:
+    names = sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""})
+    newest = onnx.defs.onnx_opset_version()
+    return [name for name in names if name not in imported and name not in REFUSED
+            and is_function(onnx.NodeProto(op_type=name), "", newest)]
+
+
+def _dtypes(declaration: type[Operator], target: Target) -> str:
+    """Element types of the first operand, or else of the result, that some kernel takes."""
+    if not candidates(declaration.kind):
+        return "folded by the compiler"
+    found = []
+    for dtype in DTYPES:
+        if any(True for case in declaration.cases for _ in _realised(declaration, _retyped(case, dtype), target)):
+            found.append(_short(dtype))
+    return ", ".join(found)
+
+
+def _kernels(declaration: type[Operator], target: Target) -> str:
+    layouts: dict[str, dict[str, None]] = {}
+    for case in (*declaration.cases, *_images(declaration)):
+        for name, layout in _realised(declaration, case, target):
+            layouts.setdefault(name, {})[layout] = None
+    return "; ".join(f"{name}: {' '.join(found)}" for name, found in layouts.items())
+
+
+def _images(declaration: type[Operator]) -> list[Case]:
+    """The first case of an elementwise operator on images, which have every layout."""
+    if not issubclass(declaration, Elementwise):
+        return []
+    case = declaration.cases[0]
+    return [Case(tuple(((2, 16, 3, 5), spec[1]) for spec in case.inputs), case.attrs)]
+
+
+def _retyped(case: Case, dtype: str) -> Case:
+    """The case with operands of another element type, where they had that of the first one."""
+    first = next((spec[1] for spec in case.inputs if spec is not None), None)
+    inputs = tuple(spec and (spec[0], dtype if spec[1] == first else spec[1]) for spec in case.inputs)
+    attrs = dict(case.attrs) if case.inputs else {**case.attrs, "dtype": dtype}
+    return Case(inputs, attrs, case.constant, case.values)
+
+
+def _realised(declaration: type[Operator], case: Case, target: Target) -> Iterator[tuple[str, str]]:
+    """(kernel, layout of its result) for each that takes the case."""
+    inputs = [spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs]
+    attrs = Attrs(case.attrs)
+    try:
+        outputs = declaration.infer(attrs, *inputs)
+    except (MegccError, ValueError, KeyError, TypeError):
+        return
+    names = tuple(f"i{index}" if type_ is not None else "" for index, type_ in enumerate(inputs))
+    op = Op(declaration.kind, attrs, names, tuple(f"o{index}" for index in range(len(outputs))))
+    constants = {names[index] for index in case.constant}
+    for kernel in candidates(declaration.kind):
+        for placed_in, placed_out in placements(op, kernel, inputs, outputs, target):
+            if refusal(op, kernel, placed_in, placed_out, target, constants) is None:
+                yield kernel.name, str(placed_out[0].layout)
+
+
+def _short(dtype: str) -> str:
+    for long, short in SHORT.items():
+        dtype = dtype.replace(long, short)
+    return dtype
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -12,6 +12,7 @@ import onnx
 
 from ..api import parse_constants, parse_shapes
 from ..codegen.plan import plan_kernels
+from ..codegen.tuning_log import TuningLog
 from ..compiler import run_passes
 from ..errors import MegccError
 from ..frontends.onnx import import_onnx
@@ -67,7 +68,10 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     """
     graph = import_onnx(model, input_shapes=parse_shapes(options.input_shapes or ""),
                         constants=parse_constants(options.constant))
-    plan = plan_kernels(run_passes(graph, session.target), session.target, options.optimize, options.threads)
+    target = session.target
+    if options.log:
+        target = TuningLog.read(options.log).applied_to(target, options.optimize)
+    plan = plan_kernels(run_passes(graph, target), target, options.optimize, options.threads)
     named = {name for op in graph.ops for name in op.outputs}
     calls = session.calls
     wanted = [call["output"] for call in calls if call["output"] in named]

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of megcc_math.h and megcc_double.h against numpy in a wider type, within the errors they state."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_megcc import paths
+from tvm_megcc.target import TARGETS
+
+from .kernel_harness import WARNINGS
+from .test_kernels import SANITIZE, toolchain
+
+#: Instrumented code stops at undefined behaviour; a library cannot have the address sanitizer of its host.
+UNDEFINED = [SANITIZE[0].replace("address,", ""), *SANITIZE[1:]]
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+NUMPY = {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
+         "atanh": np.arctanh, "erf": erf, "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "pow": np.power, "mod": np.mod,
+         "round": np.rint}
+
+#: Functions of doubles: stated error in ULP, and the interval of arguments beside those of WIDE.
+DOUBLES = {"sqrt": (0.5, (0, 1e300)), "exp": (1, (-745, 709)), "log": (1, (0.5, 2)), "log1p": (2, (-0.9, 3)),
+           "sin": (2, (-9, 9)), "cos": (2, (-9, 9)), "tan": (4, (-9, 9)), "asin": (4, (-1, 1)), "acos": (4, (-1, 1)),
+           "atan": (2, (-9, 9)), "sinh": (4, (-710, 710)), "cosh": (4, (-710, 710)), "tanh": (4, (-20, 20)),
+           "asinh": (4, (-9, 9)), "acosh": (4, (1, 3)), "atanh": (4, (-1, 1)), "erf": (8, (-6.5, 6.5)),
+           "sigmoid": (4, (-700, 40)), "floor": (0, (-9, 9)), "ceil": (0, (-9, 9)), "trunc": (0, (-9, 9)),
+           "round": (0, (-9, 9))}
+
+#: Functions of vectors: stated error in ULP where the CPU has fused products, and the interval of arguments.
+VECTORS = {"exp": (1.5, (-104, 89)), "log": (1.5, (0, 9)), "tanh": (2, (-12, 12)), "sigmoid": (3, (-1, 90)),
+           "erf": (2, (-5, 5)),
+           **{name: (0.51, DOUBLES[name][1]) for name in ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh",
+                                                         "atanh")},
+           "sinh": (0.51, (-89, 89)), "cosh": (0.51, (-89, 89))}
+
+SOURCE = """
+#define MGC_ISA_{isa}
+#include "megcc_simd.h"
+#include "megcc_math.h"
+#define SCALAR(name) void d_##name(const double *x, double *y, int32_t n); \\
+    void d_##name(const double *x, double *y, int32_t n) {{ for (int32_t i = 0; i < n; i++) y[i] = mgd_##name(x[i]); }}
+#define PAIR(name) void p_##name(const double *x, const double *z, double *y, int32_t n); \\
+    void p_##name(const double *x, const double *z, double *y, int32_t n) \\
+    {{ for (int32_t i = 0; i < n; i++) y[i] = mgd_##name(x[i], z[i]); }}
+#define VECTOR(name) void v_##name(const float *x, float *y, int32_t n); \\
+    void v_##name(const float *x, float *y, int32_t n) \\
+    {{ for (int32_t i = 0; i < n; i += MGC_LANES) mgc_store(y + i, mgc_##name(mgc_load(x + i))); }}
+{functions}
+void to_half(const double *x, uint16_t *y, int32_t n);
+void to_half(const double *x, uint16_t *y, int32_t n) {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_to_half(x[i]); }}
+void from_half(const uint16_t *x, float *y, int32_t n);
+void from_half(const uint16_t *x, float *y, int32_t n) {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_from_half(x[i]); }}
+MGC_END
+"""
+
+
+@pytest.fixture(scope="module", params=["c", "x86-64", "x86-64-v3", "x86-64-v4"])
+def library(request, tmp_path_factory):
+    """The functions compiled for one ISA; attribute `isa` is its name."""
+    cc, _, _ = toolchain(request.param)
+    folder: Path = tmp_path_factory.mktemp("math")
+    functions = [*(f"SCALAR({name})" for name in DOUBLES), *(f"PAIR({name})" for name in ("pow", "fmod", "mod")),
+                 *(f"VECTOR({name})" for name in VECTORS)]
+    target = TARGETS[request.param]
+    source = folder / "math.c"
+    source.write_text(SOURCE.format(isa=target.isa.name.upper(), functions="\n".join(functions)))
+    made = folder / "math.so"
+    subprocess.run([*cc, "-std=c99", "-O2", "-ffp-contract=off", *WARNINGS, *UNDEFINED, "-shared", "-fPIC",
+                    f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)], check=True)
+    loaded = ctypes.CDLL(str(made))
+    loaded.isa = request.param
+    return loaded
+
+
+def call(library, name: str, result_dtype, *operands: np.ndarray) -> np.ndarray:
+    result = np.empty(operands[0].shape, result_dtype)
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*operands, result)]
+    getattr(library, name)(*pointers, ctypes.c_int32(result.size))
+    return result
+
+
+def arguments(interval, seed: int) -> np.ndarray:
+    """4096 from an interval, and of every magnitude within it."""
+    generator = np.random.default_rng(seed)
+    low, high = interval
+    near = generator.uniform(low, high, 2048)
+    wide = generator.uniform(-1, 1, 2048) * 10.0 ** generator.uniform(-12, 0, 2048) * max(abs(low), high)
+    return np.clip(np.concatenate([near, wide]), low, high)
+
+
+def ulps(actual: np.ndarray, wanted: np.ndarray) -> float:
+    """Largest error in units of the last place of the result's type; `wanted` is in a wider one."""
+    finite = np.abs(wanted) <= np.finfo(actual.dtype).max
+    unit = np.spacing(np.abs(wanted[finite]).astype(actual.dtype)).astype(np.longdouble)
+    return float((np.abs(actual[finite].astype(np.longdouble) - wanted[finite]) / unit).max(initial=0))
+
+
+@pytest.mark.parametrize("name", DOUBLES)
+def test_functions_of_doubles(library, name: str):
+    """The wider type is x86's; elsewhere numpy's own error of an ULP is allowed for."""
+    stated, interval = DOUBLES[name]
+    x = arguments(interval, len(name))
+    wide = name not in ("erf",) and np.finfo(np.longdouble).nmant > 60
+    wanted = NUMPY.get(name, getattr(np, name, None))(x.astype(np.longdouble) if wide else x)
+    assert ulps(call(library, f"d_{name}", np.float64, x), wanted) <= stated + (0 if wide else 1)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_of_every_size(library, name: str):
+    """Multiples of pi / 2, where the result nearly vanishes, and angles up to the largest double."""
+    generator = np.random.default_rng(5)
+    x = np.concatenate([np.arange(1, 2049) * (np.pi / 2),
+                        np.ldexp(generator.uniform(-1, 1, 2048), generator.integers(10, 1023, 2048))])
+    assert ulps(call(library, f"d_{name}", np.float64, x), getattr(np, name)(x)) <= DOUBLES[name][0] + 1
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_functions_of_vectors(library, name: str):
+    stated, interval = VECTORS[name]
+    x = arguments(interval, len(name)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = NUMPY.get(name, getattr(np, name, None))(x.astype(np.float64))
+    fused = library.isa in ("x86-64-v3", "x86-64-v4")
+    assert ulps(call(library, f"v_{name}", np.float32, x), wanted) <= stated + (0 if fused else 1)
+
+
+SPECIAL = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e300, -1e300, 5e-324, 33, -34])
+
+
+@pytest.mark.parametrize("name", [*DOUBLES, "pow", "fmod", "mod"])
+def test_special_arguments(library, name: str):
+    pair = name in ("pow", "fmod", "mod")
+    operands = [array.ravel().copy() for array in np.meshgrid(SPECIAL, SPECIAL)] if pair else [SPECIAL]
+    with np.errstate(all="ignore"):
+        wanted = NUMPY.get(name, getattr(np, name, None))(*operands)
+    actual = call(library, f"{'p' if pair else 'd'}_{name}", np.float64, *operands)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-13, atol=0)
+    numbers = ~np.isnan(wanted)
+    assert (np.signbit(actual) == np.signbit(wanted))[numbers].all()
+
+
+def test_remainders_and_powers(library):
+    generator = np.random.default_rng(3)
+    a, b = (generator.standard_normal(2048) * 10.0 ** generator.uniform(-8, 8, 2048) for _ in "ab")
+    assert (call(library, "p_fmod", np.float64, a, b) == np.fmod(a, b)).all()
+    assert (call(library, "p_mod", np.float64, a, b) == np.mod(a, b)).all()
+    base, power = np.exp(generator.uniform(-5, 5, 2048)), generator.uniform(-30, 30, 2048)
+    wanted = np.power(base.astype(np.longdouble), power)
+    error = np.abs(call(library, "p_pow", np.float64, base, power) - wanted) / np.spacing(wanted.astype(np.float64))
+    assert (error <= 3 + 2 * np.abs(power * np.log2(base))).all()
+
+
+def test_halves(library):
+    """Every half, and every rounding that a double can need."""
+    every = np.arange(65536).astype(np.uint16)
+    wanted = every.view(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(call(library, "from_half", np.float32, every), wanted)
+    generator = np.random.default_rng(4)
+    halves = wanted[np.isfinite(wanted)].astype(np.float64)
+    between = (halves[:-1] + halves[1:]) / 2
+    x = np.concatenate([halves, between, np.nextafter(between, 1e9), np.nextafter(between, -1e9), SPECIAL,
+                        generator.standard_normal(4096) * 10.0 ** generator.uniform(-9, 6, 4096)])
+    with np.errstate(over="ignore"):
+        rounded = x.astype(np.float16)
+    actual = call(library, "to_half", np.uint16, x).view(np.float16)
+    np.testing.assert_array_equal(actual, rounded)
+    assert (np.signbit(actual) == np.signbit(rounded))[~np.isnan(rounded)].all()

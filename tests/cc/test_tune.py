@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ops.base import Operand
 from tvm_megcc.ops.conv import Conv2d
 from tvm_megcc.ops.conv_kernels import PlainConv
-from tvm_megcc.runtime import reference, timing
+from tvm_megcc.runtime import reference, timing, tuner
 from tvm_megcc.runtime.candidates import before_layouts, calls_of
 from tvm_megcc.runtime.toolchain import runs_here
 from tvm_megcc.runtime.tuner import tune
@@ -221,6 +223,96 @@ def test_tiles_are_candidates(tmp_path):
     tiles = {mode: {c.kernel.tile for call in calls_of(graph, target, mode) for c in call.candidates}
              for mode in ("speed", "size")}
     assert len(tiles["speed"]) > 1 and tiles["size"] == {""}
+
+
+class FakeDevices:
+    """Devices that give every candidate a microsecond, but for what `trouble(job number, session)` does."""
+
+    program, devices = False, 2
+
+    def __init__(self, trouble=lambda number, session: None):
+        self.trouble, self.sessions, self.asked = trouble, 0, 0
+
+    def require(self, target):
+        pass
+
+    @contextmanager
+    def session(self, made, seconds):
+        self.sessions += 1
+        session = FakeSession(self, f"device {self.sessions}")
+        yield session
+
+
+class FakeSession:
+    def __init__(self, devices: FakeDevices, device: str):
+        self.devices, self.device = devices, device
+
+    def measure(self, measurement, kernel):
+        self.devices.asked += 1
+        self.devices.trouble(measurement, self)
+        return timing.Sample((1000.0,))
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Libraries without a compiler."""
+    @contextmanager
+    def library(specs, target, program, cc):
+        yield timing.Library(Path("none"), {spec: number for number, spec in enumerate(specs)}, {})
+
+    monkeypatch.setattr(tuner, "library", library)
+
+
+def test_a_device_that_does_not_answer(uncompiled, monkeypatch, tmp_path):
+    """It is given up after a while, and its job done by another one."""
+    monkeypatch.setattr(tuner, "JOB_SECONDS", 1)
+    hang, hung = threading.Event(), []
+
+    def trouble(measurement, session):
+        if not hung:
+            hung.append(session.device)
+            hang.wait(30)
+
+    devices = FakeDevices(trouble)
+    with pytest.warns(UserWarning, match="was lost: no answer for 1 s"):
+        summary = tune([import_onnx(write_model(tmp_path / "net.onnx"))], native(), tmp_path / "log", runner=devices)
+    hang.set()
+    assert summary.measured == summary.candidates and not summary.failed
+    assert len(TuningLog.read(tmp_path / "log")) == summary.candidates
+
+
+def test_a_candidate_that_takes_devices_with_it(uncompiled, tmp_path):
+    """It is tried on two devices, then left out; everything else is measured."""
+    def trouble(measurement, session):
+        if "__plain_" in measurement.spec.symbol:
+            raise timing.Lost("connection reset")
+
+    with pytest.warns(UserWarning, match="left out: 2 devices were lost with it"):
+        summary = tune([import_onnx(write_model(tmp_path / "net.onnx"))], native(), tmp_path / "log",
+                       runner=FakeDevices(trouble))
+    rows = TuningLog.read(tmp_path / "log").rows.values()
+    assert [row.kernel for row in rows if row.error] == ["plain"] and len(rows) == summary.candidates
+
+
+def test_what_does_not_compile_is_left_out(monkeypatch, tmp_path):
+    plant(monkeypatch, BrokenConv())
+    model, log = write_model(tmp_path / "net.onnx"), tmp_path / "log"
+    with pytest.warns(UserWarning, match="left out: it does not compile"):
+        tune([import_onnx(model)], native(), log, trials=2)
+    assert not any(call["kernel"].startswith("broken") for call in _calls(tvm_megcc.compile(model, log=log)))
+
+
+class BrokenConv(PlainConv):
+    """Mentions an identifier that is none."""
+
+    name = "broken"
+
+    def lower(self, op, inputs, outputs, target):
+        lowered = super().lower(op, inputs, outputs, target)
+        return replace(lowered, what="broken", inputs=(replace(lowered.inputs[0], name="unknown"), *lowered.inputs[1:]))
+
+    def cost(self, op, inputs, outputs, target):
+        return 0.5
 
 
 def test_guesses_beside_measurements():

@@ -43,7 +43,7 @@ def free_port() -> int:
 def tracker():
     """Address of a tracker."""
     port = free_port()
-    server = TvmTracker("127.0.0.1", port, port + 1, silent=True)
+    server = TvmTracker("127.0.0.1", port, port + 50, silent=True)
     yield f"127.0.0.1:{server.port}"
     server.terminate()
 
@@ -57,7 +57,7 @@ def devices(tracker):
         host, port = tracker.split(":")
         for _ in range(count):
             own = free_port()
-            running.append(rpc.Server("127.0.0.1", own, own + 1, tracker_addr=(host, int(port)), key=key, silent=True))
+            running.append(rpc.Server("127.0.0.1", own, own + 50, tracker_addr=(host, int(port)), key=key, silent=True))
         for _ in range(300):
             try:
                 if remote.Tracker(tracker, key).registered() == count:

@@ -16,6 +16,7 @@
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
  *   mgc_even(a,b)              lanes 0, 2, 4, … of a and b one behind the other
+ *   mgc_zip_low(a,b) mgc_zip_high(a,b)     lanes of a and b in turn, from their lower or upper halves
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity

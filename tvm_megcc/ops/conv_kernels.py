@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..ir.dims import Dim, ceildiv, dim_max, product, round_up
 from ..ir.graph import Attrs, Op
@@ -164,7 +165,9 @@ class DirectConv(Kernel):
         if not s.is_static:
             return float(s.ic * s.oc)
         wide = -(-s.oc // lanes)
-        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + 0.8 / min(wide, 4))
+        # AVX-512 takes a pixel from memory while it multiplies, NEON four channels of one by lane.
+        load = 0.25 if inputs[0].layout != PLAIN and (lanes == 16 or target.isa.lane_fma) else 0.8
+        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         return vectors + other * outputs[0].size / lanes + 200
 
@@ -255,8 +258,8 @@ class PixelConv(Kernel):
     name = "pixels"
     fuses_epilogue = True
     constants = (1, 2)
-    #: Bytes of scratch that a patch may take.
-    MOST_SCRATCH = 128 << 10
+    #: Bytes of the rows that a task copies, where it has a choice, and at most.
+    COPY, MOST_COPY = 32 << 10, 128 << 10
 
     def refuse(self, op, inputs, outputs, target):
         if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
@@ -264,49 +267,53 @@ class PixelConv(Kernel):
         if target.isa.lanes == 1:
             return "has nothing to gain without vectors"
         s = _Shape.of(op, inputs, outputs)
-        if 4 * s.ic * self._columns(s, target, max(self._tile(s, target)[0], self._small(target))) > self.MOST_SCRATCH:
-            return f"a patch of {s.ic} channels is too large"
+        if not s.is_pointwise:
+            if not s.is_static:
+                return "copies rows of a known length only"
+            if self._copied(s, target, 1) > self.MOST_COPY:
+                return f"a copy of the rows that {s.ic} channels need is too large"
         return None
 
     @staticmethod
-    def _small(target: Target) -> int:
-        return Tiling.of(target.isa).small_pixels()[0]
+    def _columns(s: _Shape, target: Target) -> int:
+        """Of a stride phase of the copy."""
+        return round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
 
     @staticmethod
-    def _tile(s: _Shape, target: Target) -> tuple[int, int]:
-        tiling = Tiling.of(target.isa)
-        return tiling.pixel_tile(s.ow, s.oc) if isinstance(s.ow, int) else tiling.small_pixels()
-
-    @staticmethod
-    def _columns(s: _Shape, target: Target, vectors: int) -> int:
-        """Floats of a patch for one input channel."""
+    def _copied(s: _Shape, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
+        """Bytes of the copy for so many output rows."""
         phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
-        return s.kh * phases * (vectors * target.isa.lanes + (s.kw - 1) * s.dilations[1] // s.strides[1])
+        height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
+        return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
+                    + 2 * target.isa.lanes)
 
-    @staticmethod
-    def _rows(s: _Shape, target: Target) -> tuple[Dim, Dim]:
-        """(rows, pixels a row) of the output; of an image whose shape does not matter those that fill vectors."""
-        if not s.is_pointwise or not s.is_static:
-            return s.oh, s.ow
-        tiling = Tiling.of(target.isa)
-        options = [(rows, s.oh * s.ow // rows) for rows in range(1, s.oh * s.ow + 1) if s.oh * s.ow % rows == 0]
-        short = [option for option in options if option[1] <= 1024] or options[-1:]
-
-        def cost(rows: int, pixels: int) -> float:
-            return rows * (8 + tiling.pixel_cost(pixels, s.oc, *tiling.pixel_tile(pixels, s.oc)))
-
-        return min(short, key=lambda option: (cost(*option), option[1]))
+    def _split(self, s: _Shape, target: Target) -> tuple[Dim, Dim, int]:
+        """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
+        if not s.is_static:
+            return s.oh, s.ow, 1
+        if s.is_pointwise:
+            return *_pixel_rows(Tiling.of(target.isa), s.oh * s.ow, s.oc), 1
+        rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, target, r) <= self.COPY)
+        return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
     def lower(self, op, inputs, outputs, target):
-        s = _Shape.of(op, inputs, outputs)
+        s, tiling = _Shape.of(op, inputs, outputs), Tiling.of(target.isa)
         bias = has_bias(op)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
-        oh, ow = self._rows(s, target)
+        oh, ow, rows = self._split(s, target)
         ih, iw = (oh, ow) if s.is_pointwise and s.is_static else (s.ih, s.iw)
-        N, G, IC, IH, IW, OC, OH, OW, COLUMNS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "COLUMNS")
-        vectors = Tiling.of(target.isa).pixel_tile(ow, s.oc)[0] if isinstance(ow, int) else self._small(target)
+        N, G, IC, IH, IW, OC, OH, OW, ROWS, COLUMNS = extent_symbols(
+            "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
         extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
-                   "PT": s.pads[0], "PL": s.pads[1], "COLUMNS": self._columns(s, target, vectors)}
+                   "PT": s.pads[0], "PL": s.pads[1], "ROWS": rows}
+        if s.is_pointwise:
+            small = tiling.small_pixels()[0]
+            vectors = tiling.pixel_tile(ow, s.oc)[0] if isinstance(ow, int) else small
+            extents["COLUMNS"] = vectors * target.isa.lanes
+            scratch = self._copied(s, target, 1, IC, dim_max(COLUMNS, small * target.isa.lanes))
+        else:
+            extents["COLUMNS"] = self._columns(s, target)
+            scratch = self._copied(s, target, ROWS, IC, COLUMNS)
         height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
         width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
         operands = [Operand("x", 0, N * G * IC * height * width),
@@ -316,25 +323,37 @@ class PixelConv(Kernel):
         return Lowered(
             "conv2d/pixels",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
-                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(target.isa)),
-            extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * OH,
-            s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels",
-            scratch=4 * IC * dim_max(COLUMNS, self._columns(s, target, self._small(target))), channels=G * OC)
+                  in_place=s.is_pointwise, bias=bias, tiling=tiling),
+            extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
+            s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
 
     def cost(self, op, inputs, outputs, target):
-        s = _Shape.of(op, inputs, outputs)
+        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc * 4)
-        tiling, (rows, pixels) = Tiling.of(target.isa), self._rows(s, target)
+        tiling, (height, pixels, rows) = Tiling.of(target.isa), self._split(s, target)
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
         copied = 0.0
         if not s.is_pointwise:
-            # Vectors copied a row: strides of 2 are taken apart by shuffles, others pixel by pixel.
-            vector = {1: 1.0, 2: 3.0}.get(s.strides[1], target.isa.lanes)
-            copied = s.ic * s.kh * (12 + vector * pixels / target.isa.lanes)
-        return 200 + s.n * s.g * rows * (steps + copied + 20 * tiles)
+            # Columns of stride 2 are taken apart by shuffles, others one by one.
+            vector = {1: 2.0, 2: 4.0}.get(s.strides[1], 2.0 * lanes)
+            lines = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
+            copied = s.ic * lines * s.strides[1] * (10 + vector * pixels / lanes)
+        return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)
+
+
+@lru_cache(maxsize=1024)
+def _pixel_rows(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
+    """(rows, pixels a row) of an image whose shape does not matter: rows that fill vectors and tiles."""
+    options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
+    short = [option for option in options if option[1] <= 1024] or options[-1:]
+
+    def cost(rows: int, row: int) -> float:
+        return rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
+
+    return min(short, key=lambda option: (cost(*option), option[1]))
 
 
 class PlainConv(Kernel):

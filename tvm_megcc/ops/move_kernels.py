@@ -93,7 +93,9 @@ class Strided(Kernel):
                        tasks, f"{op.kind}_{pattern}", self.name)
 
     def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 2.5)
+        # Runs are copied by vectors, other elements are picked one by one.
+        run = merged(self.walks(op, inputs[0], outputs[0])[0])[-1].stride == 1
+        return copy_cost(outputs[0], 1.0 if run else 4.0)
 
 
 class StridedTranspose(Strided):

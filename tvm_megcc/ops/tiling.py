@@ -141,9 +141,7 @@ class Tiling:
 
     def pixel_tile(self, pixels: int, channels: int) -> tuple[int, int]:
         """(vectors of pixels, output channels) of the tile that covers a row of pixels in plain layout best."""
-        options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
-                   if vectors * (most + 1) + 2 <= self.registers]
-        return min(options, key=lambda tile: (self.pixel_cost(pixels, channels, *tile), tile))
+        return _pixel_tile(self, pixels, channels)
 
     def pixel_cost(self, pixels: int, channels: int, vectors: int, most: int) -> float:
         """Cycles, roughly, of a row of pixels for one step of the reduction, in such tiles."""
@@ -180,6 +178,13 @@ def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
     small = pixels // count
     tall = pixels - small * count
     return tuple((p, n) for p, n in ((small + 1, tall), (small, count - tall)) if n)
+
+
+@lru_cache(maxsize=4096)
+def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
+    options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
+               if vectors * (most + 1) + 2 <= tiling.registers]
+    return min(options, key=lambda tile: (tiling.pixel_cost(pixels, channels, *tile), tile))
 
 
 @lru_cache(maxsize=4096)

@@ -40,6 +40,14 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
 
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b)
+{
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20);
+}
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b)
+{
+    return _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31);
+}
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
 {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));

@@ -56,6 +56,8 @@ static MGC_INLINE mgc_v mgc_round(mgc_v v) { return vrndnq_f32(v); }
 
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return vbslq_f32(vcltq_f32(a, b), x, y); }
 
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return vzip1q_f32(a, b); }
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return vzip2q_f32(a, b); }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { return vuzp1q_f32(a, b); }
 static MGC_INLINE float mgc_sum(mgc_v v) { return vaddvq_f32(v); }
 static MGC_INLINE float mgc_hmax(mgc_v v) { return vmaxvq_f32(v); }

@@ -96,6 +96,8 @@ static MGC_INLINE mgc_v mgc_ceil(mgc_v v)
     return mgc_if_lt(r, v, vbslq_f32(vdupq_n_u32(0x80000000u), v, up), r);
 }
 
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return vzipq_f32(a, b).val[0]; }
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return vzipq_f32(a, b).val[1]; }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { return vuzpq_f32(a, b).val[0]; }
 
 static MGC_INLINE float mgc_sum(mgc_v v)

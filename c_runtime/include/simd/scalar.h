@@ -99,6 +99,8 @@ static MGC_INLINE mgc_v mgc_ceil(mgc_v v)
     return r < v ? mgc_float(mgc_bits(r + 1.0f) | (mgc_bits(v) & 0x80000000u)) : r;
 }
 
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { (void)b; return a; }
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { (void)a; return b; }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { (void)b; return a; }
 static MGC_INLINE float mgc_sum(mgc_v v) { return v; }
 static MGC_INLINE float mgc_hmax(mgc_v v) { return v; }

@@ -72,6 +72,8 @@ static MGC_INLINE mgc_v mgc_ceil(mgc_v v)
     return mgc_if_lt(r, v, _mm_or_ps(_mm_add_ps(r, _mm_set1_ps(1.0f)), sign), r);
 }
 
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return _mm_unpacklo_ps(a, b); }
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return _mm_unpackhi_ps(a, b); }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { return _mm_shuffle_ps(a, b, 0x88); }
 
 static MGC_INLINE float mgc_sum(mgc_v v)

@@ -21,6 +21,9 @@ from tvm_megcc.runtime.toolchain import find_compiler
 
 from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, tensors, weights
 
+TARGET = "megcc-c"
+"""Scalar code compiles fast."""
+
 
 def network(seed: int, name: str = "main", mod=None):
     def build(emit, x):
@@ -33,8 +36,8 @@ def regions(mod) -> list[str]:
             if function.attrs is not None and function.attrs.get("Codegen") == "megcc"]
 
 
-def names(seed: int, **options) -> list[str]:
-    return regions(megcc.partition_for_megcc(network(seed), **options))
+def names(seed: int, target: str = TARGET, **options) -> list[str]:
+    return regions(megcc.partition_for_megcc(network(seed), target=target, **options))
 
 
 def linked(mods, path):
@@ -43,12 +46,12 @@ def linked(mods, path):
     for number, mod in enumerate(mods):
         folder = path / str(number)
         folder.mkdir()
-        tvm_megcc.build(mod).export_library(str(folder / "all.tar"))
+        tvm_megcc.build(mod, TARGET).export_library(str(folder / "all.tar"))
         subprocess.run(["tar", "xf", "all.tar"], cwd=folder, check=True)
         objects += [str(file) for file in folder.glob("*.o") if b"megcc_region" in file.read_bytes()]
     assert len(objects) == len(mods)
     library = path / "model.so"
-    command = find_compiler(megcc.our_target(), None).command
+    command = find_compiler(megcc.our_target(TARGET)).command
     subprocess.run([*command, "-shared", *objects, "-pthread", "-o", str(library)], check=True)
     return tvm.runtime.load_module(str(library))
 
@@ -108,11 +111,11 @@ print(*regions(mod))
 
 def test_a_module_that_is_partitioned_again():
     """A function that was added afterwards gets regions of its own; those that were there stay."""
-    first = megcc.partition_for_megcc(network(0))
-    both = megcc.partition_for_megcc(network(0, "second", first))
+    first = megcc.partition_for_megcc(network(0), target=TARGET)
+    both = megcc.partition_for_megcc(network(0, "second", first), target=TARGET)
     assert regions(both)[:1] == regions(first) and len(set(regions(both))) == 2
     (x,) = random_inputs(first)
-    executable = tvm.compile(both, target="megcc-native", relax_pipeline="megcc")
+    executable = tvm.compile(both, target=TARGET, relax_pipeline="megcc")
     expected = run(reference(network(0)), [x])
     assert_same(run(executable, [x]), expected)
     assert_same(run(executable, [x], "second"), expected)
@@ -124,7 +127,7 @@ def test_libraries_side_by_side(tmp_path):
     machines = []
     for number, seed in enumerate((0, 0, 7)):
         path = str(tmp_path / f"model{number}.so")
-        tvm_megcc.build(network(seed)).export_library(path)
+        tvm_megcc.build(network(seed), TARGET).export_library(path)
         machines.append((seed, relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())))
     for seed, machine in [*machines, *reversed(machines)]:
         expected = run(reference(network(seed)), [x])

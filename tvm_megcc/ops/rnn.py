@@ -15,7 +15,7 @@ from ..errors import ShapeError
 from ..ir.dims import Dim
 from ..ir.expr import Expr, evaluate
 from ..ir.graph import Attrs
-from ..ir.types import TensorType
+from ..ir.types import TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .rnn_activations import activations_of, clipped, named
 from .rnn_kernels import DotSteps, PackedSteps
@@ -283,7 +283,9 @@ class _Import:
         if node.has(3):
             bias = self.bias(1)
             if self.attrs.get("linear_before_reset"):
-                (bias,) = node.emit("mul", (bias, node.constant(np.array([1, 1, 0], np.float32).reshape(1, 1, 3, 1))))
+                # The bias of the gate h is inside what the reset gate multiplies: the kernel adds it.
+                kept = np.array([1, 1, 0], numpy_dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
+                (bias,) = node.emit("mul", (bias, node.constant(kept)))
             (bias,) = node.emit("add", (self.bias(0), bias))
             operands.append(self.reshape(bias, columns))
         return node.emit("matmul", operands, trans_a=0, trans_b=1)[0]

@@ -164,9 +164,11 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
+    from .api import parse_constants
     from .tools import explain
 
-    report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize, args.log)
+    report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize, args.log,
+                             parse_constants(args.constant))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 

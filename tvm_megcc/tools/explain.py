@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..api import parse_shapes
@@ -18,10 +19,11 @@ from ..target import parse_targets
 
 
 def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
-            optimize: str = "speed", log: str | Path | None = None) -> dict:
+            optimize: str = "speed", log: str | Path | None = None,
+            constants: Mapping[str, object] | None = None) -> dict:
     """The choice for every operator of an ONNX model, or every reason why it cannot be compiled.
 
-    log: tuning log; costs are nanoseconds then.
+    log: tuning log; costs are nanoseconds then. constants: value of inputs that are compiled in.
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the ONNX model itself")
@@ -31,7 +33,7 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
     report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
                     "findings": [], "calls": []}
     try:
-        graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""))
+        graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""), constants=constants)
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     require_bounds(graph, [EVERYTHING])

@@ -28,11 +28,18 @@ PROCESSES = 2
 #: What models hold as constants: operands of these operators from these positions on.
 PARAMETERS = {
     **dict.fromkeys(("Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze", "Split", "TopK", "CumSum", "Slice", "Pad",
-                     "Resize", "Upsample", "Clip", "Trilu", "Dropout"), 1),
+                     "Resize", "Upsample", "Clip", "Trilu", "Dropout", "CumProd", "OneHot", "DFT", "STFT", "Col2Im",
+                     "CenterCropPad", "AffineGrid"), 1),
     **dict.fromkeys((f"Reduce{kind}" for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum",
                                                   "LogSumExp", "SumSquare")), 1),
-    "ConstantOfShape": 0, "Range": 0, "QuantizeLinear": 1, "DequantizeLinear": 1,
+    **dict.fromkeys(("ConstantOfShape", "Range", "MelWeightMatrix", "BlackmanWindow", "HannWindow", "HammingWindow"),
+                    0),
+    "QuantizeLinear": 1, "DequantizeLinear": 1, "MaxUnpool": 2,
 }
+
+#: Tests whose expected values are further from the true ones than the test's own tolerance, and the absolute one they
+#: need: zeros of a transform that hold the noise of a Fourier transform in float32.
+NOISY = {"test_dft_inverse": 5e-7, "test_dft_inverse_opset19": 5e-7}
 
 
 @cache
@@ -98,7 +105,7 @@ def verdict(name: str, freeze: bool, target: str) -> tuple[str, str]:
         for actual, wanted in zip(outputs, expected, strict=True):
             assert (actual.dtype, actual.shape) == (np.asarray(wanted).dtype, np.asarray(wanted).shape)
             if wanted.dtype.kind == "f":
-                np.testing.assert_allclose(actual, wanted, rtol=case.rtol, atol=case.atol)
+                np.testing.assert_allclose(actual, wanted, rtol=case.rtol, atol=NOISY.get(name, case.atol))
             else:
                 np.testing.assert_array_equal(actual, wanted)
     except AssertionError as error:

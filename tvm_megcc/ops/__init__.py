@@ -29,8 +29,9 @@ from . import (
     shape,
     softmax,
     sort,
+    spectral,
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
            "gather", "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize",
-           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort"]
+           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort", "spectral"]

@@ -236,34 +236,56 @@ def hardmax(node: OnnxNode) -> tuple[str, ...]:
     return node.emit("cast", (hit,), dtype=node.type(0).dtype)
 
 
-@register
-class CumulativeSum(Operator):
-    """Sums of everything up to an element along attribute `axis`; without the element if `exclusive`, from the end if
-    `reverse`."""
+class Cumulative(Operator):
+    """What everything up to an element gives along attribute `axis`; without the element if `exclusive`, from the end
+    if `reverse`.
 
-    kind = "cumsum"
-    relax = ("relax.cumsum",)
-    relay = ("cumsum",)
+    numpy: the accumulation. start: of nothing.
+    """
+
+    numpy: Callable
+    start: int
     kernels = (CumulativeScalars(),)
     cases = tuple(Case((((3, 5, 4), dtype),), {"axis": 1, "exclusive": exclusive, "reverse": reverse})
                   for dtype, exclusive, reverse in (("float32", False, False), ("float32", True, True),
-                                                    ("int32", True, False), ("int64", False, True)))
+                                                    ("int32", True, False), ("int64", False, True),
+                                                    ("float64", True, False)))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         axis_of(attrs.axis, x.rank)
         return (TensorType(x.dtype, x.shape),)
 
-    @staticmethod
-    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         x = np.flip(x, attrs.axis) if attrs.reverse else x
-        sums = np.cumsum(x, attrs.axis, dtype=x.dtype)
-        sums = sums - x if attrs.exclusive else sums
-        return (np.flip(sums, attrs.axis) if attrs.reverse else sums,)
+        result = cls.numpy(x, attrs.axis, dtype=x.dtype)
+        if attrs.exclusive:
+            first = np.full_like(np.take(x, [0], attrs.axis), cls.start)
+            result = np.concatenate([first, np.delete(result, -1, attrs.axis)], attrs.axis)
+        return (np.flip(result, attrs.axis) if attrs.reverse else result,)
 
 
-@decomposes("CumSum")
-def cumulative_sum(node: OnnxNode) -> tuple[str, ...]:
-    axis = axis_of(int(node.const(1, "axis").reshape(-1)[0]), node.type(0).rank)
-    return node.emit("cumsum", node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
+@register
+class CumulativeSum(Cumulative):
+    """Sums of everything up to an element."""
+
+    kind, relax, relay = "cumsum", ("relax.cumsum",), ("cumsum",)
+    numpy, start = staticmethod(np.cumsum), 0
+
+
+@register
+class CumulativeProduct(Cumulative):
+    """Products of everything up to an element."""
+
+    kind, relay = "cumprod", ("cumprod",)
+    numpy, start = staticmethod(np.cumprod), 1
+
+
+@decomposes("CumSum", "CumProd")
+def cumulative(node: OnnxNode) -> tuple[str, ...]:
+    rank = node.type(0).rank
+    # With one axis there is nothing to choose.
+    axis = 0 if rank == 1 and not node.is_const(1) else axis_of(int(node.const(1, "axis").reshape(-1)[0]), rank)
+    return node.emit(node.op_type.lower(), node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
                      reverse=bool(node.attr("reverse", 0)))

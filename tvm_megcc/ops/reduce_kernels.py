@@ -187,7 +187,7 @@ class CumulativeScalars(AlongAxis):
         dtype, size = inputs[0].dtype, outer * n * inner
         wide = "uint64_t" if inputs[0].itemsize == 8 else "uint32_t"
         params = Attrs(unit=DTYPES[dtype][0], sum=DTYPES[dtype][0] if dtype.startswith("float") else wide,
-                       exclusive=op.attrs.exclusive, reverse=op.attrs.reverse)
+                       exclusive=op.attrs.exclusive, reverse=op.attrs.reverse, product=op.kind == "cumprod")
         what = op.kind + "_exclusive" * op.attrs.exclusive + "_reverse" * op.attrs.reverse
         return Lowered("reduce/cumulative", params, self.extents(op, inputs[0]), (Operand("x", 0, size),),
                        (Operand("y", 0, size),), outer * inner, what, self.name)

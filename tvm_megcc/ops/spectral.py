@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fourier transforms as products with constant matrices, the filters of mel spectra, and determinants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import MegccError, ShapeError
+from ..ir.dims import product
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, TensorType, numpy_dtype
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, extent_symbols, f32, register
+from .move import emit_slice
+from .rules import axis_of
+
+
+def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
+    """What a line of [length][parts] numbers (real, or real and imaginary) is multiplied with, float64.
+
+    Its columns are [M][2] of the spectrum, M = length or, onesided, length // 2 + 1; for the inverse of a onesided
+    spectrum its rows are [length // 2 + 1][2] and its columns the real signal.
+    """
+    half = length // 2 + 1
+    if inverse and onesided:
+        angle = 2 * np.pi * np.outer(np.arange(half), np.arange(length)) % (2 * np.pi * length) / length
+        # All but the mean, and the highest of an even length, stand for two lines of the whole spectrum.
+        weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == length), 1.0, 2.0)[:, None] / length
+        return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * half, length)
+    columns = half if onesided else length
+    turns = np.outer(np.arange(length), np.arange(columns)) % length
+    angle = (2 if inverse else -2) * np.pi * turns / length
+    scale = 1 / length if inverse else 1.0
+    real, imaginary = scale * np.cos(angle), scale * np.sin(angle)
+    rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
+    return np.stack(rows, 1).reshape(length * parts, columns * 2)
+
+
+def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
+    """The transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that length."""
+    type_ = node.type_of(value)
+    axis, parts = type_.rank - 2, type_.shape[-1]
+    if parts not in (1, 2) or not type_.is_static:
+        raise ShapeError(f"wants real or complex numbers on the last axis, not {type_}")
+    lines = length // 2 + 1 if inverse and onesided else length
+    if inverse and onesided and parts != 2:
+        raise ShapeError("the inverse of a onesided spectrum wants complex numbers")
+    if type_.shape[axis] > lines:
+        value = emit_slice(node, value, axis, 0, lines)
+    elif type_.shape[axis] < lines:
+        after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
+        (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
+    matrix = dft_matrix(length, parts, inverse, onesided).astype(numpy_dtype(type_.dtype))
+    outer = type_.shape[:axis]
+    (value,) = node.emit("reshape", (value,), shape=(product(outer), lines * parts))
+    (value,) = node.emit("matmul", (value, node.constant(matrix)), trans_a=0, trans_b=0)
+    last = (length, 1) if inverse and onesided else (matrix.shape[1] // 2, 2)
+    return node.emit("reshape", (value,), shape=(*outer, *last))[0]
+
+
+@decomposes("DFT")
+def dft(node: OnnxNode) -> tuple[str, ...]:
+    rank = node.type(0).rank
+    if node.opset >= 20:
+        axis = int(node.const(2, "axis").reshape(-1)[0]) if node.has(2) else -2
+    else:
+        axis = node.attr("axis", 1)
+    axis = axis_of(axis, rank)
+    if axis == rank - 1:
+        raise ShapeError("the last axis holds real and imaginary parts")
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    if node.has(1):
+        length = int(node.const(1, "dft_length").reshape(-1)[0])
+    else:
+        length = node.type(0).shape[axis]
+        length = 2 * (length - 1) if inverse and onesided else length
+    if not isinstance(length, int) or length < 1:
+        raise ShapeError(f"a transform of length {length}")
+    order = (*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1)
+    (value,) = node.emit("transpose", node.inputs[:1], perm=order)
+    value = transformed(node, value, length, inverse, onesided)
+    return node.emit("transpose", (value,), perm=tuple(order.index(i) for i in range(rank)))
+
+
+@decomposes("STFT")
+def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
+    """Frames of the signal, times the window, transformed: [batch][frames][lines][2]."""
+    signal = node.type(0)
+    step = int(node.const(1, "frame_step").reshape(-1)[0])
+    length = int(node.const(3, "frame_length").reshape(-1)[0]) if node.has(3) else node.type(2).shape[0]
+    if signal.rank != 3 or not signal.is_static or step < 1 or length > signal.shape[1]:
+        raise ShapeError(f"frames of {length} every {step} of {signal}")
+    frames = (signal.shape[1] - length) // step + 1
+    places = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
+    (value,) = node.emit("gather", (node.inputs[0], node.constant(places)), axis=1)
+    if node.has(2):
+        (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
+        (value,) = node.emit("mul", (value, window))
+    return (transformed(node, value, length, False, bool(node.attr("onesided", 1))),)
+
+
+@decomposes("MelWeightMatrix")
+def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
+    """Triangular filters [dft_length // 2 + 1][bins], evenly spaced on the mel scale; a constant."""
+    bins, length, rate, low, high = (node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(
+        ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")))
+    import onnx
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(node.attr("output_datatype", onnx.TensorProto.FLOAT))
+    lines = length // 2 + 1
+    if min(bins, length) < 1 or rate <= 0:
+        raise MegccError(f"{bins} bins of a transform of length {length} at {rate} Hz")
+    mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
+    edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
+    places = ((length + 1) * edges // rate).astype(int)
+    result = np.zeros((lines, bins))
+    for band in range(bins):
+        lower, centre, upper = places[band:band + 3]
+        for line in range(max(lower, 0), min(centre, lines)):
+            result[line, band] = (line - lower) / (centre - lower)
+        if lower == centre and 0 <= centre < lines:
+            result[centre, band] = 1
+        for line in range(max(centre, 0), min(upper, lines)):
+            result[line, band] = (upper - line) / (upper - centre)
+    return (node.constant(result.astype(dtype)),)
+
+
+class DeterminantKernel(Kernel):
+    name = "elimination"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        n = inputs[0].shape[-1]
+        if inputs[0].dtype not in ("float32", "float64"):
+            return f"not on {inputs[0].dtype}"
+        return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        x = inputs[0]
+        count, n = extent_symbols("COUNT", "N")
+        return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype][0]),
+                       {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),
+                       (Operand("y", 0, count),), count, "determinant", self.name, scratch=8 * n * n)
+
+
+@register
+class Determinant(Operator):
+    """Of the square matrices on the last two axes."""
+
+    kind = "determinant"
+    onnx = ("Det",)
+    kernels = (DeterminantKernel(),)
+    cases = (Case((f32(3, 5, 5),)), Case((((2, 3, 1, 1), "float64"),)),
+             Case((f32(3, 3),), values={0: np.array([[0, 1, 2], [0, 0, 3], [4, 5, 6]])}),
+             Case((f32(2, 2),), values={0: np.ones((2, 2))}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.rank < 2 or x.shape[-1] != x.shape[-2]:
+            raise ShapeError(f"wants square matrices, not {x}")
+        return (TensorType(x.dtype, x.shape[:-2]),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype),)

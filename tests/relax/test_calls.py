@@ -232,7 +232,8 @@ def test_cross_library_runs_in_an_emulator(tmp_path):
     assert_same([result], run(tvm.compile(mod, target="llvm"), [x]))
 
 
-@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if runs_here(target)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "c"))
+                                  for name, target in TARGETS.items() if runs_here(target)])
 def test_every_target_of_this_machine(mod, expected, name):
     executable = tvm.compile(mod, target=f"megcc-{name}", relax_pipeline="megcc")
     assert_same(run(executable, random_inputs(mod)), expected)

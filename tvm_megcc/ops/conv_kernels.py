@@ -268,7 +268,7 @@ class PixelConv(Kernel):
             return "has nothing to gain without vectors"
         s = _Shape.of(op, inputs, outputs)
         if not s.is_pointwise:
-            if not s.is_static:
+            if not isinstance(s.oh, int) or not isinstance(s.ow, int):
                 return "copies rows of a known length only"
             if self._copied(s, target, 1) > self.MOST_COPY:
                 return f"a copy of the rows that {s.ic} channels need is too large"
@@ -289,7 +289,7 @@ class PixelConv(Kernel):
 
     def _split(self, s: _Shape, target: Target) -> tuple[Dim, Dim, int]:
         """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
-        if not s.is_static:
+        if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return s.oh, s.ow, 1
         if s.is_pointwise:
             return *_pixel_rows(Tiling.of(target.isa), s.oh * s.ow, s.oc), 1
@@ -301,7 +301,7 @@ class PixelConv(Kernel):
         bias = has_bias(op)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         oh, ow, rows = self._split(s, target)
-        ih, iw = (oh, ow) if s.is_pointwise and s.is_static else (s.ih, s.iw)
+        ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, COLUMNS = extent_symbols(
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
         extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,

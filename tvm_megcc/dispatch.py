@@ -222,3 +222,12 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                      zip(axes, cell, strict=True)))
         for cell in itertools.product(*axes.values()))
     return {name: tuple(shape) for name, shape in imported.items()}, buckets
+
+
+def __getattr__(name: str):
+    """`Dispatch`, a pass for TVM's modules, is imported on first use: it needs TVM."""
+    if name == "Dispatch":
+        from .frontends import _tvm
+
+        return _tvm.attribute(name, "relax_dispatch")
+    raise AttributeError(f"module 'tvm_megcc.dispatch' has no attribute '{name}'")

@@ -15,14 +15,14 @@ from importlib.machinery import ModuleSpec
 LAZY = dict.fromkeys(("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build"), "relax")
 
 
-def attribute(name: str):
-    """One of `LAZY`.
+def attribute(name: str, module: str = ""):
+    """One of `LAZY`, or an attribute of another front end.
 
     Raises:
         ImportError: without TVM, saying what to install.
     """
     try:
-        return getattr(importlib.import_module(f"{__package__}.{LAZY[name]}"), name)
+        return getattr(importlib.import_module(f"{__package__}.{module or LAZY[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name not in ("tvm", "tvm_ffi"):
             raise

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from ..ir.dims import ceildiv, round_up
+from ..ir.dims import Dim, ceildiv, round_up
 from ..ir.expr import to_c
 from ..ir.graph import Attrs, Op
-from ..target import Target
+from ..target import Isa, Target
 from .base import Kernel, Lowered, Operand, extent_symbols, operator
 from .tiling import BLOCK
 
@@ -53,8 +53,8 @@ class Steps(Kernel):
             return "lengths must be int32"
         return None
 
-    def tile(self, cell: Cell, target: Target) -> tuple[int, int]:
-        """(sequences side by side, vectors of units of a single sequence)"""
+    def sizes(self, cell: Cell, units: Dim, target: Target) -> tuple[int, int]:
+        """Of tiles: sequences side by side, vectors of units of a single sequence."""
         raise NotImplementedError
 
     def lower(self, op: Op, inputs, outputs, target) -> Lowered:
@@ -63,7 +63,7 @@ class Steps(Kernel):
         directions, _, units = inputs[1].shape
         T, N, D, H = extent_symbols("T", "N", "D", "H")
         gates = sum(cell.products)
-        sequences, vectors = self.tile(cell, target)
+        sequences, vectors = self.sizes(cell, units, target)
         scratch_of_one = 4 * cell.vectors * round_up(H, lanes)
         too_large = isinstance(units, int) and sequences * 4 * cell.vectors * (units + lanes) > SCRATCH
         if batch == 1 or too_large:
@@ -104,20 +104,35 @@ def _what(op: Op, params: Attrs) -> str:
 
 
 class PackedSteps(Steps):
-    """Constant recurrent weights, packed."""
+    """Constant recurrent weights, packed.
+
+    vectors: of units in the tile of a single sequence; 0: as many as registers hold.
+    """
 
     name = "packed"
     constants = (1,)
 
-    def tile(self, cell, target):
+    def __init__(self, vectors: int = 0):
+        self.vectors = vectors
+        self.tile = f"{vectors}v" if vectors else ""
+
+    def sizes(self, cell, units, target):
         isa, gates = target.isa, max(cell.products)
         # Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more.
         sums = 16 if isa.registers > 16 else 8
-        vectors = max(1, sums // gates) if isa.lanes > 1 else 1
-        vectors = 1 << (vectors.bit_length() - 1)
-        if isa.lanes < BLOCK:
-            vectors = min(vectors, BLOCK // isa.lanes)
-        return (min(4, sums // gates) if isa.lanes > 1 else 1), vectors
+        if isa.lanes == 1:
+            return 1, self.vectors or 1
+        needed = ceildiv(units, isa.lanes) if isinstance(units, int) else sums
+        fitting = [vectors for vectors in _widths(isa) if vectors * gates <= sums and vectors <= max(needed, 1)]
+        return min(4, sums // gates), self.vectors or fitting[-1]
+
+    def tiled(self, op, inputs, outputs, target):
+        cell, units = cell_of(op), inputs[1].shape[-1]
+        own = self.sizes(cell, units, target)[1]
+        for vectors in _widths(target.isa):
+            if vectors != own and vectors * max(cell.products) < target.isa.registers \
+                    and isinstance(units, int) and vectors * target.isa.lanes < units:
+                yield PackedSteps(vectors)
 
 
 class DotSteps(Steps):
@@ -126,5 +141,10 @@ class DotSteps(Steps):
     name = "dot"
     packed = False
 
-    def tile(self, cell, target):
+    def sizes(self, cell, units, target):
         return 1, 1
+
+
+def _widths(isa: Isa) -> tuple[int, ...]:
+    """Vectors of units a tile may have: it stays in a block of the weights or takes whole blocks."""
+    return tuple(vectors for vectors in (1, 2, 4, 8, 16) if isa.lanes >= BLOCK or vectors * isa.lanes <= BLOCK)

@@ -18,6 +18,7 @@ from . import (
     norm,
     pool,
     quant,
+    quant_products,
     reduce,
     resample,
     resize,
@@ -33,5 +34,6 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
-           "gather", "lrn", "matmul", "move", "norm", "pool", "quant", "reduce", "resample", "resize",
-           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort", "spectral"]
+           "gather", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
+           "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
+           "spectral"]

@@ -10,6 +10,7 @@ from ..ir.dims import product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, PLAIN, TensorType, numpy_dtype
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, possible_layouts, register
+from .elementwise import cast_to, emit_broadcast
 from .memory import memory_axes
 from .rules import axis_of, shape_text
 
@@ -118,6 +119,10 @@ class DequantizeLinear(_Quantisation):
     def onnx_attrs(cls, node: OnnxNode) -> dict:
         return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": node.type(1).dtype}
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        return _dequantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+
 
 @register
 class QuantizeLinear(_Quantisation):
@@ -152,9 +157,48 @@ class QuantizeLinear(_Quantisation):
         dtype = node.type(2).dtype if node.has(2) else "uint8"
         return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": dtype}
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        return _quantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+
 
 def _axis(node: OnnxNode) -> int:
     rank = node.type(0).rank
     scale = node.type(1)
     per_tensor = scale.rank == 0 or (scale.rank == 1 and scale.size == 1)
     return 0 if per_tensor else axis_of(node.attr("axis", 1), rank)
+
+
+def _in_blocks(node: OnnxNode) -> tuple[str, str, str, tuple]:
+    """The operand with its axis as [blocks][block], scale and zero point (or "") with one element a block, and the
+    operand's own shape."""
+    x, block = node.type(0), node.attr("block_size")
+    axis = axis_of(node.attr("axis", 1), x.rank)
+    blocks = node.type(1).shape[axis]
+    if x.shape[axis] != blocks * block:
+        raise ShapeError(f"{blocks} blocks of {block} elements on axis {axis} of {x}")
+
+    def split(value: str, inner: int) -> str:
+        shape = node.type_of(value).shape
+        return node.emit("reshape", (value,), shape=(*shape[:axis], blocks, inner, *shape[axis + 1:]))[0]
+
+    zero = split(node.inputs[2], 1) if node.has(2) else ""
+    return split(node.inputs[0], block), split(node.inputs[1], 1), zero, x.shape
+
+
+def _dequantized_blocks(node: OnnxNode) -> tuple[str, ...]:
+    value, scale, zero, shape = _in_blocks(node)
+    (value,) = cast_to(node, value, "int32")
+    if zero:
+        (value,) = emit_broadcast(node, "sub", (value, *cast_to(node, zero, "int32")))
+    (value,) = cast_to(node, value, node.type(1).dtype)
+    return node.emit("reshape", emit_broadcast(node, "mul", (value, scale)), shape=shape)
+
+
+def _quantized_blocks(node: OnnxNode) -> tuple[str, ...]:
+    value, scale, zero, shape = _in_blocks(node)
+    dtype = node.type(2).dtype if node.has(2) else "uint8"
+    (value,) = node.emit("round", emit_broadcast(node, "div", (value, scale)))
+    if zero:
+        (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))
+    return node.emit("reshape", cast_to(node, value, dtype), shape=shape)  # which saturates

@@ -114,7 +114,7 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     result = np.zeros((lines, bins))
     for band in range(bins):
         lower, centre, upper = places[band:band + 3]
-        for line in range(max(lower, 0), min(centre, lines)):
+        for line in range(max(lower, 0), min(centre + 1, lines) if lower < centre else 0):
             result[line, band] = (line - lower) / (centre - lower)
         if lower == centre and 0 <= centre < lines:
             result[centre, band] = 1

@@ -151,3 +151,21 @@ def test_explain(capsys):
     assert report["supported"] and any(call["kind"] == "conv2d" for call in report["calls"])
     assert main(["explain", DIGITS]) == 0
     assert "conv1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("texts", "constants"), [
+    (["sr=16000"], {"sr": 16000}), (["scale = 0.5", "on=true"], {"scale": 0.5, "on": True}),
+    (["pads=1,2,-3"], {"pads": [1, 2, -3]})])
+def test_constants(texts, constants):
+    assert api.parse_constants(texts) == constants
+
+
+@pytest.mark.parametrize("text", ["sr", "sr=", "sr=fast", "sr=1,,2"])
+def test_wrong_constants(text, capsys):
+    assert main(["compile", DIGITS, "--target", "c", "--constant", text]) == REFUSED
+    assert f"constant '{text}': expected INPUT=NUMBER" in capsys.readouterr().err
+
+
+def test_a_constant_for_no_input(capsys):
+    assert main(["compile", DIGITS, "--target", "c", "--constant", "rate=1"]) == REFUSED
+    assert "constants names rate, but the inputs are: image" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..api import parse_constants, shape_sets
 from ..codegen.plan import KernelPlan, plan_kernels
-from ..codegen.tuning_log import TuningLog, call_text, layouts_text
+from ..codegen.tuning_log import TuningLog, priced
 from ..compiler import require_bounds, run_passes
 from ..dispatch import buckets_of, parse_dispatch
 from ..errors import MegccError
@@ -55,7 +55,7 @@ def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: st
 
 
 def changes(graph: Graph, target: Target, measured: Target, optimize: str) -> dict:
-    """Calls whose kernel or layout the log changes, and the sum of measured times before and after."""
+    """Calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
     before, after = (plan_kernels(run_passes(graph, cpu), cpu, optimize) for cpu in (target, measured))
     old = {step.choice.op.origin: step.spec.symbol for step in before.steps}
     new = {step.choice.op.origin: step.spec.symbol for step in after.steps}
@@ -66,16 +66,13 @@ def changes(graph: Graph, target: Target, measured: Target, optimize: str) -> di
 
 
 def _time(plan: KernelPlan, measured: Target) -> float:
-    """Nanoseconds of a plan's calls, as far as the log has them."""
+    """Nanoseconds of a plan's calls; those that the log does not have are guessed."""
     total = 0.0
     for step in plan.steps:
-        op, kernel = step.choice.op, step.choice.kernel
-        inputs, outputs = plan.graph.input_types(op), plan.graph.output_types(op)
-        time = measured.measured and measured.measured.time(
-            call_text(op, inputs, outputs, plan.graph.constants), kernel.name, kernel.tile,
-            layouts_text(inputs, outputs))
-        total += time or 0.0
-    return total
+        op, graph = step.choice.op, plan.graph
+        total += next(priced(op, step.choice.kernel, graph.input_types(op), graph.output_types(op), measured,
+                             graph.constants))[1]
+    return total if measured.measured is not None else 0.0
 
 
 def runner_of(rpc: str | None, key: str | None):
@@ -103,6 +100,6 @@ def text(report: dict) -> str:
         for model in row["models"]:
             lines.append(f"  {model['model']}: {len(model['changed'])} of {model['calls']} calls get another kernel; "
                          f"all take {model['before_ns'] / 1e6:.4f} ms before, {model['after_ns'] / 1e6:.4f} ms after")
-            lines += [f"    {item['origin']}: {item['before']} -> {item['after']}" for item in model["changed"]]
+            lines += [f"    {item['origin'][:40]}: {item['before']} -> {item['after']}" for item in model["changed"]]
     lines.append(f"compile with --log {report['log']} to use it")
     return "\n".join(lines) + "\n"

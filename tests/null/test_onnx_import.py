@@ -187,6 +187,14 @@ def test_the_stated_shape_of_a_result_stands_for_an_operand_of_the_run(op, shape
     assert "computed at run time" in str(refused(model(nodes, inputs, [value("y", None)], opset=18)))
 
 
+def test_bounds_beyond_what_reals_hold():
+    """An int64 clipped at 2^53 + 1, which is no double."""
+    bound, x = 2**53 + 1, np.array([2**53, 2**53 + 1, 2**53 + 2, -5])
+    graph = import_onnx(model([node("Clip", "x lo hi", "y")], [value("x", [4], TensorProto.INT64)],
+                              [value("y", None)], {"lo": np.array(0), "hi": np.array(bound)}))
+    assert reference.run(graph, {"x": x})["y"].tolist() == [2**53, bound, bound, 0]
+
+
 def test_a_stated_shape_that_leaves_axes_open_is_refused():
     inputs = [value("x", [2, 3, 3]), value("s", [1], TensorProto.INT64)]
     proto = model([node("ReduceSum", "x s", "y", keepdims=0)], inputs,

@@ -83,7 +83,9 @@ def import_clip(node: OnnxNode) -> tuple[str, ...]:
     if all(not node.has(index) or node.is_const(index) for index in (1, 2)):
         lo, hi = (float(node.const(index).reshape(())) if node.has(index) else limit
                   for index, limit in ((1, float("-inf")), (2, float("inf"))))
-        return _emit_clip(node, lo, hi)
+        if node.type(0).dtype.startswith("float") or all(abs(bound) < 2**31 or abs(bound) == float("inf")
+                                                         for bound in (lo, hi)):
+            return _emit_clip(node, lo, hi)
     value = node.inputs[0]
     for index, kind in ((1, "max"), (2, "min")):
         if node.has(index):

@@ -37,6 +37,9 @@ def markdown() -> str:
         "## Operators of the compiler", "",
         "Behind an ONNX operator stand the operator sets that changed it. An operator without float16 is computed in "
         "float32 between two conversions. A kernel's layouts are those of its result.", "",
+        "An operand that fixes the shape of a result (shape, axes, k, split, …) is a constant of the model or follows "
+        "from the shapes of its inputs. Where only the run knows it, the shape that the model states for the result "
+        "takes its place, if that leaves nothing open; otherwise the operator is refused.", "",
         "| operator | ONNX | Relax | element types | kernels: layouts |", "|---|---|---|---|---|"]
     for kind, declaration in sorted(OPERATORS.items()):
         cells = [f"`{kind}`", ", ".join(map(_versions, declaration.onnx)), ", ".join(declaration.relax),

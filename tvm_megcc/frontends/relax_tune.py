@@ -10,6 +10,7 @@ import tvm
 
 from ..codegen.tuning_log import TuningLog
 from ..ir.graph import Graph
+from ..ir.shapes import graph_symbols
 from ..runtime import tuner
 from ..runtime.candidates import before_layouts, calls_of
 from ..target import Target
@@ -23,11 +24,9 @@ LOG = "megcc_log"
 def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int | None, log: str | Path | None,
                  runner) -> tvm.IRModule:
     """Measures what `log` does not have, and gives the regions what they need of it."""
-    graphs = {var: import_region(function, var.name_hint)
-              for var, function in mod.functions.items() if is_ours(function)}
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as folder:
         path = Path(log) if log is not None else Path(folder) / "tune.jsonl"
-        tuner.tune(list(graphs.values()), target, path, optimize=optimize, trials=trials, runner=runner,
+        tuner.tune(list(_graphs(mod).values()), target, path, optimize=optimize, trials=trials, runner=runner,
                    progress=tuner.progress_bar())
         return with_log(mod, TuningLog.read(path), target, optimize)
 
@@ -35,11 +34,16 @@ def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int |
 def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -> tvm.IRModule:
     """The module whose regions carry the log's rows for their calls: all that a later build has to know of it."""
     functions = dict(mod.functions.items())
-    for var, function in functions.items():
-        if is_ours(function):
-            rows = _rows(import_region(function, var.name_hint), log, target, optimize)
-            functions[var] = function.with_attr(LOG, rows.text())
+    for var, graph in _graphs(mod).items():
+        functions[var] = functions[var].with_attr(LOG, _rows(graph, log, target, optimize).text())
     return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
+    """The regions whose shapes are known; there is nothing definite to measure in others."""
+    graphs = {var: import_region(function, var.name_hint)
+              for var, function in mod.functions.items() if is_ours(function)}
+    return {var: graph for var, graph in graphs.items() if not graph_symbols(graph)}
 
 
 def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> TuningLog:

@@ -8,7 +8,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc.errors import ToolError
 
-from .networks import NETWORKS, assert_close, onnxruntime_outputs
+from .networks import MORE_NETWORKS, NETWORKS, assert_close, onnxruntime_outputs
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,21 @@ def test_network(name: str, target: str, optimize: str, folders):
     for seed in (1, 2):
         inputs = network.inputs(seed)
         assert_close(session.run(inputs), onnxruntime_outputs(network.path, inputs))
+
+
+@pytest.mark.parametrize("name", MORE_NETWORKS)
+def test_more_networks(name: str, tmp_path):
+    """Natively, against the stored references and ONNX Runtime; the arena for arm64 as promised."""
+    network = MORE_NETWORKS[name]
+    artifact = tvm_megcc.compile(network.path, "native,arm64", input_shapes=dict(network.shapes), name=name)
+    session = tvm_megcc.load(artifact.save(tmp_path / name), "native")
+    for _file, inputs, outputs in network.references():
+        assert_close(session.run(inputs), outputs, network.noise)
+    inputs = network.inputs(1)
+    assert_close(session.run(inputs), onnxruntime_outputs(network.path, inputs), network.noise)
+    if network.arena_kb:
+        program = next(p for p in artifact.manifest["programs"] if p["target"] == "arm64")
+        assert program["arena_bytes"] <= network.arena_kb * 1024 * 1.05
 
 
 @pytest.mark.parametrize("name", [n.name for n in NETWORKS.values() if n.arena_kb])

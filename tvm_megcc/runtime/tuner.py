@@ -60,7 +60,7 @@ class Job:
 
 @dataclass
 class Summary:
-    """What a tuning did. rows: of the log, for this target, after it; failed: candidates without a time, and why."""
+    """What a tuning did. known: candidates that the log had; failed: candidates without a time, and why."""
 
     calls: int = 0
     candidates: int = 0
@@ -93,17 +93,21 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
     known = TuningLog.read(log) if Path(log).exists() else TuningLog()
     summary = Summary()
     jobs: list[Job] = []
-    seen: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
     values: dict[int, dict[str, np.ndarray]] = {}
     for graph in graphs:
         graph = before_layouts(graph, target)
-        calls = [call for call in calls_of(graph, target, optimize) if call.text not in seen]
-        seen.update(call.text for call in calls)
+        calls = calls_of(graph, target, optimize)
+        for call in calls:
+            keys = [(call.text, candidate.kernel.label, candidate.layouts) for candidate in call.candidates]
+            call.candidates = [candidate for candidate, key in zip(call.candidates, keys, strict=True)
+                               if key not in seen]
+            seen.update(keys)
         fresh = [job for call in calls for job in _jobs(call, target, optimize, trials, known, summary)]
         if fresh:
             values[id(fresh[0].call.graph)] = _values(fresh)
         jobs += fresh
-    summary.calls = len(seen)
+    summary.calls = len({text for text, *_ in seen})
     writer = LogWriter(log)
     try:
         _Tuning(jobs, values, target, optimize, runner, cc, writer, summary, progress).run()

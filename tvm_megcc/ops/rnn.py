@@ -349,7 +349,7 @@ Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for uni
     (3, {"batch": 2, "direction": "reverse", "lengths": (7, 3), "results": ("Y",)}),
     (33, {"batch": 5, "direction": "bidirectional", "lengths": (7, 0, 2, 7, 5), "states": True, "extra": True}),
     (20, {"batch": 2, "states": True, "extra": True, "input_forget": True, "clip": 0.5, "results": ("Y_h", "Y_c")}),
-    (19, {"batch": 2, "direction": "bidirectional", "states": True, "constant": False}),
+    (19, {"batch": 2, "direction": "bidirectional", "states": True, "extra": True, "constant": False}),
     (5, {"activations": ("HardSigmoid", "Softsign", "Relu"), "results": ("Y_c",)}),
 ))
 Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) for units, more in (

@@ -101,8 +101,8 @@ def test_function_that_calls_a_function(check):
     assert len(check(builder.get()).regions) == 3
 
 
-def test_symbolic_batch_stays_with_tvm(check):
-    """Shapes that are not known stay with TVM and are reported; what is known beside them is ours."""
+def test_symbolic_batch(check):
+    """Regions with and without symbolic extents beside each other."""
     builder = relax.BlockBuilder()
     n = tvm.tirx.Var("n", "int64")
     x, y = relax.Var("x", relax.TensorType((n, 3, 8, 8), "float32")), relax.Var("y", f32(4, 6))
@@ -111,9 +111,8 @@ def test_symbolic_batch_stays_with_tvm(check):
             z = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, weights(4, 3, 3, 3)))))
             out = builder.emit_output(relax.Tuple([z, builder.emit(op.matmul(y, weights(6, 5)))]))
         builder.emit_func_output(out)
-    report = check(builder.get(), symbols={"n": 3}, share=None)
-    assert len(report.regions) == 1 and report.share is None
-    assert "is symbolic" in str(report)
+    report = check(builder.get(), symbols={"n": 3})
+    assert len(report.regions) == 2 and not report.theirs
 
 
 def test_sort_and_custom_tir_stay_with_tvm(check):

@@ -50,6 +50,16 @@ class Builder:
         self.constants[name] = array
         return name
 
+    def shape_constant(self, dims: Sequence[Dim], hint: str) -> str:
+        """Extents as a value of int64, a constant where all are known."""
+        if all(isinstance(dim, int) for dim in dims):
+            return self.constant(np.array(dims, np.int64), hint)
+        name = self.unique(hint)
+        self.types[name] = TensorType("int64", (len(dims),))
+        self.shapes[name] = np.empty(len(dims), object)
+        self.shapes[name][:] = dims
+        return name
+
     def emit(self, kind: str, inputs: Sequence[str], attrs: Attrs, origin: str, hint: str) -> tuple[str, ...]:
         """Adds an operator, or its result where that is known now.
 

@@ -23,12 +23,12 @@ from ..runtime import tvm_module
 from ..runtime.toolchain import find_compiler, is_local
 from ..target import TARGETS
 from . import relax_patterns, relax_target
-from .relax_import import import_region
+from .relax_import import import_region, region_bucket
 from .relax_prepare import prepare
-from .relax_regions import is_ours, merge
+from .relax_regions import digest_of, is_ours, merge
 from .relax_report import Report, picture, report
 from .relax_target import our_target
-from .relax_tune import log_of, tune_regions, with_log
+from .relax_tune import LOG, log_of, tune_regions, with_log
 
 __all__ = ["Report", "build", "build_megcc_kernels", "linker", "partition_for_megcc", "picture", "report",
            "tune_megcc_kernels"]
@@ -122,17 +122,25 @@ def _optimize(region) -> str:
 
 
 def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
-    """`relax.ext.megcc`: all regions of a module at once, as one object file."""
+    """`relax.ext.megcc`: all regions of a module at once, as one object file.
+
+    Regions that differ in bounds only, as those of the clones that `Dispatch` makes do, are one model with a bucket
+    each: their weights and kernels are there once.
+    """
     if not functions:
         return []
     options = dict(options or {})
     target = our_target(options.get("target", functions[0].attrs.get(_TARGET)))
+    alike: dict[str, list[relax.Function]] = {}
+    for function in functions:
+        others = {"optimize": _optimize(function), LOG: function.attrs.get(LOG, "")}
+        alike.setdefault(digest_of(function, others), []).append(function)
     regions = {}
-    for index, function in enumerate(functions):
-        symbol = str(function.attrs["global_symbol"])
-        graph = import_region(function, symbol)
-        regions[symbol] = compile_graph(graph, [target], name=f"region{index}", optimize=_optimize(function),
-                                        log=log_of(function))
+    for index, same in enumerate(alike.values()):
+        artifact = compile_graph(import_region(same[0], str(same[0].attrs["global_symbol"])), [target],
+                                 name=f"region{index}", optimize=_optimize(same[0]), log=log_of(same[0]),
+                                 buckets=tuple(dict.fromkeys(map(region_bucket, same))))
+        regions.update({str(function.attrs["global_symbol"]): artifact for function in same})
     with tvm_module.compile_regions(regions, target) as (path, symbols):
         return [tvm.runtime.load_static_library(str(path), [*symbols, _MARK + target.name])]
 

@@ -16,9 +16,10 @@ from tvm import ir, relax, tirx
 from ..dispatch import Dispatcher, Interval, Intervals, buckets_of
 from ..errors import MegccError
 from ..ir.shapes import Bucket
+from .relax_extents import LOWER, UPPER, bounds_of
 
-#: TVM's attributes of functions: least and largest values of symbolic extents, by name. Its memory planner reads them.
-LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
+#: Attribute of the functions that are called for shapes in no bucket.
+OUTSIDE = "megcc_outside"
 
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
@@ -62,13 +63,6 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     functions[var] = function
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     return _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
-
-
-def bounds_of(function) -> dict[str, Interval]:
-    """Least and largest values that a function's attributes state, by name of the symbolic extent."""
-    attrs = function.attrs or {}
-    lower, upper = ({str(name): int(value) for name, value in (attrs.get(key) or {}).items()} for key in (LOWER, UPPER))
-    return {name: (max(lower.get(name, 1), 1), upper.get(name)) for name in (*lower, *upper)}
 
 
 def within(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
@@ -186,13 +180,13 @@ class _Writer:
             clone = clone.with_attr(key, values) if values else clone.without_attr(key)
         return clone
 
-    def _function(self, name: str, body: Callable, private: bool = False) -> ir.GlobalVar:
+    def _function(self, name: str, body: Callable, private: bool = False, **attrs) -> ir.GlobalVar:
         """A function with the parameters and result of the original. body(parameters, extents by name) → expression."""
         before = set(self.builder.get().functions)
         skeleton = relax.utils.copy_with_new_vars(self.function)
         parameters = list(skeleton.params)
         extents = {var.name: var for var in relax.analysis.defined_symbolic_vars(skeleton)}
-        with self.builder.function(name, parameters, pure=bool(self.function.is_pure), private=private):
+        with self.builder.function(name, parameters, attrs or None, bool(self.function.is_pure), private):
             result = self.builder.emit(body(parameters, extents))
             if not tvm_ffi.structural_equal(result.ty, skeleton.ret_ty):
                 result = self.builder.match_cast(result, skeleton.ret_ty)
@@ -221,7 +215,7 @@ class _Writer:
                                                          relax.TensorType((), "bool")))
             return relax.If(inside, ir.Call(otherwise, parameters), ir.Call(otherwise, parameters))
 
-        return self._function(f"{self.name}_outside_{_word(symbol)}", body, private=True)
+        return self._function(f"{self.name}_outside_{_word(symbol)}", body, private=True, **{OUTSIDE: symbol})
 
     def _check(self, symbol: str) -> tirx.PrimFunc:
         """True, or an error with the ranges: an assertion of TIR fails in every runtime of TVM."""

@@ -8,12 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Union
 
 import numpy as np
-from tvm import ir, relax, tirx
+from tvm import ir, relax
 
 from ..errors import MegccError
+from ..ir.dims import Dim
 from ..ir.graph import Graph
+from ..ir.shapes import Bucket
 from ..ir.types import TensorType
 from .onnx_builder import Builder
+from .relax_extents import Extents, bounds_of, require_known
 from .relax_ops import RelaxNode, check_types, dtype_name, importer
 
 #: What an expression is in the graph: a value's name, or a tuple of such.
@@ -23,8 +26,10 @@ Value = Union[str, tuple["Value", ...]]
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
 
 
-def tensor_type(type_) -> TensorType:
+def tensor_type(type_, extents: Extents) -> TensorType:
     """A Relax tensor type as ours.
+
+    extents: of the function that the type is in.
 
     Raises:
         MegccError: if its shape is not known or it has no elements.
@@ -33,24 +38,17 @@ def tensor_type(type_) -> TensorType:
         raise MegccError(f"{type_} is no tensor")
     if type_.shape is None or not hasattr(type_.shape, "values"):
         raise MegccError(f"the shape of {type_} is not known")
-    shape = tuple(type_.shape.values)
-    if not all(isinstance(dim, tirx.IntImm) for dim in shape):
-        raise MegccError(f"shape ({', '.join(_dim_text(dim) for dim in shape)}) is symbolic")
-    extents = tuple(int(dim) for dim in shape)
-    if 0 in extents:
-        raise MegccError(f"a tensor of shape {extents} has no elements")
-    if len(extents) > 8:
-        raise MegccError(f"a tensor of {len(extents)} axes; at most 8 are supported")
-    return TensorType(dtype_name(type_.dtype), extents)
+    shape = extents.shape(type_)
+    if 0 in shape:
+        raise MegccError(f"a tensor of shape {shape} has no elements")
+    if len(shape) > 8:
+        raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
+    return TensorType(dtype_name(type_.dtype), shape)
 
 
-def _dim_text(dim) -> str:
-    return str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim)
-
-
-def result_types(type_) -> tuple[TensorType, ...]:
+def result_types(type_, extents: Extents) -> tuple[TensorType, ...]:
     fields = type_.fields if isinstance(type_, ir.TupleType) else (type_,)
-    return tuple(tensor_type(field) for field in fields)
+    return tuple(tensor_type(field, extents) for field in fields)
 
 
 def is_operator(expr) -> bool:
@@ -60,18 +58,21 @@ def is_operator(expr) -> bool:
 class Importer:
     """Imports expressions into a builder. What variables stand for is in `values`; `unbound` is asked for the rest.
 
-    functions: local functions (composites) by variable.
+    functions: local functions (composites) by variable. extents: of the function that is being imported.
     """
 
     def __init__(self, unbound: Callable[[ir.Var], Value] | None = None):
         self.builder = Builder()
         self.values: dict[ir.Var, Value] = {}
         self.functions: dict[ir.Var, relax.Function] = {}
+        self.extents = Extents()
         self._unbound = unbound
 
     def add_input(self, var: ir.Var, name: str) -> str:
         name = self.builder.unique(name)
-        self.builder.add_input(name, tensor_type(var.ty))
+        if isinstance(var.ty, relax.TensorType) and hasattr(var.ty.shape, "values"):
+            self.extents.input_shape(var.ty)
+        self.builder.add_input(name, tensor_type(var.ty, self.extents))
         self.values[var] = name
         return name
 
@@ -104,21 +105,46 @@ class Importer:
 
     def _call(self, call: ir.Call, name: str) -> Value:
         if isinstance(call.op, ir.Var) and call.op in self.functions:
-            function = self.functions[call.op]
-            for parameter, argument in zip(function.params, call.args, strict=True):
-                self.values[parameter] = self.value(argument, name)
-            return self.value(function.body)
+            return self._local(self.functions[call.op], call.args, name)
         if not is_operator(call):
             raise MegccError(f"a call of {call.op} cannot be imported")
         imported = importer(call.op.name)
         if imported is None:
             raise MegccError("there is no kernel for it")
-        types = result_types(call.ty)
+        types = result_types(call.ty, self.extents)
         operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
         node = RelaxNode(self.builder, call, name or call.op.name, flattened(operands), types)
         values = tuple(imported(node))
-        check_types(node, values)
+        check_types(node, values, self.extents.same)
+        require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if isinstance(call.ty, ir.TupleType) else values[0]
+
+    def _local(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
+        """A call of a function inside a region; its types have variables of their own."""
+        inner = Extents()
+        for parameter, argument in zip(function.params, arguments, strict=True):
+            if isinstance(parameter.ty, relax.ShapeType):
+                for expr, given in zip(parameter.ty.values or (), argument.values, strict=True):
+                    self._bind(inner, expr, self.extents.ours(self.extents.raw(given)))
+                continue
+            self.values[parameter] = self.value(argument, name)
+            types = parameter.ty.fields if isinstance(parameter.ty, ir.TupleType) else (parameter.ty,)
+            for type_, value in zip(types, flattened([self.values[parameter]]), strict=True):
+                for expr, extent in zip(type_.shape.values, self.builder.types[value].shape, strict=True):
+                    self._bind(inner, expr, extent)
+        outer, self.extents = self.extents, inner
+        try:
+            return self.value(function.body)
+        finally:
+            self.extents = outer
+
+    @staticmethod
+    def _bind(inner: Extents, expr, extent: Dim) -> None:
+        try:
+            require_known([extent])
+        except MegccError:
+            return
+        inner.bind(inner.raw(expr), extent)
 
 
 def is_tensor(expr) -> bool:
@@ -148,7 +174,9 @@ def import_region(function: relax.Function, name: str) -> Graph:
     """
     importer_ = Importer()
     builder = importer_.builder
-    inputs = [importer_.add_input(parameter, parameter.name) for parameter in function.params]
+    parameters = [parameter for parameter in function.params if not isinstance(parameter.ty, relax.ShapeType)]
+    importer_.extents.declare(parameter.ty for parameter in parameters)
+    inputs = [importer_.add_input(parameter, parameter.name) for parameter in parameters]
     try:
         results = flattened([importer_.value(function.body)])
     except REFUSALS as error:
@@ -163,6 +191,16 @@ def import_region(function: relax.Function, name: str) -> Graph:
             results = [output if other == value else other for other in results]
         outputs.append(output)
     return builder.graph(name, inputs, outputs)
+
+
+def region_bucket(function: relax.Function) -> Bucket:
+    """The bounds of the symbols of a region's graph, by the attributes of the region."""
+    extents = Extents()
+    extents.declare(parameter.ty for parameter in function.params)
+    for parameter in function.params:
+        if isinstance(parameter.ty, relax.TensorType):
+            extents.input_shape(parameter.ty)
+    return extents.bucket(bounds_of(function))
 
 
 def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None) -> Graph:
@@ -183,6 +221,8 @@ def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None) -> Grap
         return inputs[-1]
 
     importer_ = Importer(outside)
+    free = [var for value in (expr, *bindings.values()) for var in relax.analysis.free_vars(value)]
+    importer_.extents.declare(var.ty for var in free if var not in bindings)
     try:
         results = flattened([importer_.value(expr, "value")])
     except MegccError:

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import ir
 
 from ..errors import MegccError, ShapeError
+from ..ir.dims import Dim
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from ..ops.base import OPERATORS, Operator
 from ..ops.elementwise import cast_to
@@ -50,13 +51,17 @@ class RelaxNode:
     def constant(self, value, dtype: str) -> str:
         return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
 
+    def extents(self, dims: Sequence[Dim]) -> str:
+        """A shape as a value."""
+        return self.builder.shape_constant(dims, f"{self.name}.shape")
+
     def type_of(self, value: str) -> TensorType:
         return self.builder.types[value]
 
     def is_constant(self, value: str) -> bool:
         return value in self.builder.constants
 
-    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+    def reshaped(self, value: str, shape: Sequence[Dim]) -> str:
         return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
 
     def transposed(self, value: str, layout: str, wanted: str) -> str:
@@ -264,7 +269,7 @@ def resize(node: RelaxNode) -> Values:
     logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
     x = node.transposed(node.inputs[0], a.layout, logical)
     result = dict(zip(a.layout, node.types[0].shape, strict=True))
-    sizes = node.constant([result[axis] for axis in logical], "int64")
+    sizes = node.extents([result[axis] for axis in logical])
     coordinates = a.coordinate_transformation_mode
     if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
         raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
@@ -475,7 +480,7 @@ def stack(node: RelaxNode) -> Values:
 @imports("split")
 def split(node: RelaxNode) -> Values:
     axis = axis_of(int(node.attrs.axis), node.types[0].rank)
-    sizes = node.constant([type_.shape[axis] for type_ in node.types], "int64")
+    sizes = node.extents([type_.shape[axis] for type_ in node.types])
     return node.onnx("Split", node.inputs[0], sizes, outputs=len(node.types), axis=axis)
 
 
@@ -529,7 +534,7 @@ def tile(node: RelaxNode) -> Values:
 
 @imports("broadcast_to")
 def broadcast_to(node: RelaxNode) -> Values:
-    return node.onnx("Expand", node.inputs[0], node.constant(node.types[0].shape, "int64"))
+    return node.onnx("Expand", node.inputs[0], node.extents(node.types[0].shape))
 
 
 @imports("nn.pixel_shuffle")
@@ -552,9 +557,13 @@ def quantize(node: RelaxNode) -> Values:
                      axis=int(node.attrs.axis))
 
 
-def check_types(node: RelaxNode, values: Values) -> None:
-    """Raises ShapeError where our shape rules and TVM's differ."""
+def check_types(node: RelaxNode, values: Values, same: Callable[[Dim, Dim], bool]) -> None:
+    """Raises ShapeError where our shape rules and TVM's differ.
+
+    same: whether two extents are equal; TVM writes expressions in other forms.
+    """
     for value, expected in zip(values, node.types, strict=True):
         actual = node.type_of(value)
-        if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        if (actual.dtype, actual.rank) != (expected.dtype, expected.rank) \
+                or not all(map(same, actual.shape, expected.shape)):
             raise ShapeError(f"gives {actual} by our rules, {expected} by TVM's")

@@ -87,6 +87,8 @@ class Outline(relax.PyExprMutator):
     """Dataflow blocks → private functions, so that what is around and inside an If can be partitioned."""
 
     def visit_dataflow_block_(self, block):
+        if not any(is_operator(binding.value) for binding in block.bindings):
+            return super().visit_dataflow_block_(block)
         outputs = [binding.var for binding in block.bindings if not isinstance(binding.var, relax.DataflowVar)]
         body = relax.SeqExpr([block], ir.Tuple(outputs))
         inputs = relax.analysis.free_vars(body)
@@ -122,14 +124,14 @@ class Fold(relax.PyExprMutator):
             return call
         importer = Importer()
         try:
-            size = tensor_type(call.ty).bytes
+            type_ = tensor_type(call.ty, importer.extents)
             value = importer.value(self._resolved(call))
         except REFUSALS:
             return call
-        if value not in importer.builder.constants:
+        if value not in importer.builder.constants or not type_.is_static:
             return call
         operands = sum(array.nbytes for name, array in importer.builder.constants.items() if name != value)
-        if size > operands + FOLD_GROWTH:
+        if type_.bytes > operands + FOLD_GROWTH:
             return call
         return relax.const(importer.builder.constants[value])
 

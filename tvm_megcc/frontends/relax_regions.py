@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relax
 
+from .relax_extents import LOWER, UPPER
 from .relax_import import import_region
 from .relax_prepare import has_branches, is_partitioned
 
@@ -35,21 +36,23 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
         function, regions = _merged(composites, result, var, function)
+        bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
         for region in regions:
-            names[region] = NAME.format(count, _digest(regions[region], attrs))
+            names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
             count += 1
         renamed = _Renamed(tvm.IRModule(regions), names)
         result[var] = renamed.visit_expr(function)
         for old, new in renamed.names.items():
-            result[new] = regions[old].with_attrs({**attrs, "global_symbol": new.name_hint})
+            result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
-def _digest(function: relax.Function, attrs: Mapping[str, str]) -> str:
-    """12 digits that differ for regions that differ in operators, constants, target or options."""
+def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
+    """12 digits that differ for regions that differ in operators, constants or one of these attributes."""
     graph = import_region(function, "region")
-    facts = (sorted(attrs.items()), graph.inputs, graph.outputs, graph.ops, sorted(graph.types.items()))
+    facts = (sorted((name, str(value)) for name, value in attrs.items()), graph.inputs, graph.outputs, graph.ops,
+             sorted(graph.types.items()))
     digest = hashlib.sha256(repr(facts).encode())
     for name, array in sorted(graph.constants.items()):
         digest.update(name.encode() + array.tobytes())

@@ -11,19 +11,23 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import MegccError
+from ..ir.dims import evaluate, symbols
 from ._shared import macs
+from .relax_dispatch import OUTSIDE
 from .relax_import import import_match, is_operator
 from .relax_patterns import refusal
 from .relax_target import our_target
 
 _REASONS = 3
+#: What a symbolic extent counts as.
+SYMBOLIC = 64
 
 
 @dataclass
 class Report:
     """regions: name → number of operators. ours, theirs: operator → number of calls. reasons: for what is theirs.
 
-    our_macs, their_macs: multiply-accumulates; None where shapes are not known.
+    our_macs, their_macs: multiply-accumulates, with symbolic extents at `SYMBOLIC`; None where shapes are not known.
     """
 
     regions: dict[str, int] = field(default_factory=dict)
@@ -75,7 +79,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
             result.ours[call.op.name] += 1
             result.our_macs += _macs(call) or 0
     for name, function in functions.items():
-        if name in regions:
+        if name in regions or OUTSIDE in (function.attrs or {}):
             continue
         for call in _calls(function):
             label = _label(call)
@@ -122,7 +126,8 @@ def _calls(function: relax.Function) -> list[ir.Call]:
 def _macs(call) -> int | None:
     """None where the call cannot be imported."""
     try:
-        return int(macs(import_match(call)))
+        count = macs(import_match(call))
+        return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
     except MegccError:
         return None
 

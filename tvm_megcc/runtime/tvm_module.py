@@ -18,6 +18,7 @@ from ..codegen.artifact import Artifact
 from ..codegen.bundle import sources
 from ..codegen.render import environment
 from ..errors import ToolError
+from ..ir.shapes import Bucket
 from ..target import Target
 from ..version import VERSION
 from .build import CFLAGS, Objects, run_tool
@@ -25,6 +26,8 @@ from .toolchain import Compiler, find_compiler
 
 #: Prefix of the C symbols that TVM's runtime looks for.
 ENTRY = "__tvm_ffi_"
+#: Characters of the ranges of shapes in an error message.
+MOST_TEXT = 240
 
 
 @contextmanager
@@ -32,7 +35,7 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target) -> Iterator
     """Compiles regions into one object file, which lives as long as the context.
 
     Args:
-        regions: artifact by global symbol; the artifacts' names are distinct.
+        regions: artifact by global symbol, several may have the same one; names of artifacts are distinct.
 
     Returns:
         The object file, and the symbols that it exports.
@@ -45,7 +48,8 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target) -> Iterator
         folder = Path(name)
         written = _write(regions, folder)
         objects = Objects(folder, paths.cache() / "tvm" / target.name, compiler)
-        compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", "-DMEGCC_NO_DYNAMIC"))
+        fixed = () if any(map(_ranges, regions.values())) else ("-DMEGCC_NO_DYNAMIC",)
+        compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", *fixed))
         joined = folder / "regions.o"
         run_tool([*compiler.command, *target.cflags, "-r", "-nostdlib", *map(str, compiled), "-o", str(joined)])
         symbols = [ENTRY + symbol for symbol in regions]
@@ -55,20 +59,31 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target) -> Iterator
 
 def _write(regions: Mapping[str, Artifact], folder: Path) -> list[Path]:
     """Writes the sources; returns those to compile."""
-    texts = sources(list(regions.values()))
-    rows = []
-    for symbol, artifact in regions.items():
+    artifacts = list({artifact.name: artifact for artifact in regions.values()}.values())
+    texts = sources(artifacts)
+    models = []
+    for artifact in artifacts:
         (folder / f"{artifact.name}.megcc").write_bytes(artifact.container)
-        rows.append({"symbol": symbol, "name": artifact.name, "size": len(artifact.container),
-                     "digest": hashlib.sha256(artifact.container).hexdigest()})
+        models.append({"name": artifact.name, "size": len(artifact.container), "ranges": _ranges(artifact),
+                       "digest": hashlib.sha256(artifact.container).hexdigest()})
+    rows = [{"symbol": symbol, "model": artifacts.index(artifact)} for symbol, artifact in regions.items()]
     texts["module.c"] = environment().get_template("tvm/module.c.j2").render(
-        regions=rows, entry=ENTRY, version=VERSION, alignment=max(a.manifest["alignment"] for a in regions.values()))
+        models=models, regions=rows, entry=ENTRY, version=VERSION,
+        alignment=max(artifact.manifest["alignment"] for artifact in artifacts))
     (folder / "runtime").symlink_to(paths.c_runtime())
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return [*(folder / name for name in texts), *sorted((folder / "runtime" / "src").glob("*.c"))]
+
+
+def _ranges(artifact: Artifact) -> str:
+    """The values of symbolic extents that a model is compiled for; "" if it has none."""
+    buckets = artifact.manifest["buckets"]
+    texts = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
+    text = "; ".join(texts) if any(buckets) else ""
+    return (text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …").replace("\\", "").replace('"', "")
 
 
 def find_objcopy(compiler: Compiler) -> tuple[str, ...]:

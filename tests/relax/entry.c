@@ -11,7 +11,10 @@
 typedef struct {
     int32_t type_index;
     uint32_t zero;
-    void *pointer;
+    union {
+        void *pointer;
+        int64_t number;
+    };
 } ffi_any;
 
 typedef struct {
@@ -50,8 +53,8 @@ int main(int argc, char **argv)
     fclose(file);
     dl_tensor x = { in, 1, 0, sizeof in_shape / 8, 2, 32, 1, in_shape, NULL, 0 };
     dl_tensor y = { out, 1, 0, sizeof out_shape / 8, 2, 32, 1, out_shape, NULL, 0 };
-    const ffi_any arguments[] = { { 7, 0, &x }, { 7, 0, &y } };
-    ffi_any result = { 0, 0, NULL };
+    const ffi_any arguments[] = { { 7, 0, { &x } }, { 7, 0, { &y } } };
+    ffi_any result = { 0, 0, { NULL } };
     if (entry(NULL, arguments, 2, &result) != 0)
         return 1;
     file = fopen(argv[4], "wb");

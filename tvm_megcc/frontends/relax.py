@@ -167,7 +167,8 @@ def linker(target):
     cpu = our_target(target)
     command = find_compiler(cpu).command
     triple = relax_target.config(cpu).get("mtriple") or tvm.target.Target("llvm").attrs["mtriple"]
-    return tvm.support.cc.cross_compiler(command[0], options=[*command[1:], *cpu.cflags, "-pthread"],
+    options = [*command[1:], *cpu.cflags, *relax_target.LINK_FLAGS.get(cpu.machine, ()), "-pthread"]
+    return tvm.support.cc.cross_compiler(command[0], options=options,
                                          output_format="so", get_target_triple=lambda: triple)
 
 

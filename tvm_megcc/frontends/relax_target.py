@@ -13,6 +13,8 @@ PREFIX = "megcc-"
 
 #: How functions are called on a machine, where LLVM does not know by itself.
 _ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
+#: What the linker needs: TVM makes the object with the module's data, which has no functions, for another ABI.
+LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
 
 
 def config(target: Target) -> dict:

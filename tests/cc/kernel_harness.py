@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,12 @@ import numpy as np
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
 from tvm_megcc.codegen import pack, select
 from tvm_megcc.codegen.render import render_kernel
+from tvm_megcc.errors import MegccError
 from tvm_megcc.ir import dims
 from tvm_megcc.ir.expr import X, arg, call, evaluate, maximum
 from tvm_megcc.ir.graph import Attrs, Graph, Op
-from tvm_megcc.ir.types import DTYPES, Layout, TensorType, from_layout, numpy_dtype, to_layout
+from tvm_megcc.ir.shapes import likely_type, likely_types
+from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
 from tvm_megcc.ops.base import Case, operator
 from tvm_megcc.ops.support import refusal
 from tvm_megcc.target import Target
@@ -53,8 +55,15 @@ def random_operand(shape, dtype: str, generator) -> np.ndarray:
     return generator.integers(0, 10, shape).astype(dtype)
 
 
+#: Which axes of run-time operands have extents that are known at run time only, in the mode "open".
+OPEN_AXES = {"batch": lambda axis: axis == 0, "inner": lambda axis: axis >= 2, "all": lambda axis: True}
+
+
 def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) -> Iterator[Job]:
-    """All calls that realise one case of an operator on one target."""
+    """All calls that realise one case of an operator on one target.
+
+    optimize: "speed" and "size" as the compiler has them; "open": speed, with extents known at run time only.
+    """
     declaration = operator(kind)
     generator = np.random.default_rng(index)
     arrays = []
@@ -69,6 +78,7 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
     attrs = Attrs(case.attrs)
     output_types = declaration.infer(attrs, *types)
     results = declaration.compute(attrs, *arrays)
+    opened = _opened(declaration, case, attrs, types, output_types) if optimize == "open" else [(types, output_types)]
     for kernel in declaration.kernels:
         epilogue, classes = EPILOGUES[index % len(EPILOGUES)] if kernel.fuses_epilogue else EPILOGUES[0]
         if "channel" not in classes or declaration.channel_axis is not None:
@@ -80,11 +90,34 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
             expected = list(results)
             if epilogue is not None:
                 expected[0] = evaluate(epilogue, [results[0], *extra])
-            yield from _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expected, case, target,
-                                    optimize, f"{kind}[{index}] {kernel.name} {epilogue or ''}")
+            for some_types, some_outputs in opened:
+                yield from _layout_jobs(op, kernel, some_types, some_outputs, arrays, extra, classes, expected, case,
+                                        target, optimize, f"{kind}[{index}] {kernel.name} {epilogue or ''}")
+
+
+def _opened(declaration, case: Case, attrs: Attrs, types, output_types):
+    """Operand and result types with symbols; extents that are equal in the case are the same symbol."""
+    found = []
+    for is_open in OPEN_AXES.values():
+        def opened(position, type_, is_open=is_open):
+            if type_ is None or position in case.constant:
+                return type_
+            return type_.with_shape(dims.Symbol(f"n{extent}", extent) if is_open(axis) and extent > 1 else extent
+                                    for axis, extent in enumerate(type_.shape))
+
+        changed = [opened(position, type_) for position, type_ in enumerate(types)]
+        try:
+            results = declaration.infer(attrs, *changed)
+        except MegccError:
+            continue  # an extent that the operator has to know
+        same = all(likely_type(a) == b for a, b in zip(results, output_types, strict=True))
+        if same and changed not in [pair[0] for pair in found] and changed != types:
+            found.append((changed, results))
+    return found
 
 
 def _epilogue_operand(kind: str, output: TensorType, axis: int | None, generator) -> np.ndarray:
+    """A full operand, or one value a channel."""
     shape = output.shape
     if kind == "channel":
         shape = tuple(d if n == axis % output.rank else 1 for n, d in enumerate(output.shape))
@@ -96,7 +129,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
     for ins, outs in kernel.layouts(op, types, output_types, target):
         placed = [t and t.with_layout(layout) for t, layout in zip(types, ins, strict=True)]
         outputs = [t.with_layout(layout) for t, layout in zip(output_types, outs, strict=True)]
-        placed += [TensorType("float32", a.shape, outputs[0].layout if c == "full" else Layout())
+        placed += [outputs[0] if c == "full" else TensorType("float32", a.shape)
                    for a, c in zip(extra, classes, strict=True)]
         known = {op.inputs[i] for i in case.constant}
         if refusal(op, kernel, placed, outputs, target, known) is not None:
@@ -113,7 +146,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
                       (op,), named, constant)
         layouts = ",".join(str(layout) for layout in (*ins, *outs))
         for variant in (kernel, *tiled):
-            choice = select.bind(graph, op, variant, target, optimize)
+            choice = select.bind(graph, op, variant, target, "size" if optimize == "size" else "speed")
+            choice = replace(choice, extents=tuple(map(dims.likely, choice.extents)))
             data = []
             for operand in choice.inputs:
                 name = op.inputs[operand.index]
@@ -121,8 +155,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
                     data.append(pack.pack(operand.pack, values[name]))
                 else:
                     data.append(to_layout(values[name], named[name].layout))
-            yield Job(f"{title} {layouts} {optimize} {choice.spec.symbol}", choice, data, tuple(outputs), expected,
-                      2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
+            yield Job(f"{title} {layouts} {optimize} {choice.spec.symbol}", choice, data, likely_types(outputs),
+                      expected, 2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
 
 
 class Program:

@@ -34,8 +34,9 @@ def slow(*values) -> object:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-#: Every ISA, and both ways of passing extents; the two are the same template, so not every pair is compiled.
-TARGET_AND_MODE = (("c", "size"), ("x86-64", "speed"), ("x86-64-v3", "size"), ("x86-64-v4", "speed"),
+#: Every ISA, and each way of knowing extents; all are the same template, so not every pair is compiled.
+TARGET_AND_MODE = (("x86-64-v3", "open"), slow("arm64", "open"),
+                   ("c", "size"), ("x86-64", "speed"), ("x86-64-v3", "size"), ("x86-64-v4", "speed"),
                    ("arm64", "speed"), ("arm64", "size"), slow("arm64-v82", "speed"), slow("arm64-v86", "size"),
                    slow("armv7", "speed"), slow("armv7", "size"), slow("riscv64", "speed"))
 
@@ -47,7 +48,7 @@ def test_kernels(kind: str, name: str, optimize: str, tmp_path: Path):
     jobs = [job for index, case in enumerate(OPERATORS[kind].cases)
             for job in jobs_of(kind, case, index, TARGETS[name], optimize)]
     if not jobs:
-        assert name != "c", f"no kernel of {kind} accepts any of its cases"
+        assert optimize == "open" or name != "c", f"no kernel of {kind} accepts any of its cases"
         pytest.skip(f"no kernel of {kind} for {name}")
     program = Program(jobs, tmp_path, cc, flags, runner)
     failures = program.run(pieces=1) + program.run(pieces=3)

@@ -12,7 +12,7 @@ from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
 from .conv_kernels import DepthwiseConv, DirectConv, PixelConv, PlainConv
-from .windows import output_extent, window_attrs
+from .windows import output_extent, require_known_weights, window_attrs
 
 
 @register
@@ -35,6 +35,7 @@ class Conv2d(Operator):
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 4 or w.rank != 4:
             raise ShapeError(f"wants operands of rank 4, not {x} and {w}")
+        require_known_weights(w)
         outputs, inputs = w.shape[:2]
         if inputs * attrs.groups != x.shape[1]:
             raise ShapeError(f"weights {w} want {inputs * attrs.groups} input channels, {x} has {x.shape[1]}")

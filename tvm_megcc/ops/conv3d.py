@@ -11,7 +11,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
 from .conv_kernels import has_bias
-from .windows import output_extent, window_attrs
+from .windows import output_extent, require_known_weights, window_attrs
 
 
 class RowsConv3d(Kernel):
@@ -72,6 +72,7 @@ class Conv3d(Operator):
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 5 or w.rank != 5:
             raise ShapeError(f"wants operands of rank 5, not {x} and {w}")
+        require_known_weights(w)
         if w.shape[1] * attrs.groups != x.shape[1] or w.shape[0] % attrs.groups:
             raise ShapeError(f"weights {w} in {attrs.groups} groups do not fit {x}")
         if b is not None and b.shape != w.shape[:1]:

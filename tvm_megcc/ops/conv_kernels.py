@@ -61,7 +61,8 @@ class _Shape:
         before = self.pads[axis]
         extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
         last = (out - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - before - extent
-        return before > 0 or not isinstance(last, int) or last > 0
+        # Where extents are not known, the last window reaches into the pad behind, if there is one.
+        return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
 
     def name(self, **flags) -> str:
         """`conv2d_3x3_s2`: what the kernel's code is specialised to."""

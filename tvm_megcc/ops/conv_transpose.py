@@ -13,6 +13,7 @@ from ..ir.types import PLAIN, TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
 from .conv_kernels import blocked, has_bias
 from .tiling import Tiling
+from .windows import require_known_weights
 
 
 class _TransposedConv(Kernel):
@@ -141,6 +142,7 @@ class Conv2dTranspose(Operator):
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 4 or w.rank != 4:
             raise ShapeError(f"wants operands of rank 4, not {x} and {w}")
+        require_known_weights(w)
         if x.shape[1] != w.shape[0] or w.shape[0] % attrs.groups:
             raise ShapeError(f"weights {w} in {attrs.groups} groups want {w.shape[0]} input channels, {x} has "
                              f"{x.shape[1]}")

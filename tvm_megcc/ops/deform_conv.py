@@ -10,7 +10,7 @@ from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
-from .windows import output_extent, window_attrs
+from .windows import output_extent, require_known_weights, window_attrs
 
 
 class WindowsDeformConv(Kernel):
@@ -72,6 +72,7 @@ class DeformConv(Operator):
               mask: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 4 or w.rank != 4 or offset.rank != 4:
             raise ShapeError(f"wants operands of rank 4, not {x}, {w} and {offset}: only images are supported")
+        require_known_weights(w)
         if w.shape[1] * attrs.groups != x.shape[1] or w.shape[0] % attrs.groups or x.shape[1] % attrs.offset_groups:
             raise ShapeError(f"weights {w} in {attrs.groups} groups, offsets in {attrs.offset_groups}, do not fit {x}")
         if b is not None and b.shape != w.shape[:1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim, ceildiv, dim_max, floordiv
+from ..ir.types import TensorType
 from .base import OnnxNode
 
 
@@ -21,6 +22,12 @@ def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: 
     if isinstance(positions, int) and isinstance(extent, int):
         return positions - ((positions - 1) * stride >= extent + before)
     return positions
+
+
+def require_known_weights(weights: TensorType) -> None:
+    """Raises ShapeError where an extent of a convolution's weights is not known: kernels are made for one window."""
+    if not weights.is_static:
+        raise ShapeError(f"the weights must have known extents, not {weights}")
 
 
 def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import tvm
 
 from ..codegen.tuning_log import TuningLog
 from ..ir.graph import Graph
-from ..ir.shapes import graph_symbols
+from ..ir.shapes import with_symbols
 from ..runtime import tuner
 from ..runtime.candidates import before_layouts, calls_of
 from ..target import Target
-from .relax_import import import_region
-from .relax_regions import is_ours
+from .relax_import import import_region, region_bucket
+from .relax_regions import digest_of, is_ours
 
 #: Attribute of a region: the rows of a tuning log that speak of its calls, as text.
 LOG = "megcc_log"
@@ -26,7 +27,8 @@ def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int |
     """Measures what `log` does not have, and gives the regions what they need of it."""
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as folder:
         path = Path(log) if log is not None else Path(folder) / "tune.jsonl"
-        tuner.tune(list(_graphs(mod).values()), target, path, optimize=optimize, trials=trials, runner=runner,
+        graphs = {id(graph): graph for graph in _graphs(mod).values()}
+        tuner.tune(list(graphs.values()), target, path, optimize=optimize, trials=trials, runner=runner,
                    progress=tuner.progress_bar())
         return with_log(mod, TuningLog.read(path), target, optimize)
 
@@ -40,10 +42,19 @@ def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -
 
 
 def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
-    """The regions whose shapes are known; there is nothing definite to measure in others."""
-    graphs = {var: import_region(function, var.name_hint)
-              for var, function in mod.functions.items() if is_ours(function)}
-    return {var: graph for var, graph in graphs.items() if not graph_symbols(graph)}
+    """The regions as graphs; symbols have the values that choices are made for. Regions that differ in bounds only are
+    compiled as one model, so they get one graph."""
+    alike: dict[str, list[tvm.ir.GlobalVar]] = {}
+    for var, function in mod.functions.items():
+        if is_ours(function):
+            alike.setdefault(digest_of(function, {}), []).append(var)
+    graphs = {}
+    for same in alike.values():
+        values = (region_bucket(mod[var]).representative for var in same)
+        likely = max(values, key=lambda at: math.prod(at.values()))
+        graph = with_symbols(import_region(mod[same[0]], same[0].name_hint), likely)
+        graphs.update(dict.fromkeys(same, graph))
+    return graphs
 
 
 def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> TuningLog:

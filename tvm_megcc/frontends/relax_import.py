@@ -124,7 +124,7 @@ class Importer:
         inner = Extents()
         for parameter, argument in zip(function.params, arguments, strict=True):
             if isinstance(parameter.ty, relax.ShapeType):
-                for expr, given in zip(parameter.ty.values or (), argument.values, strict=True):
+                for expr, given in zip(parameter.ty.values or (), argument.ty.values or (), strict=True):
                     self._bind(inner, expr, self.extents.ours(self.extents.raw(given)))
                 continue
             self.values[parameter] = self.value(argument, name)

@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Mapping
 
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from .relax_extents import LOWER, UPPER
-from .relax_import import import_region
+from .relax_import import import_region, is_operator
 from .relax_prepare import has_branches, is_partitioned
 
 #: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
@@ -35,7 +35,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
-        function, regions = _merged(composites, result, var, function)
+        function, regions = _merged(composites, result, var, _Shielded().visit_expr(function))
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
         for region in regions:
@@ -78,6 +78,31 @@ def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: r
 def _opaque(function: relax.Function) -> relax.Function:
     """As the pass leaves it alone: neither looked into nor, for a region that is there already, merged with others."""
     return function.without_attr("Codegen").with_attr("Primitive", 1)
+
+
+@relax.expr_functor.mutator
+class _Shielded(relax.PyExprMutator):
+    """Symbolic extents among the arguments of operators become products: the pass that merges looks for an operator
+    that computes a bare variable, and ends TVM when it finds none."""
+
+    def visit_call_(self, call):
+        if ir.is_prim_expr(call):
+            return call
+        call = self.visit_expr_post_order(call)
+        if not is_operator(call) or not any(map(self._has_extent, call.args)):
+            return call
+        arguments = [self._shielded(argument) for argument in call.args]
+        return self.builder_.normalize(ir.Call(call.op, arguments, call.attrs, call.ty_args))
+
+    def _has_extent(self, expr) -> bool:
+        if isinstance(expr, ir.Tuple):
+            return any(map(self._has_extent, expr.fields))
+        return isinstance(expr, ir.Var) and ir.is_prim_expr(expr)
+
+    def _shielded(self, expr):
+        if isinstance(expr, ir.Tuple):
+            return ir.Tuple([self._shielded(field) for field in expr.fields])
+        return tirx.Mul(expr, tirx.IntImm(expr.ty.dtype, 1)) if self._has_extent(expr) else expr
 
 
 @relax.expr_functor.mutator

@@ -99,6 +99,7 @@ MORE_NETWORKS = {network.name: network for network in (
     Network("light_inception_v1", arena_kb=4538),
     Network("light_inception_v2"),
     Network("light_densenet121", arena_kb=7056),
+    Network("light_shufflenet", arena_kb=3038),
 )}
 
 

@@ -113,7 +113,7 @@ def test_onnx_node_tests():
                     failures.append(f"{case.name}: {error}")
         passed += 1
     assert not failures, "\n".join(failures[:5])
-    assert passed >= 1290, f"only {passed} node tests import"
+    assert passed >= 1480, f"only {passed} node tests import"
 
 
 def run_node_test(model: onnx.ModelProto, inputs) -> dict[str, np.ndarray]:
@@ -143,6 +143,8 @@ def one_node(op_type: str, arrays: dict[str, np.ndarray], constants: dict[str, n
 
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 6)).astype(np.float32)
+
+W = np.random.default_rng(1).standard_normal((3, 4, 3, 3)).astype(np.float32)
 
 #: What changed between operator sets: op, opset, constants, attributes.
 VERSIONS = [
@@ -188,6 +190,21 @@ VERSIONS = [
     ("Hardmax", 13, {}, {}), ("Shrink", 9, {}, {"lambd": 0.3, "bias": 0.1}), ("Gelu", 20, {}, {"approximate": "tanh"}),
     ("Sign", 13, {}, {}), ("Elu", 7, {}, {"alpha": 0.7}), ("Celu", 12, {}, {"alpha": 0.7}),
     ("LpNormalization", 7, {}, {}),
+    ("ConvTranspose", 11, {"w": W}, {"strides": [2, 3], "output_shape": [17, 20]}),
+    ("ConvTranspose", 11, {"w": W}, {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    ("ConvTranspose", 11, {"w": W}, {"strides": [3, 2], "output_padding": [2, 1], "pads": [1, 0, 2, 1]}),
+    ("MaxPool", 12, {}, {"kernel_shape": [3, 2], "strides": [2, 1], "storage_order": 1}),
+    ("LpPool", 11, {}, {"kernel_shape": [2, 3], "p": 3}), ("GlobalLpPool", 2, {}, {"p": 3}),
+    ("LRN", 13, {}, {"size": 3, "alpha": 0.5}),
+    ("Resize", 13, {"roi": np.array([0, 0, 0.2, -0.1, 1, 1, 0.7, 1.3], np.float32),
+                    "scales": np.array([], np.float32),
+                    "sizes": np.array([2, 3, 5, 9])},
+     {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 2.0}),
+    ("Resize", 13, {"roi": np.array([], np.float32), "scales": np.array([1, 1, 1.7, 0.6], np.float32)},
+     {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}),
+    ("GridSample", 16, {"grid": W.reshape(2, 3, 9, 2)}, {"mode": "bicubic", "padding_mode": "reflection"}),
+    ("GridSample", 16, {"grid": W.reshape(2, 9, 3, 2)}, {"padding_mode": "border", "align_corners": 1}),
+    ("MaxRoiPool", 7, {"rois": np.array([[1, 0.6, 1, 4, 6], [0, 2, 2, 2, 3]], np.float32)}, {"pooled_shape": [2, 3]}),
 ]
 
 
@@ -195,7 +212,8 @@ VERSIONS = [
 def test_operator_sets(row):
     onnxruntime = pytest.importorskip("onnxruntime")
     op_type, opset, constants, attributes = row
-    outputs = {"Split": len(attributes.get("split", ())) or len(constants.get("split", ())) or 3}.get(op_type, 1)
+    parts = len(attributes.get("split", ())) or len(constants.get("split", ())) or 3
+    outputs = {"Split": parts, "MaxPool": 2}.get(op_type, 1)
     model = one_node(op_type, {"x": X}, constants, opset, outputs, **attributes)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -208,6 +226,18 @@ def test_operator_sets(row):
     for index, want in enumerate(expected):
         np.testing.assert_allclose(actual[f"y{index}"], want, rtol=1e-4, atol=1e-5)
         assert actual[f"y{index}"].dtype == want.dtype
+
+
+@pytest.mark.parametrize("attributes", [{"mode": "linear"}, {"mode": "nearest"},
+                                        {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}])
+def test_a_computed_region_crops_as_a_constant_one(attributes):
+    roi = np.array([0, 0, 0.2, -0.1, 1, 1, 0.7, 1.3], np.float32)
+    fixed = {"scales": np.array([], np.float32), "sizes": np.array([2, 3, 5, 9])}
+    attributes = {**attributes, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -3.0}
+    computed = import_onnx(one_node("Resize", {"x": X, "roi": roi}, fixed, 13, **attributes))
+    known = import_onnx(one_node("Resize", {"x": X}, {"roi": roi, **fixed}, 13, **attributes))
+    np.testing.assert_allclose(reference.run(computed, {"x": X, "roi": roi})["y0"],
+                               reference.run(known, {"x": X})["y0"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("extent", [1, 5, 8])

@@ -24,7 +24,7 @@ class RowsConv3d(Kernel):
     def refuse(self, op, inputs, outputs, target):
         if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
             return "works on float32 only"
-        return None
+        return None if inputs[1].is_static else f"weights {inputs[1]} have extents that are not known"
 
     def lower(self, op, inputs, outputs, target):
         (n, _, *spatial), (outs, ic, *kernel), groups = inputs[0].shape, inputs[1].shape, op.attrs.groups

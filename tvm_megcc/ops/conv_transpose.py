@@ -24,6 +24,8 @@ class _TransposedConv(Kernel):
     def refuse(self, op, inputs, outputs, target):
         if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
             return "works on float32 only"
+        if not inputs[1].is_static:
+            return f"weights {inputs[1]} have extents that are not known"
         return None
 
     @staticmethod
@@ -65,7 +67,7 @@ class PhasesTransposedConv(_TransposedConv):
 
     def refuse(self, op, inputs, outputs, target):
         lanes, groups = target.isa.lanes, op.attrs.groups
-        if groups > 1 and not self._is_depthwise(op, inputs) \
+        if inputs[1].is_static and groups > 1 and not self._is_depthwise(op, inputs) \
                 and (inputs[1].shape[0] // groups % lanes or inputs[1].shape[1] % lanes):
             return f"groups of {inputs[1].shape[0] // groups} channels are no whole vectors"
         return super().refuse(op, inputs, outputs, target)

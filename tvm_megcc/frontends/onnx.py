@@ -18,27 +18,10 @@ from ..ops.base import DECOMPOSITIONS, OPERATORS
 from .onnx_builder import Builder, Node
 from .onnx_functions import Function, function_of, is_function
 from .onnx_load import DTYPES, OLDEST_OPSET, LoadedModel, TensorError, load, reads, subgraphs, tensor_array, type_name
+from .onnx_refused import REFUSED
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern")
-
-_DATA_SHAPE = "the shape of its result depends on data, which is not supported"
-_SEQUENCE = "sequences and optionals are not supported"
-_RANDOM = "random numbers are not supported; make what it draws an input of the model"
-_LOOP = "loops are not supported; export the model with the loop unrolled"
-_STRING = "strings are not supported"
-
-#: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
-REFUSED = {
-    **dict.fromkeys(("NonZero", "Unique", "Compress", "NonMaxSuppression"), _DATA_SHAPE),
-    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
-                     "Multinomial"), _RANDOM),
-    **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
-                     "SequenceLength", "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional",
-                     "OptionalGetElement", "OptionalHasElement"), _SEQUENCE),
-    **dict.fromkeys(("Loop", "Scan"), _LOOP),
-    **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRING),
-}
 
 #: What numpy and Python raise where operands and attributes of a node do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -329,7 +312,7 @@ class _Importer:
             return [self._constant(node)]
         if name == "If":
             return [] if unknown else self._if(node, proto, scope, opsets)
-        if name in REFUSED and name not in self.importers:
+        if name in REFUSED:
             raise MegccError(REFUSED[name])
         if name in self.importers:
             _check_schema(proto, domain, node.opset)

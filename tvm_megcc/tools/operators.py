@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import onnx
 
 from ..errors import MegccError
-from ..frontends.onnx import REFUSED
 from ..frontends.onnx_functions import is_function
 from ..frontends.onnx_load import OLDEST_OPSET
+from ..frontends.onnx_refused import REFUSED
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
 from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator
@@ -37,6 +37,7 @@ def markdown() -> str:
         "## Operators of the compiler", "",
         "Behind an ONNX operator stand the operator sets that changed it. An operator without float16 is computed in "
         "float32 between two conversions. A kernel's layouts are those of its result.", "",
+        "`tvm_megcc.onnx_backend` runs ONNX's own tests of them: `python -m pytest tests/cc/test_onnx_backend.py`.", "",
         "An operand that fixes the shape of a result (shape, axes, k, split, …) is a constant of the model or follows "
         "from the shapes of its inputs. Where only the run knows it, the shape that the model states for the result "
         "takes its place, if that leaves nothing open; otherwise the operator is refused.", "",

@@ -207,6 +207,7 @@ def register() -> None:
     relax_target.register()
     relax_patterns.register()
     tvm_ffi.register_global_func("relax.ext.megcc", codegen, override=True)
+    tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError
     relax.VMExecutable.export_library = _export_library
     if "megcc" not in relax.pipeline.PIPELINE_MAP:
         relax.register_pipeline("megcc")(pipeline)

@@ -117,7 +117,7 @@ def _with_known_extents(function: relax.Function, func_name: str, input_shape: M
                                      "symbolic extent there")
             elif not isinstance(dim, ir.Var):
                 if not isinstance(dim, tirx.IntImm) or int(dim) != int(wanted):
-                    raise MegccError(f"Dispatch: {where} is {dim}, input_shape says {wanted}")
+                    raise MegccError(f"Dispatch: {where} is {_text(dim)}, input_shape says {wanted}")
             elif values.setdefault(dim, int(wanted)) != int(wanted):
                 raise MegccError(f"Dispatch: {where} is '{dim.name}', which input_shape gives as {values[dim]} and as "
                                  f"{wanted}")
@@ -160,10 +160,10 @@ class _Writer:
         """Names of symbols are what attributes and messages speak of."""
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if symbol in (dim, f"{name}_{axis}"))
-        if self.inputs[name][axis] is None:
+        if not isinstance(self.inputs[name][axis], str):
             dim = _parameter(self.function, self.name, name).ty.shape.values[axis]
-            raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {dim}; give it a symbol of "
-                             "its own")
+            raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {_text(dim)}, so it has no "
+                             "ranges; they are for axes with a symbol of their own")
         if sum(var.name == symbol for var in relax.analysis.defined_symbolic_vars(self.function)) != 1:
             raise MegccError(f"Dispatch: {self.name} has two symbolic extents called '{symbol}'; rename one")
 
@@ -274,6 +274,10 @@ def _binary(extent: ir.Var, leaves: Sequence[tuple]):
 
 def _suffix(bucket: Bucket) -> str:
     return "".join(f"_{_word(name)}_{low}_{'up' if high is None else high}" for name, low, high in bucket.bounds)
+
+
+def _text(dim) -> str:
+    return str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim)
 
 
 def _word(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Union
 
 import numpy as np
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ..errors import MegccError
 from ..ir.dims import Dim
@@ -24,6 +24,9 @@ Value = Union[str, tuple["Value", ...]]
 
 #: Exceptions that an importer raises where a call contradicts what it expects.
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
+
+#: Operators with a shape among their operands whose results keep it when TVM makes that operand a parameter.
+KEEP_SHAPES = ("relax.reshape",)
 
 
 def tensor_type(type_, extents: Extents) -> TensorType:
@@ -111,6 +114,8 @@ class Importer:
         imported = importer(call.op.name)
         if imported is None:
             raise MegccError("there is no kernel for it")
+        if call.op.name not in KEEP_SHAPES and any(map(_is_symbolic_shape, call.args)):
+            raise MegccError("its shape is a symbolic operand, which TVM loses where the operator moves to a function")
         types = result_types(call.ty, self.extents)
         operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
         node = RelaxNode(self.builder, call, name or call.op.name, flattened(operands), types)
@@ -145,6 +150,11 @@ class Importer:
         except MegccError:
             return
         inner.bind(inner.raw(expr), extent)
+
+
+def _is_symbolic_shape(expr) -> bool:
+    return isinstance(expr.ty, relax.ShapeType) \
+        and not all(isinstance(dim, tirx.IntImm) for dim in expr.ty.values or [None])
 
 
 def is_tensor(expr) -> bool:

@@ -11,6 +11,7 @@ import tvm
 from tvm import ir, relax
 
 from ..errors import MegccError
+from .relax_dispatch import OUTSIDE
 from .relax_import import REFUSALS, Importer, is_operator, tensor_type
 from .relax_tir import as_operator
 
@@ -23,7 +24,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
-    mod = rewrite(mod, Outline, has_branches)
+    mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
     mod = rewrite(mod, Lift)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, Fold))
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]

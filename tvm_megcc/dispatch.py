@@ -113,9 +113,9 @@ _SHAPE = re.compile(r"\s*(?P<name>.+?)\s*(?:=\s*\((?P<round>[^()]*)\)|:\s*\[(?P<
 _BETWEEN_SETS = re.compile(r"(?<=[)\]])\s*:")
 
 
-def parse_shape_sets(text: str) -> list[dict[str, tuple[int, ...]]]:
-    """`"data=(1,3,224,224):data=(2,3,224,224)"` as a list of dictionaries; ";" separates the inputs of one set, and
-    `data:[1,3,224,224]` is another spelling of a shape.
+def parse_shape_sets(text: str) -> list[dict[str, tuple[int | None, ...]]]:
+    """`"data=(1,3,224,224):data=(2,3,224,224)"` as a list of dictionaries; ";" separates the inputs of one set,
+    `data:[1,3,224,224]` is another spelling of a shape, and "?" an extent that stays as the model has it (None).
 
     Raises:
         MegccError: showing the part that is no shape.
@@ -123,13 +123,14 @@ def parse_shape_sets(text: str) -> list[dict[str, tuple[int, ...]]]:
     return [_parse_shapes(part) for part in _BETWEEN_SETS.split(text) if part.strip()]
 
 
-def _parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
+def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
+    shapes: dict[str, tuple[int | None, ...]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         match = _SHAPE.fullmatch(part)
         dims = (match["round"] if match["round"] is not None else match["square"]) if match else ""
         try:
-            shapes[match["name"]] = tuple(int(d) for d in filter(None, (d.strip() for d in dims.split(","))))
+            shapes[match["name"]] = tuple(None if d == "?" else int(d)
+                                          for d in filter(None, (d.strip() for d in dims.split(","))))
         except (TypeError, ValueError):
             raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
     return shapes

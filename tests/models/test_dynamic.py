@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +26,20 @@ SANITIZE = "-g -O1 -fsanitize=address,undefined,float-cast-overflow -fno-sanitiz
 
 @dataclass(frozen=True)
 class Dynamic:
-    """dispatch: ranges it is compiled for. draw: random inputs inside; outside: inputs in none of them."""
+    """dispatch: ranges it is compiled for. draw: random inputs inside; outside: inputs in none of them.
+
+    shapes: extents that do not change. constants: inputs with a fixed value.
+    """
 
     name: str
     dispatch: str
     draw: Draw
     outside: Draw
+    shapes: str | None = None
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def expected(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return onnxruntime_outputs(self.path, {**inputs, **self.constants})
 
     @property
     def path(self) -> Path:
@@ -55,6 +63,14 @@ def rows(name: str, batch: tuple[int, int], *rest: int) -> Draw:
     return lambda g: {name: g.standard_normal((g.integers(*batch), *rest)).astype(np.float32)}
 
 
+def speech(batch: tuple[int, int]) -> Draw:
+    def draw(g):
+        count = g.integers(*batch)
+        return {"input": g.uniform(-1, 1, (count, 576)).astype(np.float32),
+                "state": g.standard_normal((2, count, 128)).astype(np.float32)}
+    return draw
+
+
 DYNAMIC = {model.name: model for model in (
     Dynamic("resnet8_cifar10_f32", "input_1[0]=log(1,16)", rows("input_1", (1, 17), 32, 32, 3),
             rows("input_1", (17, 18), 32, 32, 3)),
@@ -65,13 +81,21 @@ DYNAMIC = {model.name: model for model in (
     Dynamic("vespa_tiny_transformer", "input[0]=log(1,4);input[1]=1..8,9..*",
             lambda g: {"input": g.integers(0, 30, (g.integers(1, 5), g.integers(1, 65))).astype(np.int32)},
             lambda g: {"input": np.zeros((5, 4), np.int32)}),
+    Dynamic("silero_vad_op18_ifless", "input[0]=log(1,8)", speech((1, 9)), speech((9, 10)), "input=(?,576)",
+            {"sr": np.array(16000, np.int64)}),
 )}
 
 
-@pytest.fixture(scope="module", params=DYNAMIC)
+#: One with a bound and one without are quick.
+QUICK = ("resnet8_cifar10_f32", "vespa_tiny_transformer")
+
+
+@pytest.fixture(scope="module",
+                params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DYNAMIC])
 def model(request, tmp_path_factory):
     model = DYNAMIC[request.param]
-    artifact = tvm_megcc.compile(model.path, "native,arm64", dispatch=model.dispatch, name=model.name)
+    artifact = tvm_megcc.compile(model.path, "native,arm64", dispatch=model.dispatch, input_shapes=model.shapes,
+                                 constants=model.constants, name=model.name)
     return model, artifact.save(tmp_path_factory.mktemp("dynamic") / model.name)
 
 
@@ -90,7 +114,7 @@ def test_random_shapes(model, count: int):
     session, generator = tvm_megcc.load(folder), np.random.default_rng(count)
     for _ in range(count):
         inputs = network.draw(generator)
-        close(session.run(inputs), onnxruntime_outputs(network.path, inputs))
+        close(session.run(inputs), network.expected(inputs))
 
 
 def test_shapes_outside_are_refused_and_the_next_call_works(model):
@@ -139,6 +163,6 @@ def test_emulated(model):
     generator = np.random.default_rng(3)
     for _ in range(3):
         inputs = network.draw(generator)
-        close(session.run(inputs), onnxruntime_outputs(network.path, inputs))
+        close(session.run(inputs), network.expected(inputs))
     with pytest.raises(ShapeError, match="was not compiled for inputs"):
         session.run(network.outside(generator))

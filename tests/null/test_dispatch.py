@@ -36,6 +36,7 @@ def test_text():
     assert parse_dispatch("a:0[0]=log(10,1,100)") == {"a:0": {0: [(1, 10), (10, 100), (100, 101)]}}
     assert parse_shape_sets("data=(1,3,224,224):data=(2,3,224,224)") == [{"data": (1, 3, 224, 224)},
                                                                         {"data": (2, 3, 224, 224)}]
+    assert parse_shape_sets("a=(?,576)") == [{"a": (None, 576)}]
     assert parse_shape_sets("a:0=(1,2);b:[3]") == [{"a:0": (1, 2), "b": (3,)}]
 
 

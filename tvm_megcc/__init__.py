@@ -5,11 +5,12 @@ from .api import compile, load
 from .codegen.artifact import Artifact
 from .errors import MegccError
 from .frontends import _tvm
+from .passes.inputs import Input
 from .target import Target
 from .version import VERSION as __version__
 
-__all__ = ["Artifact", "MegccError", "Target", "__version__", "build", "build_megcc_kernels", "compile", "load",
-           "partition_for_megcc", "tune_megcc_kernels"]
+__all__ = ["Artifact", "Input", "MegccError", "Target", "__version__", "build", "build_megcc_kernels", "compile",
+           "load", "partition_for_megcc", "tune_megcc_kernels"]
 
 _tvm.register_when_imported()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from .codegen.artifact import Artifact
 from .codegen.tuning_log import TuningLog
 from .compiler import Dump, compile_graph, model_facts
 from .dispatch import Dispatcher, Intervals, buckets_of, parse_dispatch, parse_shape_sets
 from .errors import MegccError
+from .ir.types import DTYPES
+from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .runtime.session import Session
 
 Shapes = Mapping[str, Sequence[int]]
+Inputs = Mapping[str, Union[Input, str]]
 
 
 def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | Sequence[Target] = "native", *,
@@ -27,7 +30,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
             threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
-            log: str | Path | None = None, dump: str | Path | None = None) -> Artifact:
+            inputs: str | Inputs | None = None, log: str | Path | None = None,
+            dump: str | Path | None = None) -> Artifact:
     """Compiles an ONNX model ahead of time.
 
     Args:
@@ -37,7 +41,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
             "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
             as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
         dispatch: ranges of shapes to compile for: text such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
-            dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals.
+            dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals. The axes
+            here and in input_shapes are those of the model, whatever `inputs` says.
         optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
         name: prefix of everything that is generated; default is the file's name.
         threads: workers that workspace is planned for.
@@ -46,6 +51,9 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
             the next run.
         constants: value of some inputs, which are none then: numbers or arrays.
         output_names: compile only what these values need.
+        inputs: what is given instead of the model's own inputs, which are made from it: text such as
+            "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
+            dictionary of `Input` or the text behind the "=".
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         dump: folder that gets every stage as text.
 
@@ -61,6 +69,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
     shapes, buckets = buckets_of(input_dims(model), shape_sets(input_shapes),
                                  parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch)
     graph = import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants)
+    given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
+    graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None
     if isinstance(target, Target):
         targets: tuple[Target, ...] = (target,)
@@ -68,7 +78,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured,
-                         model=model_facts(path) if path else {}, **({"dump": dump_into(dump)} if dump else {}))
+                         model={**(model_facts(path) if path else {}), **facts_of(given)},
+                         **({"dump": dump_into(dump)} if dump else {}))
 
 
 def load(path: str | Path, target: str = "native") -> Session:
@@ -139,6 +150,71 @@ def _number(text: str) -> float | int | bool:
         return int(text)
     except ValueError:
         return float(text)
+
+
+INPUT_GRAMMAR = (f"expected INPUT=WORD,… of: an element type ({', '.join(DTYPES)}); NHWC or NCHW; BGR; mean=M, "
+                 "std=S or scale=S with one number or one a channel (1:2:3); network=NHWC or NCHW; for example "
+                 "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4")
+#: Words that say by themselves which attribute of an `Input` they are.
+_INPUT_WORDS = {**dict.fromkeys(DTYPES, "dtype"), **dict.fromkeys(LAYOUTS, "layout"), "BGR": "order"}
+_INPUT_KEYS = ("mean", "std", "scale", "network")
+
+
+def parse_inputs(texts: Sequence[str]) -> dict[str, Input]:
+    """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text.
+
+    Raises:
+        MegccError: for a text that does not follow the grammar, and an input that is in two.
+    """
+    inputs: dict[str, Input] = {}
+    for text in (part.strip() for line in texts for part in line.split(";")):
+        name, equals, words = (part.strip() for part in text.partition("="))
+        if not text:
+            continue
+        if not (name and equals and words):
+            raise MegccError(f"input '{text}': {INPUT_GRAMMAR}")
+        if name in inputs:
+            raise MegccError(f"input '{text}': '{name}' is given in another text too")
+        inputs[name] = parse_input(words, text)
+    return inputs
+
+
+def parse_input(words: str, text: str = "") -> Input:
+    """`"uint8,NHWC,mean=127.5"` as an `Input`; `text` is what messages show."""
+    found: dict[str, object] = {}
+    for word in (word.strip() for word in words.split(",")):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        attribute = key if equals else _INPUT_WORDS.get(word)
+        if attribute is None or (equals and key not in _INPUT_KEYS):
+            raise MegccError(f"input '{text or words}': '{word}' is not understood; {INPUT_GRAMMAR}")
+        if attribute in found:
+            raise MegccError(f"input '{text or words}': '{word}' is a second {attribute}; {INPUT_GRAMMAR}")
+        try:
+            found[attribute] = word if not equals else value if key == "network" else \
+                tuple(float(number) for number in value.split(":"))
+        except ValueError:
+            raise MegccError(f"input '{text or words}': '{word}' is no number, or several with ':' between them; "
+                             f"{INPUT_GRAMMAR}") from None
+    try:
+        return Input(**found)
+    except MegccError as error:
+        raise MegccError(f"input '{text or words}': {error}") from None
+
+
+def inputs_of(inputs: Inputs) -> dict[str, Input]:
+    """Inputs, each as an `Input` or as text."""
+    return {name: given if isinstance(given, Input) else parse_input(given) for name, given in inputs.items()}
+
+
+def facts_of(inputs: Mapping[str, Input]) -> dict:
+    """What is given as the inputs, for the manifest."""
+    return {"inputs": {name: str(given) for name, given in inputs.items()}} if inputs else {}
+
+
+def parse_output_names(texts: Sequence[str]) -> list[str]:
+    """`["a,b", "c"]` as a list, each name once."""
+    names = (name.strip() for text in texts for name in text.split(","))
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:

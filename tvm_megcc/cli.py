@@ -58,15 +58,13 @@ def _bug(args: argparse.Namespace, message: str) -> int:
 def _compile(args: argparse.Namespace) -> int:
     from . import api
     from .codegen import bundle
+    from .tools import source
 
     artifacts = []
     for model in args.model:
         with _progress(args, f"compiling {model}"):
-            artifacts.append(api.compile(
-                model, args.target, input_shapes=args.input_shapes, dispatch=args.dispatch, optimize=args.optimize,
-                name=args.name or "", threads=args.threads, keep_inputs=args.keep_inputs,
-                states=api.parse_states(args.state), constants=api.parse_constants(args.constant), log=args.log,
-                dump=args.dump))
+            artifacts.append(api.compile(model, args.target, name=args.name or "", dump=args.dump,
+                                         **source.compile_arguments(args)))
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
@@ -164,11 +162,11 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from .api import parse_constants
-    from .tools import explain
+    from .api import parse_inputs
+    from .tools import explain, source
 
     report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize, args.log,
-                             parse_constants(args.constant))
+                             inputs=parse_inputs(args.input), **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 
@@ -345,6 +343,13 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
                        help="known extents as constants, or kernels shared between layers (default: speed)")
     group.add_argument("--input-shapes", metavar="SHAPES",
                        help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"')
+    group.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
+                       help="what is given as an input, which the model converts itself: an element type, NHWC or "
+                            "NCHW, BGR, mean=M, std=S or scale=S with one number or one a channel, such as "
+                            '"data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4" for (x - mean) / std; '
+                            "may be given several times")
+    group.add_argument("--output-names", metavar="A,B", action="append", default=[],
+                       help="values to compute instead of the model's outputs; what they do not need is left out")
     group.add_argument("--dispatch", metavar="RANGES",
                        help='shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"')
     group.add_argument("--log", metavar="FILE",

@@ -191,7 +191,8 @@ def _sha256(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Port:
-    """An input or output as the templates see it. macro: `<MODEL>_IN_<NAME>`; state: what it is kept as or from."""
+    """An input or output as the templates see it. macro: `<MODEL>_IN_<NAME>`; state: what it is kept as or from;
+    given: how an input is given that the model converts itself."""
 
     name: str
     macro: str
@@ -200,10 +201,13 @@ class _Port:
     shape: tuple
     direction: str
     state: str = ""
+    given: str = ""
 
     @property
     def note(self) -> str:
-        """What is to be said of a state, behind its type."""
+        """What is to be said of a state or of a conversion, behind the type."""
+        if self.given:
+            return f", given as {self.given}; the model converts it"
         if not self.state:
             return ""
         return f", a state: {self.state} of the last run" if self.direction == "input" else f", becomes {self.state}"
@@ -246,14 +250,15 @@ class _View:
     def of(cls, artifact: Artifact) -> _View:
         macro = artifact.name.upper()
         ports = {}
-        states = artifact.manifest["states"]
+        states, given = artifact.manifest["states"], artifact.manifest["model"].get("inputs", {})
         partners = {"inputs": {row["input"]: row["output"] for row in states},
                     "outputs": {row["output"]: row["input"] for row in states}}
         for direction, short in (("inputs", "IN"), ("outputs", "OUT")):
             taken: set[str] = set()
             ports[direction] = tuple(
                 _Port(row["name"], f"{macro}_{short}_{_unique(identifier(row['name']).upper(), taken)}", index,
-                      row["dtype"], tuple(row["shape"]), direction[:-1], partners[direction].get(row["name"], ""))
+                      row["dtype"], tuple(row["shape"]), direction[:-1], partners[direction].get(row["name"], ""),
+                      given.get(row["name"], "") if direction == "inputs" else "")
                 for index, row in enumerate(artifact.manifest[direction]))
         return cls(artifact, artifact.name, macro, ports["inputs"], ports["outputs"])
 

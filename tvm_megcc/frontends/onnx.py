@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -99,7 +100,7 @@ class _Importer:
         self._nodes(nodes, scope, self.model.opsets)
         for name in self.output_names:
             if name not in scope:
-                self.findings.append(f"output '{name}': nothing in the model produces it")
+                self.findings.append(f"output '{name}': nothing in the model produces it{self._near(name)}")
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
@@ -221,6 +222,12 @@ class _Importer:
                 self.builder.rename(value, name, 0)
                 renamed[value] = name
         return list(self.output_names)
+
+    def _near(self, name: str) -> str:
+        """Names of the model that somebody who wrote this one may have meant."""
+        known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
+        near = difflib.get_close_matches(name, known, 3)
+        return f"; did you mean {' or '.join(near)}?" if near else "; 'megcc explain' shows the names of all values"
 
     def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
         """The nodes that the outputs depend on; the rest of the file does not matter."""

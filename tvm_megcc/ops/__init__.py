@@ -12,6 +12,7 @@ from . import (
     einsum,
     elementwise,
     gather,
+    inputs,
     lrn,
     matmul,
     move,
@@ -34,6 +35,6 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
-           "gather", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
+           "gather", "inputs", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
            "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
            "spectral"]

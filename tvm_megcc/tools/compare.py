@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ..api import parse_constants, parse_shapes
+from ..api import parse_constants, parse_inputs, parse_output_names, parse_shapes
 from ..codegen.plan import plan_kernels
 from ..codegen.tuning_log import TuningLog
 from ..compiler import run_passes
 from ..errors import MegccError
 from ..frontends.onnx import import_onnx
+from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout, numpy_dtype
+from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
 from . import run, source
 
@@ -38,10 +40,11 @@ def compare(model: str | Path, options) -> dict:
     names = [port.name for port in session.inputs]
     feeds = run.read_npz(options.inputs, names) if options.inputs else run.seeded(session.inputs, options.seed)
     against, expected_of = REFERENCES[options.reference or default_reference()]
-    everything = {**feeds, **session.states, **constant_inputs(model, parse_constants(options.constant))}
+    everything = {**network_inputs(model, feeds, options), **session.states,
+                  **constant_inputs(model, parse_constants(options.constant))}
     results = session.run(feeds)
     results |= {name: session.states[state] for name, state in session.kept.items()}
-    expected = expected_of(model, everything, list(results))
+    expected = expected_of(model, everything, list(results), parse_output_names(options.output_names))
     outputs = [difference(name, results[name], expected[name], options.tolerance) for name in results]
     report = {"model": str(model), "target": str(session.target), "reference": against,
               "tolerance": options.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
@@ -50,6 +53,23 @@ def compare(model: str | Path, options) -> dict:
         report["layers"] = compare_layers(model, session, feeds, everything, expected_of, options)
         report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
     return report
+
+
+def network_inputs(model: Path, feeds: Arrays, options) -> Arrays:
+    """The model's own inputs, made from what the session is given."""
+    inputs = parse_inputs(options.input)
+    if not inputs:
+        return feeds
+    own, _ = source.import_graph(model, options)
+    made = dict(feeds)
+    for name, given in inputs.items():
+        given = with_network(own, name, given)
+        type_ = own.types[name].with_shape(given.network_shape(feeds[name].shape))
+        # An identity behind the input: what it reads is the network's input.
+        copy = Op("copy", Attrs(), (name,), ("made",))
+        graph = Graph(name, (name,), ("made",), (copy,), {name: type_, "made": type_}, {})
+        made |= {name: reference.run(convert_inputs(graph, {name: given}), {name: feeds[name]})["made"]}
+    return made
 
 
 def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
@@ -67,15 +87,16 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     feeds: what the session wants. everything: all inputs of the model.
     """
     graph = import_onnx(model, input_shapes=parse_shapes(options.input_shapes or ""),
-                        constants=parse_constants(options.constant))
+                        **source.graph_arguments(options))
+    named = {name for op in graph.ops for name in op.outputs}
+    graph = convert_inputs(graph, parse_inputs(options.input))
     target = session.target
     if options.log:
         target = TuningLog.read(options.log).applied_to(target, options.optimize)
     plan = plan_kernels(run_passes(graph, target), target, options.optimize, options.threads)
-    named = {name for op in graph.ops for name in op.outputs}
     calls = session.calls
     wanted = [call["output"] for call in calls if call["output"] in named]
-    expected = expected_of(model, everything, list(dict.fromkeys(wanted)))
+    expected = expected_of(model, everything, list(dict.fromkeys(wanted)), parse_output_names(options.output_names))
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
@@ -130,8 +151,8 @@ def default_reference() -> str:
     return "onnxruntime" if importlib.util.find_spec("onnxruntime") else "numpy"
 
 
-def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str]) -> Arrays:
-    """Values of these names by ONNX Runtime on one thread, optimiser off."""
+def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = ()) -> Arrays:
+    """Values of these names by ONNX Runtime on one thread, optimiser off; the whole model, wherever it is cut."""
     if not importlib.util.find_spec("onnxruntime"):
         raise MegccError("onnxruntime is not installed: 'pip install onnxruntime', or --reference numpy")
     import onnxruntime
@@ -149,14 +170,17 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str]) -> Arra
     return dict(zip(wanted, session.run(wanted, feeds), strict=True))
 
 
-def numpy_values(model: Path, feeds: Arrays, names: Sequence[str]) -> Arrays:
-    """Values of these names by the numpy reference interpreter."""
+def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = ()) -> Arrays:
+    """Values of these names by the numpy reference interpreter.
+
+    outputs: values that the model is cut at; what it has behind them need not be supported.
+    """
     shapes = {name: value.shape for name, value in feeds.items()}
-    values = reference.run(import_onnx(model, input_shapes=shapes), feeds, names)
+    values = reference.run(import_onnx(model, input_shapes=shapes, output_names=outputs), feeds, names)
     return {name: values[name] for name in names}
 
 
-REFERENCES: dict[str, tuple[str, Callable[[Path, Arrays, Sequence[str]], Arrays]]] = {
+REFERENCES: dict[str, tuple[str, Callable[..., Arrays]]] = {
     "onnxruntime": ("ONNX Runtime, optimiser off", onnxruntime_values),
     "numpy": ("the numpy reference", numpy_values),
 }

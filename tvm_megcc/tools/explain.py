@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..api import parse_shapes
@@ -15,15 +15,18 @@ from ..frontends.onnx import import_onnx
 from ..ir.shapes import EVERYTHING
 from ..ir.text import op_text
 from ..ops.base import operator
+from ..passes.inputs import Input, convert_inputs
 from ..target import parse_targets
 
 
 def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
             optimize: str = "speed", log: str | Path | None = None,
-            constants: Mapping[str, object] | None = None) -> dict:
+            constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
+            inputs: Mapping[str, Input] | None = None) -> dict:
     """The choice for every operator of an ONNX model, or every reason why it cannot be compiled.
 
     log: tuning log; costs are nanoseconds then. constants: value of inputs that are compiled in.
+    output_names: values instead of the model's outputs. inputs: what is given as the inputs.
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the ONNX model itself")
@@ -33,7 +36,9 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
     report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
                     "findings": [], "calls": []}
     try:
-        graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""), constants=constants)
+        graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""), constants=constants,
+                            output_names=output_names)
+        graph = convert_inputs(graph, inputs or {})
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     require_bounds(graph, [EVERYTHING])

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from .. import api, paths
 from ..codegen.bundle import read_manifest
+from ..dispatch import buckets_of, parse_dispatch
 from ..errors import MegccError
 
 if TYPE_CHECKING:
+    from ..ir.graph import Graph
+    from ..ir.shapes import Bucket
     from ..runtime.device import DeviceSession
     from ..runtime.session import Session
 
@@ -26,16 +29,35 @@ def folder_of(path: str | Path, options) -> Path:
     if path.is_dir():
         read_manifest(path)
         return path
-    artifact = api.compile(path, options.target or "native", input_shapes=options.input_shapes,
-                           dispatch=options.dispatch, optimize=options.optimize, threads=options.threads,
-                           keep_inputs=options.keep_inputs,
-                           states=api.parse_states(options.state), constants=api.parse_constants(options.constant),
-                           log=options.log)
+    arguments = compile_arguments(options)
+    artifact = api.compile(path, options.target or "native", **arguments)
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
-    where = [str(path.resolve()), options.target, options.input_shapes, options.dispatch, options.optimize,
-             options.threads, options.keep_inputs, options.state, options.constant, options.log]
+    where = [str(path.resolve()), options.target, arguments]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
     return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", force=True)
+
+
+def compile_arguments(options) -> dict:
+    """The options of the command line that change the generated code, as arguments of `api.compile`."""
+    return {"input_shapes": options.input_shapes, "dispatch": options.dispatch, "optimize": options.optimize,
+            "threads": options.threads, "keep_inputs": options.keep_inputs, "log": options.log,
+            "states": api.parse_states(options.state), **graph_arguments(options),
+            "inputs": api.parse_inputs(options.input)}
+
+
+def graph_arguments(options) -> dict:
+    """Those that change the imported graph, as arguments of `import_onnx`."""
+    return {"constants": api.parse_constants(options.constant),
+            "output_names": api.parse_output_names(options.output_names)}
+
+
+def import_graph(model: str | Path, options) -> tuple[Graph, tuple[Bucket, ...]]:
+    """The graph of an ONNX model, its inputs as the file has them, and the buckets it is compiled for."""
+    from ..frontends.onnx import import_onnx, input_dims
+
+    shapes, buckets = buckets_of(input_dims(model), api.shape_sets(options.input_shapes),
+                                 parse_dispatch(options.dispatch) if options.dispatch else None)
+    return import_onnx(model, input_shapes=shapes, **graph_arguments(options)), buckets
 
 
 def session_of(path: str | Path, options) -> Session:

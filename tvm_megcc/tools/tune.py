@@ -7,19 +7,19 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..api import parse_constants, shape_sets
+from ..api import parse_inputs
 from ..codegen.plan import KernelPlan, plan_kernels
 from ..codegen.tuning_log import TuningLog, priced
 from ..compiler import require_bounds, run_passes
-from ..dispatch import buckets_of, parse_dispatch
 from ..errors import MegccError
-from ..frontends.onnx import import_onnx, input_dims
 from ..ir.graph import Graph
 from ..ir.shapes import with_symbols
+from ..passes.inputs import convert_inputs
 from ..runtime.timing import LocalRunner
 from ..runtime.tuner import progress_bar
 from ..runtime.tuner import tune as tune_graphs
 from ..target import Target
+from . import source
 
 __all__ = ["changes", "import_model", "progress_bar", "runner_of", "text", "tune"]
 
@@ -29,9 +29,8 @@ def import_model(model: str | Path, options) -> tuple[str, Graph]:
     speed are made for: the largest of the largest bucket."""
     if not Path(model).is_file() or Path(model).suffix == ".megcc":
         raise MegccError(f"{model}: tuning wants the ONNX model itself")
-    shapes, buckets = buckets_of(input_dims(model), shape_sets(options.input_shapes),
-                                 parse_dispatch(options.dispatch) if options.dispatch else None)
-    graph = import_onnx(model, input_shapes=shapes, constants=parse_constants(options.constant))
+    graph, buckets = source.import_graph(model, options)
+    graph = convert_inputs(graph, parse_inputs(options.input))
     require_bounds(graph, buckets)
     likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))
     return Path(model).name, with_symbols(graph, likely)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a camera or a microphone gives, as the input that a network was trained on: in one pass over the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir.dims import ceildiv, product
+from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES, PLAIN, TensorType
+from .base import Case, Kernel, Lowered, Operand, Operator, extent_symbols, f32, possible_layouts, register
+
+#: Pixels of a task: their results, in blocks of 16 channels, stay in a cache of the first levels.
+RUN = 512
+
+
+class ConvertRuns(Kernel):
+    """Every channel of a run of pixels, straight into the layout that its reader wants."""
+
+    name = "runs"
+
+    def layouts(self, op: Op, inputs, outputs, target):
+        for layout in possible_layouts(outputs[0], target):
+            yield (PLAIN, PLAIN, PLAIN), (layout,)
+
+    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+        (x, mean, _), (y,) = inputs, outputs
+        per_channel = mean.size != 1
+        channels_last, reverse, layout = op.attrs.channels_last, op.attrs.reverse, y.layout
+        shape = y.shape
+        if not (per_channel or channels_last or reverse) and layout == PLAIN:
+            shape = (1, 1, y.size)  # one run of equal elements
+        extents = {"N": shape[0], "C": shape[1], "P": product(shape[2:])}
+        n, c, pixels = extent_symbols(*extents)
+        stored = ceildiv(c, layout.block) * layout.block if layout.kind == "nchwc" else c
+        params = Attrs(channels_last=channels_last, reverse=reverse, per_channel=per_channel, run=RUN, to=layout.kind,
+                       block=layout.block, unit=DTYPES[x.dtype][0], half=x.dtype == "float16")
+        order = "nhwc" if channels_last else "nchw"
+        what = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
+        values = c if per_channel else 1
+        return Lowered("input/convert", params, extents,
+                       (Operand("x", 0, n * c * pixels), Operand("mean", 1, values), Operand("scale", 2, values)),
+                       (Operand("y", 0, n * stored * pixels),), n * ceildiv(pixels, RUN), what, self.name)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        y = outputs[0]
+        return 2.0 * y.size + 0.25 * (y.stored - y.size) if y.is_static else 1e6
+
+
+@register
+class ConvertInput(Operator):
+    """y[n, c, …] = (float32(x[n, c, …]) - mean[c]) * scale[c].
+
+    Attributes: `channels_last`: x is [N, …, C]; `reverse`: channel c of y is made from channel C - 1 - c of x.
+    Operands: x of any element type; mean and scale float32 [C], or [1] for all.
+    """
+
+    kind = "convert_input"
+    operands = ("x", "mean", "scale")
+    kernels = (ConvertRuns(),)
+    cases = (Case((((1, 5, 7, 3), "uint8"), f32(3), f32(3)), {"channels_last": True, "reverse": False}),
+             Case((((2, 30, 41, 3), "uint8"), f32(3), f32(3)), {"channels_last": True, "reverse": True}),
+             Case((((2, 3, 5, 7), "int8"), f32(3), f32(3)), {"channels_last": False, "reverse": True}),
+             Case((((1, 20, 3, 5), "float32"), f32(1), f32(1)), {"channels_last": False, "reverse": False}),
+             Case((((2, 9, 5, 18), "float16"), f32(18), f32(18)), {"channels_last": True, "reverse": False}),
+             Case((((1, 700), "int16"), f32(1), f32(1)), {"channels_last": False, "reverse": False}),
+             Case((((2, 4, 6), "int32"), f32(4), f32(4)), {"channels_last": False, "reverse": False}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, mean: TensorType, scale: TensorType) -> tuple[TensorType, ...]:
+        shape = x.shape
+        if attrs.channels_last:
+            shape = (shape[0], shape[-1], *shape[1:-1])
+        values = {(1,), shape[1:2]} if x.rank > 1 else {(1,)}
+        if mean.shape != scale.shape or mean.shape not in values or {mean.dtype, scale.dtype} != {"float32"}:
+            raise ShapeError(f"mean {mean} and scale {scale} for channels of {x}")
+        return (TensorType("float32", shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, ...]:
+        planes = np.moveaxis(x, -1, 1) if attrs.channels_last else x
+        planes = planes[:, ::-1] if attrs.reverse else planes
+        along = [-1 if axis == min(1, x.ndim - 1) else 1 for axis in range(x.ndim)]
+        with np.errstate(all="ignore"):
+            return ((planes.astype(np.float32) - mean.reshape(along)) * scale.reshape(along),)

@@ -23,7 +23,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not shutil.which("cc") and not shutil.which("gcc"), reason="no C compiler")
 
 #: Tests that pass of those in the two slow tests. They only rise.
-LEAST = {"constants": 0, "operands": 161}
+LEAST = {"constants": 1080, "operands": 161}
 PROCESSES = 2
 
 #: What models hold as constants: operands of these operators from these positions on.
@@ -39,8 +39,8 @@ PARAMETERS = {
 }
 
 #: Tests whose expected values are further from the true ones than the test's own tolerance, and the absolute one they
-#: need: zeros of a transform that hold the noise of a Fourier transform in float32.
-NOISY = {"test_dft_inverse": 5e-7, "test_dft_inverse_opset19": 5e-7}
+#: need: zeros of a transform that hold the noise of a Fourier transform in float32; a unit of float16.
+NOISY = {"test_dft_inverse": 5e-7, "test_dft_inverse_opset19": 5e-7, "test_attention_4d_causal_fp16": 5e-4}
 
 
 @cache

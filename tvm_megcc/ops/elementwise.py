@@ -217,7 +217,7 @@ SCALAR_ONLY = (
     Row("bitwise_xor", ("BitwiseXor",), None, 2, np.bitwise_xor, dtypes=("int32", "uint8"), commutative=True),
     Row("bitwise_not", ("BitwiseNot",), None, 1, np.bitwise_not, dtypes=("int32", "uint8")),
     Row("shift_left", (), None, 2, np.left_shift, dtypes=("uint32", "uint8"), relax="relax.left_shift"),
-    Row("shift_right", (), None, 2, np.right_shift, dtypes=("uint32", "uint8"), relax="relax.right_shift"),
+    Row("shift_right", (), None, 2, np.right_shift, dtypes=("uint32", "uint8", "int8"), relax="relax.right_shift"),
     Row("mod", (), None, 2, _modulo, dtypes=("int32", "int64", "uint8", "float32", "float64")),
     Row("fmod", (), None, 2, _remainder, dtypes=("int32", "int8", "float32", "float64")),
     Row("sign", ("Sign",), None, 1, np.sign, dtypes=("float32", "int32")),

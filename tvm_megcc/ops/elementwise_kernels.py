@@ -128,7 +128,7 @@ SCALARS = {
     "greater_equal": "a0 >= a1",
     "logical_and": "a0 && a1", "logical_or": "a0 || a1", "logical_xor": "!a0 != !a1", "logical_not": "!a0",
     "bitwise_and": "a0 & a1", "bitwise_or": "a0 | a1", "bitwise_xor": "a0 ^ a1", "bitwise_not": "~a0",
-    "shift_left": "(U)a1 < BITS ? (U)a0 << (U)a1 : 0", "shift_right": "(U)a1 < BITS ? (U)a0 >> (U)a1 : 0",
+    "shift_left": "(U)a1 < BITS ? (U)a0 << (U)a1 : 0",
     "where": "a0 ? a1 : a2", "is_nan": "a0 != a0", "is_inf": "a0 == MGC_INF || a0 == -MGC_INF",
 }
 
@@ -138,12 +138,13 @@ SIGNED = {
     "mod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1 + ((a0 % a1 != 0 && (a0 % a1 < 0) != (a1 < 0)) ? a1 : 0))",
     "fmod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1)",
     "sign": "(a0 > 0) - (a0 < 0)",
+    "shift_right": "(U)a1 < BITS ? (a0 < 0 ? ~(~a0 >> a1) : a0 >> a1) : a0 < 0 ? -1 : 0",
     "neg": "0u - (U)a0", "abs": "a0 < 0 ? 0u - (U)a0 : (U)a0",
     "pow": "a1 < 0 ? (a0 == 1 ? 1 : a0 == -1 ? 1 - 2 * (a1 & 1) : 0) : (T)POWER((U)a0, (U)a1)",
 }
 UNSIGNED = {
     "div": "a1 == 0 ? 0 : a0 / a1", "mod": "a1 == 0 ? 0 : a0 % a1", "fmod": "a1 == 0 ? 0 : a0 % a1",
-    "sign": "a0 > 0", "neg": "0u - (U)a0", "abs": "a0",
+    "shift_right": "(U)a1 < BITS ? (U)a0 >> (U)a1 : 0", "sign": "a0 > 0", "neg": "0u - (U)a0", "abs": "a0",
 }
 FLOATS = {
     "sign": "a0 != a0 ? a0 : (T)((a0 > 0) - (a0 < 0))", "mod": "mgd_mod((double)a0, (double)a1)",

@@ -60,9 +60,13 @@ class KernelSpec:
 
     @cached_property
     def symbol(self) -> str:
-        # An extent of 1 need not be named, but beside extents of the call its absence would say that it is one, too.
-        silent = (None,) if self.runtime_extents else (None, 1)
-        known = [f"{name.lower()}{value}" for name, value in self.extents if value not in silent]
+        # Of known extents those of 1 need not be named unless all are 1, of run-time extents none if all are of the
+        # call; where both meet each is named.
+        values = [value for _, value in self.extents]
+        silent = (None,) if all(value is None for value in values) else () if None in values or set(values) == {1} \
+            else (1,)
+        known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
+                 if value not in silent]
         dtypes = dict.fromkeys(short_dtype(p.dtype) for p in (*self.inputs, *self.outputs))
         parts = [self.what, "".join(known), "".join(dtypes)]
         if self.epilogue is not None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import typing
 
 import numpy as np
@@ -138,6 +139,16 @@ def test_bounds_cut_the_grid():
     mod = Dispatch("main", {"x0": (None, 3, None, 8)}, CELLS)(mod)
     assert clones(mod) == ["main_n_1_1_h_5_8", "main_n_1_1_h_9_12"]
     assert within([Bucket((("n", 1, None),))], {"n": (2, 7)}) == (Bucket((("n", 2, 7),)),)
+
+
+def test_tvm_plans_the_memory_of_a_clone_for_its_largest_shape(dispatched):
+    """What the clones' bounds are good for without us."""
+    planned = tvm.transform.Sequential([
+        relax.transform.LegalizeOps(), relax.transform.ToNonDataflow(), relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(), relax.transform.StaticPlanBlockMemory()])(dispatched)
+    for name, images, height in (("main_n_1_1_h_4_8", 1, 8), ("main_n_2_4_h_9_19", 4, 19)):
+        storages = re.findall(r"alloc_storage\(R.shape\(\[(.*?)\]\)", planned[name].script())
+        assert str(images * 8 * height * 8 * 4) in storages and all(size.isdigit() for size in storages)
 
 
 def test_users_dispatcher():

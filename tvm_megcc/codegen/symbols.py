@@ -22,10 +22,10 @@ NAMED_EXPRESSIONS = {
     call("tanh", X): "tanh",
     X * call("sigmoid", X): "silu",
     X + arg(1): "add",
-    arg(1) + X: "add",
+    arg(1) + X: "add_to",
     X * arg(1): "mul",
     maximum(X + arg(1), 0): "add_relu",
-    maximum(arg(1) + X, 0): "add_relu",
+    maximum(arg(1) + X, 0): "add_to_relu",
 }
 
 

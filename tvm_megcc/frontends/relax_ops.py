@@ -471,9 +471,9 @@ def concat(node: RelaxNode) -> Values:
 
 @imports("stack")
 def stack(node: RelaxNode) -> Values:
-    shape = node.types[0].shape
-    axis = axis_of(int(node.attrs.axis), len(shape))
-    unit = [1 if index == axis else extent for index, extent in enumerate(shape)]
+    shape = node.type_of(node.inputs[0]).shape
+    axis = axis_of(int(node.attrs.axis), len(shape) + 1)
+    unit = [*shape[:axis], 1, *shape[axis:]]
     return node.onnx("Concat", *(node.reshaped(value, unit) for value in node.inputs), axis=axis)
 
 

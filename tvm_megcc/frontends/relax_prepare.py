@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import MegccError
@@ -25,7 +26,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
     mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
-    mod = rewrite(mod, Lift)
+    mod = rewrite(rewrite(mod, Lift), Simplify)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, Fold))
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
     return relax.transform.DeadCodeElimination(functions)(mod)
@@ -113,6 +114,28 @@ class Lift(relax.PyExprMutator):
             replaced = as_operator(function, list(call.args[1].fields))
             return call if replaced is None else self.builder_.normalize(replaced)
         return call
+
+
+@relax.expr_functor.mutator
+class Simplify(relax.PyExprMutator):
+    """How TVM's ONNX importer writes a sum (broadcast, stacked, reduced) → additions."""
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if not is_operator(call):
+            return call
+        if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(call.args[0].ty, call.ty):
+            return call.args[0]
+        stacked = self.lookup_binding(call.args[0]) if call.op.name == "relax.sum" \
+            and isinstance(call.args[0], ir.Var) else None
+        if stacked is None or not is_operator(stacked) or stacked.op.name != "relax.stack" \
+                or not isinstance(stacked.args[0], ir.Tuple) or call.attrs.keepdims or call.attrs.axis is None \
+                or [int(axis) for axis in call.attrs.axis] != [int(stacked.attrs.axis)]:
+            return call
+        total, *others = stacked.args[0].fields
+        for other in others:
+            total = self.builder_.normalize(relax.op.add(total, other))
+        return total
 
 
 @relax.expr_functor.mutator

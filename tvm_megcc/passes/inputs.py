@@ -75,7 +75,7 @@ class Input:
 
     @staticmethod
     def _listed(numbers: Sequence[float]) -> str:
-        return ":".join(f"{number:.9g}" for number in numbers)
+        return ":".join(repr(number).removesuffix(".0") for number in numbers)
 
     @property
     def computes(self) -> bool:

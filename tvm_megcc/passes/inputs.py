@@ -171,7 +171,8 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
         findings += [f"input '{name}', given as {given}: it {reason}"
                      for reason in with_network(graph, name, given).refusals(graph.types[name])]
     if findings:
-        raise ModelError(graph.name, findings, "--input names an input of the model and gives one number, or as many as it has channels.")
+        raise ModelError(graph.name, findings,
+                         "--input names an input of the model and gives one number, or as many as it has channels.")
     for name, given in inputs.items():
         graph, given, value = _opened(graph, name, with_network(graph, name, given))
         graph, given = _fold(graph, value, given) or (graph, given)

@@ -243,6 +243,7 @@ def test_two_models_in_one_folder(artifact, second, tmp_path):
     assert b == pytest.approx(a + 100, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_two_folders_in_one_binary(artifact, second, tmp_path):
     compiler = cc().split()
     folders = [artifact.save(tmp_path / "digits_megcc"), second.save(tmp_path / "second_megcc")]

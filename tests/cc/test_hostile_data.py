@@ -31,7 +31,7 @@ def indexed_cases():
     yield "roi_max_pool", OPERATORS["roi_max_pool"].cases[0], 1, (0,)
 
 
-@pytest.mark.parametrize("optimize", ["speed", "size"])
+@pytest.mark.parametrize("optimize", [pytest.param("speed", marks=pytest.mark.slow), "size"])
 def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
     cc, flags, runner = toolchain("x86-64-v3")
     jobs = []
@@ -97,7 +97,7 @@ def extreme_cases():
                                   values={0: FLOATS, 1: np.array(0.5), 2: np.array(3)})
 
 
-@pytest.mark.parametrize("name", ["c", "x86-64-v3", "arm64"])
+@pytest.mark.parametrize("name", ["c", *(pytest.param(n, marks=pytest.mark.slow) for n in ("x86-64-v3", "arm64"))])
 def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
     cc, flags, runner = toolchain(name)
     jobs = [job for kind, case in extreme_cases() for job in jobs_of(kind, case, 0, TARGETS[name], "size")]
@@ -105,6 +105,7 @@ def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
     assert not program.run(), "\n".join(program.run()[:10])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", "x86-64-v3"])
 def test_extreme_floats_run(name: str, tmp_path):
     """Every kernel of float32 operands on NaN, infinities and subnormals: any result, no undefined behaviour."""
@@ -112,7 +113,8 @@ def test_extreme_floats_run(name: str, tmp_path):
     generator = np.random.default_rng(0)
     jobs = []
     for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize",
-                 "resample", "lrn", "max_pool_indices", "grid_sample", "roi_align", "deform_conv"):
+                 "resample", "lrn", "max_pool_indices", "grid_sample", "roi_align", "deform_conv",
+                 "lstm", "gru", "rnn"):
         for index, case in enumerate(OPERATORS[kind].cases[:4]):
             for job in jobs_of(kind, case, index, TARGETS[name], "size"):
                 hostile = [generator.choice(FLOATS, array.shape) if array.dtype == np.float32 else array

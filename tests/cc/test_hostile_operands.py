@@ -64,7 +64,7 @@ def extreme_cases():
     yield "top_k", Case((((1, 8), "int32"),), {"axis": 1, "k": 5, "largest": False}, values={0: INTEGERS})
 
 
-@pytest.mark.parametrize("name", ["c", "x86-64-v3", pytest.param("arm64", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["c", *(pytest.param(n, marks=pytest.mark.slow) for n in ("x86-64-v3", "arm64"))])
 def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
     cc, flags, runner = toolchain(name)
     with np.errstate(all="ignore"):
@@ -73,6 +73,7 @@ def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
     assert jobs and not failures, "\n".join(failures[:10])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", "x86-64-v3"])
 def test_extreme_floats_run(name: str, tmp_path):
     """NaN, infinities and subnormals: any result, no undefined behaviour."""

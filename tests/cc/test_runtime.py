@@ -162,6 +162,7 @@ def test_no_library_headers(tmp_path: Path):
               f"-I{ROOT / 'include'}", "-c", source, "-o", tmp_path / "o.o"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cc", "qemu"), [("aarch64-linux-gnu-gcc", "qemu-aarch64"),
                                           ("arm-linux-gnueabihf-gcc", "qemu-arm")])
 def test_emulated(cc: str, qemu: str, folder: Path, tmp_path: Path):
@@ -228,6 +229,7 @@ def test_run_command_errors(arguments, code: int, message: str, megcc_run: Path,
     assert message in result.stderr
 
 
+@pytest.mark.slow
 def test_memory_macro(folder: Path, tmp_path: Path):
     """What the generated header says is what the runtime wants."""
     for name, model in MODELS.items():

@@ -94,6 +94,7 @@ def test_wrong_use(session):
             session.reset(states)
 
 
+@pytest.mark.slow
 def test_the_example_and_the_documents(folder):
     header, readme = (folder / "accumulator.h").read_text(), (folder / "README.md").read_text()
     assert '"sum_in", float32[1,3], a state: sum_out of the last run' in header
@@ -113,6 +114,7 @@ def test_a_stream_from_files(folder, tmp_path, monkeypatch, capsys):
     assert "--sequence wants the steps" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_includes_the_states(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))

@@ -45,6 +45,7 @@ def image() -> dict[str, np.ndarray]:
     return {"image": np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)}
 
 
+@pytest.mark.slow
 def test_one_folder_for_arm64_and_armv7(tmp_path):
     """`--target arm64,armv7`: the same sources and container for both machines, guarded by the compiler's macros."""
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "arm64,armv7")
@@ -55,6 +56,7 @@ def test_one_folder_for_arm64_and_armv7(tmp_path):
         assert_close(session(folder, target).run(image()), here.run(image()))
 
 
+@pytest.mark.slow
 def test_level_chosen_at_open(tmp_path):
     """One program for three levels of arm64 and plain C: each CPU gets the best it runs."""
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c,arm64,arm64-v82,arm64-v86")

@@ -97,6 +97,7 @@ def lose(monkeypatch, servers, after: int):
     monkeypatch.setattr(remote.RpcSession, "measure", fatal)
 
 
+@pytest.mark.slow
 def test_a_lost_device(tracker, devices, monkeypatch, tmp_path):
     """Two devices measure; one goes away between its jobs, and the other one does what is left."""
     first, second = devices("shaky", 2)
@@ -137,6 +138,7 @@ def test_all_devices_lost(tracker, devices, monkeypatch, tmp_path):
     assert log.read_text().startswith(text) and len(TuningLog.read(log)) > kept
 
 
+@pytest.mark.slow
 def test_run_and_bench(tracker, devices, tmp_path, capsys):
     """The device gives what this machine gives, and its own times."""
     devices("board", 1)
@@ -164,6 +166,7 @@ def test_run_and_bench(tracker, devices, tmp_path, capsys):
     assert report["where"].startswith("board (127.0.0.1:") and report["seconds"]["runs"] == 5 and report["calls"]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said(tracker, devices, tmp_path, capsys):
     devices("x86", 1)
     folder = str(tvm_megcc.compile(DIGITS).save(tmp_path / "digits_megcc"))

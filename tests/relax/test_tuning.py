@@ -23,6 +23,7 @@ def regions_of(mod) -> list:
     return [function for function in mod.functions.values() if is_ours(function)]
 
 
+@pytest.mark.slow
 def test_symbolic_extents(tmp_path):
     """They are measured at the values that the compiler's choices are made for."""
     n = tvm.tirx.Var("n", "int64")

@@ -102,6 +102,12 @@ def forward(graph: Graph, peak: Callable[[Forwarding], int]) -> Forwarding:
         if (value := peak(attempt)) < least:
             chosen.discard(position)
             best, least = attempt, value
+    # What raised the peak only together with one left out later is taken back.
+    for position in [i for i in concats if i not in chosen]:
+        attempt = _forward(graph, chosen | {position})
+        if peak(attempt) <= least:
+            chosen.add(position)
+            best = attempt
     return best
 
 

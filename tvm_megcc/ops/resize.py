@@ -51,6 +51,7 @@ class Resize(Operator):
         _case((1, 3, 5, 7), (2, 3), (3, 5), "nearest", rounding="round_prefer_ceil"),
         *(_case((1, 3, 4, 5), (2, 3), (7, 11), "linear", coordinates) for coordinates in COORDINATES),
         _case((1, 20, 6, 6), (2, 3), (3, 1), "linear", "align_corners"),
+        _case((1, 2, 3, 21), (2, 3), (5, 42), "linear"), _case((1, 1, 3, 90), (2, 3), (4, 35), "linear"),
         _case((2, 9), (1,), (13,), "linear"), _case((3, 4, 2), (1,), (7,), "nearest"))
 
     @staticmethod

@@ -51,7 +51,7 @@ class ResizeNearest(Kernel):
         return Lowered(f"move/resize_{self.name}", Attrs(two=two, **moved(inputs[0])), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
                        (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name,
-                       scratch=4 * (w + target.isa.lanes) if two and op.attrs.mode == "linear" else 0)
+                       scratch=4 * (w + 2 * target.isa.lanes) if two and op.attrs.mode == "linear" else 0)
 
     def cost(self, op, inputs, outputs, target) -> float:
         return copy_cost(outputs[0], 1.0)

@@ -5,10 +5,14 @@ Every operator has options: a candidate kernel with the layouts it reads and wri
 its kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
 execution is improved operator by operator until nothing changes (iterated conditional modes; the edges of these
 graphs are few and the first choice is nearly always the last).
+
+A relayout holds a tensor twice. Where that makes the graph's peak of memory much higher, the choice is made again
+without the relayouts that do it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from ..codegen.tuning_log import priced, priced_relayout
@@ -19,8 +23,15 @@ from ..ir.types import PLAIN, Layout, TensorType
 from ..ops.base import Kernel
 from ..ops.support import candidates, placements, refusal
 from ..target import Target
+from .schedule import live_bytes, peak_bytes
 
 _SWEEPS = 8
+#: How much more memory than the graph without relayouts the fastest layouts may take: a factor, or some bytes.
+_MEMORY, _MEMORY_BYTES = 1.125, 256 << 10
+#: Choices made for that.
+_ATTEMPTS = 8
+#: Cost of a relayout that is not wanted: more than any kernel's.
+_UNWANTED = 1e15
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,21 @@ def choose_layouts(graph: Graph, target: Target) -> Graph:
             problems.append(f"{op.kind} '{op.origin}': {reasons}")
     if problems:
         raise ModelError(graph.name, problems, "No kernel realises these operators on this target.")
-    chosen = _Chooser(graph, options, target).run()
-    return _apply(graph, chosen)
+    peak = peak_bytes(graph)
+    limit = max(_MEMORY * peak, peak + _MEMORY_BYTES)
+    unwanted: set[str] = set()
+    best, least = None, 0
+    for _ in range(_ATTEMPTS):
+        result = _apply(graph, _Chooser(graph, options, target, unwanted).run())
+        live = live_bytes(result)
+        if best is None or max(live, default=0) < least:
+            best, least = result, max(live, default=0)
+        above = {op.inputs[0] for op, during in zip(result.ops, live, strict=True)
+                 if op.kind == "relayout" and during > limit}
+        if above <= unwanted:
+            break
+        unwanted |= above
+    return best
 
 
 def _options(graph: Graph, op: Op, target: Target) -> tuple[list[_Option], dict[str, str]]:
@@ -80,8 +104,10 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Tar
 
 
 class _Chooser:
-    def __init__(self, graph: Graph, options: list[list[_Option]], target: Target):
-        self.graph, self.options, self.target = graph, options, target
+    """unwanted: values that should not be held in two layouts."""
+
+    def __init__(self, graph: Graph, options: list[list[_Option]], target: Target, unwanted: Container[str] = ()):
+        self.graph, self.options, self.target, self.unwanted = graph, options, target, unwanted
         self.position = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
         self.readers: dict[str, list[tuple[int, int]]] = {}
         for i, op in enumerate(graph.ops):
@@ -105,15 +131,18 @@ class _Chooser:
         op, total = self.graph.ops[i], option.cost
         for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
             if name and name not in self.graph.constants:
-                total += relayout_cost(self.graph.types[name], self._layout_of(name), layout, self.target)
+                total += self._relayout(name, self._layout_of(name), layout)
         for name, layout in zip(op.outputs, option.outputs, strict=True):
             wanted = {PLAIN} if name in self.graph.outputs else set()
             for reader, slot in self.readers.get(name, ()):
                 if self.chosen[reader] is not None:
                     wanted.add(self.chosen[reader].inputs[slot])
-            total += sum(relayout_cost(self.graph.types[name], layout, w, self.target)
-                         for w in sorted(wanted, key=str))
+            total += sum(self._relayout(name, layout, w) for w in sorted(wanted, key=str))
         return total
+
+    def _relayout(self, name: str, source: Layout, wanted: Layout) -> float:
+        cost = relayout_cost(self.graph.types[name], source, wanted, self.target)
+        return cost + _UNWANTED if cost and name in self.unwanted else cost
 
     def _layout_of(self, name: str) -> Layout:
         if name not in self.position:

@@ -39,6 +39,11 @@ def peak_bytes(graph: Graph) -> int:
     return _Problem(graph).peak(range(len(graph.ops)))
 
 
+def live_bytes(graph: Graph) -> list[int]:
+    """Bytes of values alive while each operator runs, in the graph's order; views count as what they look into."""
+    return _Problem(graph).during(range(len(graph.ops)))
+
+
 def view_roots(graph: Graph) -> dict[str, str]:
     """Value -> the value whose memory it is: itself, except for views."""
     root: dict[str, str] = {}
@@ -83,12 +88,15 @@ class _Problem:
     def ready(self, done: int) -> Iterable[int]:
         return (i for i, after in enumerate(self.after) if not done >> i & 1 and after & ~done == 0)
 
-    def peak(self, order: Iterable[int]) -> int:
-        done, live, peak = 0, self.start, self.start
+    def during(self, order: Iterable[int]) -> list[int]:
+        done, live, result = 0, self.start, []
         for i in order:
             done, live, during = self.run(done, live, i)
-            peak = max(peak, during)
-        return peak
+            result.append(during)
+        return result
+
+    def peak(self, order: Iterable[int]) -> int:
+        return max([self.start, *self.during(order)])
 
     def greedy(self) -> list[int]:
         """Always takes the ready operator that leaves least alive, then needs least, then comes first."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
+import sys
 import typing
 
 import numpy as np
@@ -181,6 +183,15 @@ def test_an_int_fixes_an_axis():
 def test_contradictions(function, shapes, cells, message):
     with pytest.raises(megcc.MegccError, match=message):
         Dispatch(function, shapes, cells)(network())
+
+
+def test_it_may_be_the_first_import():
+    """The module that needs no TVM gives the pass, which imports TVM, which registers us."""
+    code = ("import sys, tvm_megcc.dispatch; assert 'tvm' not in sys.modules; from tvm_megcc.dispatch import Dispatch; "
+            "import tvm; print(tvm.target.Target('megcc-c').attrs['model'])")
+    result = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True,
+                            check=False)
+    assert result.stdout == "c\n", result.stderr
 
 
 # --- what it computes ------------------------------------------------------------------------------------------

@@ -16,10 +16,7 @@ from tvm import ir, relax, tirx
 from ..dispatch import Dispatcher, Interval, Intervals, buckets_of
 from ..errors import MegccError
 from ..ir.shapes import Bucket
-from .relax_extents import LOWER, UPPER, bounds_of
-
-#: Attribute of the functions that are called for shapes in no bucket.
-OUTSIDE = "megcc_outside"
+from .relax_extents import LOWER, OUTSIDE, UPPER, bounds_of
 
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \

@@ -33,6 +33,8 @@ from ..ir.shapes import Bucket
 
 #: TVM's attributes of functions: least and largest values of symbolic extents, by name. Its memory planner reads them.
 LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
+#: Our attribute of functions that are called for shapes in no bucket.
+OUTSIDE = "megcc_outside"
 #: In front of the names of TVM's variables where they stand in our expressions: they are no symbols of the graph.
 _MARK = "?"
 #: Expressions in different forms count as equal if they are at so many points.

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import MegccError
-from .relax_dispatch import OUTSIDE
+from .relax_extents import OUTSIDE
 from .relax_import import REFUSALS, Importer, is_operator, tensor_type
 from .relax_tir import as_operator
 

@@ -13,7 +13,7 @@ from tvm import ir, relax
 from ..errors import MegccError
 from ..ir.dims import evaluate, symbols
 from ._shared import macs
-from .relax_dispatch import OUTSIDE
+from .relax_extents import OUTSIDE
 from .relax_import import import_match, is_operator
 from .relax_patterns import refusal
 from .relax_target import our_target

@@ -7,7 +7,7 @@ execution is improved operator by operator until nothing changes (iterated condi
 graphs are few and the first choice is nearly always the last).
 
 A relayout holds a tensor twice. Where that makes the graph's peak of memory much higher, the choice is made again
-without the relayouts that do it.
+without the relayouts that do it, and kept if it costs little time for what it saves.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from .schedule import live_bytes, peak_bytes
 _SWEEPS = 8
 #: How much more memory than the graph without relayouts the fastest layouts may take: a factor, or some bytes.
 _MEMORY, _MEMORY_BYTES = 1.125, 256 << 10
+#: Memory must fall by this many times the share by which time rises.
+_SLOWER = 2
 #: Choices made for that.
 _ATTEMPTS = 8
 #: Cost of a relayout that is not wanted: more than any kernel's.
@@ -60,12 +62,16 @@ def choose_layouts(graph: Graph, target: Target) -> Graph:
     peak = peak_bytes(graph)
     limit = max(_MEMORY * peak, peak + _MEMORY_BYTES)
     unwanted: set[str] = set()
-    best, least = None, 0
+    best, fastest, least = None, (0.0, 0), 0
     for _ in range(_ATTEMPTS):
-        result = _apply(graph, _Chooser(graph, options, target, unwanted).run())
+        chosen = _Chooser(graph, options, target, unwanted).run()
+        result = _apply(graph, chosen)
         live = live_bytes(result)
-        if best is None or max(live, default=0) < least:
-            best, least = result, max(live, default=0)
+        cost, most = _cost(result, chosen, target), max(live, default=0)
+        if best is None:
+            best, fastest, least = result, (cost, most), most
+        elif most < least and _SLOWER * (cost / fastest[0] - 1) <= 1 - most / fastest[1]:
+            best, least = result, most
         above = {op.inputs[0] for op, during in zip(result.ops, live, strict=True)
                  if op.kind == "relayout" and during > limit}
         if above <= unwanted:
@@ -101,6 +107,13 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Tar
     by_vectors = "nchwc" in (source.kind, wanted.kind)
     guess = 200 + (3.0 * moved / max(target.isa.lanes, 1) if by_vectors else 0.5 * moved)
     return priced_relayout(type_, source, wanted, target, guess)
+
+
+def _cost(graph: Graph, chosen: list[_Option], target: Target) -> float:
+    """Cost of the chosen kernels and of the relayouts that they have led to."""
+    moved = ((graph.types[op.inputs[0]], graph.types[op.outputs[0]]) for op in graph.ops if op.kind == "relayout")
+    return (sum(option.cost for option in chosen)
+            + sum(relayout_cost(source, source.layout, wanted.layout, target) for source, wanted in moved))
 
 
 class _Chooser:

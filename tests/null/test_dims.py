@@ -103,6 +103,12 @@ def test_windows_on_windows_are_one_division():
     assert repr((halved - 2) // 3) == "(h - 3)//6"
 
 
+def test_what_differs():
+    n, h = Symbol("n"), Symbol("h")
+    assert dims.differ(n * 4, 4) and dims.differ(n * h, n * h + 1) and dims.differ(3, 4)
+    assert not dims.differ(h // 8 * 8, h) and not dims.differ(n, n)
+
+
 def test_likely():
     batch, width = Symbol("batch", 4), Symbol("width", 30)
     assert dims.likely((batch * width + 3) // 2) == 61 and dims.likely(7) == 7

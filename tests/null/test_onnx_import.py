@@ -40,6 +40,15 @@ def refused(source) -> ModelError:
 # Bad models
 
 
+def test_a_reshape_that_fits_one_batch_only_is_refused():
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(np.array([1, 4], np.int64), "shape")])
+    with pytest.raises(ModelError, match=r"\[n,4\] with 4\*n elements cannot have shape \[1,4\]"):
+        import_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
 def test_missing_file():
     assert "cannot be read" in str(refused("no/such/file.onnx"))
 

@@ -257,6 +257,23 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
     return substitute(dim, values)
 
 
+def differ(a: Dim, b: Dim) -> bool:
+    """Whether two extents differ whatever nice numbers their symbols are: some are tried.
+
+    Expressions that are always equal have mostly, but not always, one normal form; others are equal where a model can
+    be used at all, as for multiples of 32.
+    """
+    if a == b:
+        return False
+    found = sorted(symbols(a) | symbols(b))
+    return any(substitute(a, point) != substitute(b, point) for point in (
+        {name: _SAMPLES[(i + j) % len(_SAMPLES)] for j, name in enumerate(found)} for i in range(len(_SAMPLES))))
+
+
+#: Large numbers that much divides.
+_SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
+
+
 def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
     """Least and largest value where each symbol lies in its bounds; None for no limit. Never too narrow."""
     open_ended = {name: (low, math.inf if high is None else high) for name, (low, high) in bounds.items()}

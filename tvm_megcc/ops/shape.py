@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim, floordiv, product
+from ..ir.dims import Dim, differ, floordiv, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, f32, register
@@ -37,7 +37,7 @@ class Reshape(Operator):
         if -1 in target:
             target[target.index(-1)] = floordiv(x.size, known) if known != 0 else 0
         size = product(target)
-        if isinstance(size, int) and isinstance(x.size, int) and size != x.size:
+        if differ(size, x.size):
             raise ShapeError(f"{shape_text(x.shape)} with {x.size} elements cannot have shape "
                              f"{shape_text(attrs.shape)}")
         return (TensorType(x.dtype, tuple(target)),)

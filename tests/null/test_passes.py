@@ -98,6 +98,14 @@ def softmax_of_channels():
     return b.graph(b.op("transpose", b.op("softmax", y, axis=3), perm=(0, 3, 1, 2)))
 
 
+def flattened_softmax_of_channels():
+    """As importers write softmax of old operator sets: over a matrix."""
+    b = Builder()
+    y = b.op("reshape", b.op("transpose", b.input("x", 2, 3, 4, 5), perm=(0, 2, 3, 1)), shape=(40, 3))
+    y = b.op("reshape", b.op("softmax", y, axis=1), shape=(2, 4, 5, 3))
+    return b.graph(b.op("transpose", y, perm=(0, 3, 1, 2)))
+
+
 def softmax_of_rows():
     """The second transpose does not undo the first."""
     b = Builder()
@@ -121,6 +129,7 @@ CASES = {
     "keep_shuffle": (channels.absorb_shuffles, shuffle_before_groups),
     "split_maps": (lambda g, t: fused(concats.split_maps(g, t), t), map_of_branches),
     "absorb_transposes": (transposes.absorb_transposes, softmax_of_channels),
+    "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),
     "choose_layouts": (layout.choose_layouts, two_branches),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes that only bring an axis to where an operator of the model's framework wanted it are left out."""
+"""Transposes and reshapes that only bring an axis to where an operator of the framework wanted it are left out."""
 
 from __future__ import annotations
 
@@ -11,17 +11,37 @@ ALONG_AXIS = ("softmax", "log_softmax")
 
 
 def absorb_transposes(graph: Graph, target: Target) -> Graph:
-    """transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p."""
+    """Takes operators along an axis out of what is undone behind them:
+
+    reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;
+    transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p.
+    """
     producers = graph.producers()
     uses = {name: len(ops) for name, ops in graph.consumers().items()}
     ops: list[Op] = []
     for op in graph.ops:
-        line = producers.get(op.inputs[0]) if op.kind == "transpose" else None
+        line = producers.get(op.inputs[0]) if op.kind in _UNDONE and op.inputs else None
         before = producers.get(line.inputs[0]) if line is not None and line.kind in ALONG_AXIS else None
-        alone = line is not None and uses[line.outputs[0]] == 1 and line.outputs[0] not in graph.outputs
-        if before is not None and before.kind == "transpose" and alone \
-                and [before.attrs.perm[axis] for axis in op.attrs.perm] == list(range(len(op.attrs.perm))):
-            axis = before.attrs.perm[line.attrs.axis]
-            op = line.with_(attrs=Attrs(line.attrs, axis=axis), inputs=before.inputs, outputs=op.outputs)
+        if before is not None and before.kind == op.kind and uses[line.outputs[0]] == 1 \
+                and line.outputs[0] not in graph.outputs:
+            axis = _UNDONE[op.kind](graph, before, line, op)
+            if axis is not None:
+                op = line.with_(attrs=Attrs(line.attrs, axis=axis), inputs=before.inputs, outputs=op.outputs)
+                producers[op.outputs[0]] = op
         ops.append(op)
     return prune(graph.with_(ops=tuple(ops)))
+
+
+def _transposed_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
+    perm = before.attrs.perm
+    return perm[line.attrs.axis] if [perm[axis] for axis in op.attrs.perm] == list(range(len(perm))) else None
+
+
+def _last_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
+    whole, flat = graph.types[before.inputs[0]].shape, graph.types[line.outputs[0]].shape
+    stays = whole and flat and whole[-1] == flat[-1] and line.attrs.axis % len(flat) == len(flat) - 1
+    return len(whole) - 1 if stays and graph.types[op.outputs[0]].shape == whole else None
+
+
+#: Kind of the operators on both sides -> the axis of the operator between them without these; None if they stay.
+_UNDONE = {"transpose": _transposed_axis, "reshape": _last_axis}

@@ -103,6 +103,9 @@ static inline int64_t megcc_size_div(int64_t a, int64_t b)
 static inline int64_t megcc_size_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t megcc_size_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Extents that operands have in common; -1, which is no extent, where they differ. */
+static inline int64_t megcc_size_same(int64_t a, int64_t b) { return a == b ? a : -1; }
+
 /* Computes every extent that depends on the shape symbols but is none. Returns 0, or MEGCC_E_SHAPE on overflow. */
 typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value);
 

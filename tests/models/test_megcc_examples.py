@@ -90,3 +90,16 @@ def test_mobilenet_with_batch_1_and_2(tmp_path):
         session.run({"input": np.concatenate([image, image])})
     with pytest.raises(tvm_megcc.MegccError, match=r"cannot have shape \[1,256,1,1\]"):
         tvm_megcc.compile(path, input_shapes="input=(1,224,224,3):input=(2,224,224,3)")
+
+
+def test_operands_that_must_have_one_shape(tmp_path):
+    """Not in MegCC's document: where a sum or a concat wants equal extents, others are refused, not read past."""
+    nodes = [helper.make_node("Add", ["x", "y"], ["s"]), helper.make_node("Concat", ["x", "y"], ["c"], axis=1)]
+    shapes = [("x", TensorProto.FLOAT, ["n", 4]), ("y", TensorProto.FLOAT, ["m", 4])]
+    path = network(tmp_path, nodes, shapes, [("s", TensorProto.FLOAT, None), ("c", TensorProto.FLOAT, None)])
+    _, session = run(path, tmp_path, dispatch="x[0]=1..9;y[0]=1..9")
+    for count in (1, 9, 4):
+        inputs = {"x": weights(count, 4), "y": weights(count, 4) + 1}
+        assert_close(session.run(inputs), onnxruntime_outputs(path, inputs))
+        with pytest.raises(tvm_megcc.MegccError, match="was not compiled for inputs"):
+            session.run({"x": weights(count, 4), "y": weights(count % 9 + 1, 4)})

@@ -15,6 +15,7 @@ from tvm import ir, relax, tirx
 
 from ..errors import MegccError
 from ..ir.dims import (
+    COMBINED,
     Dim,
     Extreme,
     FloorDiv,
@@ -128,7 +129,7 @@ class Extents:
         if isinstance(raw, FloorDiv):
             return floordiv(self.ours(raw.numerator), self.ours(raw.denominator))
         if isinstance(raw, Extreme):
-            return (dim_max if raw.name == "max" else dim_min)(self.ours(raw.lhs), self.ours(raw.rhs))
+            return COMBINED[raw.name](self.ours(raw.lhs), self.ours(raw.rhs))
         return raw
 
     def shape(self, type_: relax.TensorType) -> tuple[Dim, ...]:

@@ -90,7 +90,7 @@ class FloorDiv(SymbolicDim):
 
 @dataclass(frozen=True)
 class Extreme(SymbolicDim):
-    """`min` or `max` of two dims."""
+    """`min` or `max` of two dims, or `same`: either of two that must be equal, which is checked when it is known."""
 
     name: str
     lhs: Dim
@@ -219,6 +219,16 @@ def dim_min(lhs: Dim, rhs: Dim) -> Dim:
     return lhs if lhs == rhs else Extreme("min", lhs, rhs)
 
 
+def dim_same(lhs: Dim, rhs: Dim) -> Dim:
+    """The extent that two operands must have in common; on the device a difference is a shape error."""
+    if isinstance(lhs, int) and isinstance(rhs, int):
+        return max(lhs, rhs)
+    return lhs if lhs == rhs else Extreme("same", lhs, rhs)
+
+
+COMBINED = {"max": dim_max, "min": dim_min, "same": dim_same}
+
+
 def product(dims) -> Dim:
     result: Dim = 1
     for dim in dims:
@@ -239,7 +249,7 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     if isinstance(dim, FloorDiv):
         return floordiv(substitute(dim.numerator, values), substitute(dim.denominator, values))
     if isinstance(dim, Extreme):
-        combine = dim_max if dim.name == "max" else dim_min
+        combine = COMBINED[dim.name]
         return combine(substitute(dim.lhs, values), substitute(dim.rhs, values))
     result: Dim = dim.constant
     for factors, coefficient in dim.terms:
@@ -290,7 +300,7 @@ def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:
                 for b in (max(end, 1) for end in _interval(dim.denominator, bounds))]
         return min(ends), max(ends)
     if isinstance(dim, Extreme):
-        choose = max if dim.name == "max" else min
+        choose = min if dim.name == "min" else max
         return tuple(map(choose, _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)))
     least, most = dim.constant, dim.constant
     for factors, coefficient in dim.terms:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim, ceildiv
+from ..ir.dims import Dim, ceildiv, dim_same
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
@@ -108,13 +108,15 @@ class Concat(Operator):
         first = inputs[0]
         axis = axis_of(attrs.axis, first.rank)
         total: Dim = 0
+        shape = list(first.shape)
         for type_ in inputs:
             rest = [(a, b) for i, (a, b) in enumerate(zip(type_.shape, first.shape, strict=False)) if i != axis]
             if type_.rank != first.rank or any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in rest):
                 raise ShapeError(f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}")
+            shape = [dim_same(a, b) for a, b in zip(shape, type_.shape, strict=True)]
             total = total + type_.shape[axis]
-        shape = (*first.shape[:axis], total, *first.shape[axis + 1:])
-        return (TensorType(same_dtype(*inputs), shape),)
+        shape[axis] = total
+        return (TensorType(same_dtype(*inputs), tuple(shape)),)
 
     @staticmethod
     def compute(attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:

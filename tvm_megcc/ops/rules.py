@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import Dim, ceildiv, dim_max, dim_min
+from ..ir.dims import Dim, ceildiv, dim_max, dim_min, dim_same
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 
@@ -38,7 +38,7 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape that operands of an elementwise operator broadcast to, by numpy's rule.
 
-    Of two different symbolic extents neither is known to be 1; the larger is the result.
+    Of two different symbolic extents neither is known to be 1: they have to be the same when they are known.
     """
     rank = max(map(len, shapes))
     result: list[Dim] = []
@@ -55,7 +55,7 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
             elif isinstance(other, int):
                 extent = other if other != 1 else extent
             elif not isinstance(extent, int):
-                extent = dim_max(extent, other)
+                extent = dim_same(extent, other)
         result.append(extent)
     return tuple(result)
 

@@ -66,6 +66,7 @@ static void fill(uint8_t *data, size_t bytes, uint32_t kind)
  * large as its signature asks, so that a sanitizer sees what the verifier promised too little for. */
 static megcc_module guarded_module;
 static const megcc_kernel *kernel; /* of the instruction at work */
+static const int32_t *table;       /* symbols and values of the session's shapes */
 
 /* A copy of `bytes` bytes; nothing to copy if `from` is NULL. */
 static void *block(const void *from, int64_t bytes)
@@ -117,7 +118,7 @@ static int32_t guarded(const megcc_call *call, int32_t begin, int32_t end, void 
         need[i] = kernel->operand[i].bytes;
     need[inputs + outputs] = kernel->shared;
     need[inputs + outputs + 1] = kernel->scratch;
-    if (kernel->need != NULL && kernel->need(call->extent, need) != 0)
+    if (kernel->need != NULL && kernel->need(table, call->extent, need) != 0)
         exit(6);
     int32_t *extent = block(call->extent, kernel->extents * (int64_t)sizeof *extent);
     for (int i = 0; i < inputs; i++)
@@ -163,6 +164,7 @@ static int32_t observe(void *user, megcc_session *session, uint32_t instruction,
     const clock_t begin = *(const clock_t *)user;
     const megcc_program *p = &session->model->program;
     (void)after;
+    table = is_dynamic(p) ? session->extents - p->symbols - p->values : NULL;
     if (instruction_at(p, instruction)->opcode == OP_CALL) {
         const call_slot *slot = row_at(session->bucket.calls, instruction, sizeof *slot);
         kernel = &MEGCC_MODULE.code[p->code - guarded_module.code].kernel[slot->kernel];

@@ -42,12 +42,13 @@ def test_mutants(name: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimize", ["speed", "size"])
-def test_mutants_of_a_compiled_network(optimize: str, tmp_path: Path):
+@pytest.mark.parametrize("options", [{"optimize": "speed"}, {"optimize": "size"}, {"dispatch": "image[0]=1,2..4"},
+                                     {"dispatch": "image[0]=1..*"}], ids=["speed", "size", "buckets", "open"])
+def test_mutants_of_a_compiled_network(options: dict, tmp_path: Path):
     """10,000 mutants; those that open run on NaN, infinities and extreme integers in blocks of exact size."""
     if not has_flags(*run.SANITIZE):
         pytest.skip("this compiler has no sanitizers")
-    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "native", optimize=optimize)
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "native", **options)
     (subject,) = run.generated(artifact.save(tmp_path / "digits_megcc"))
     assert run.fuzz(subject, 10000, 3, CC, tmp_path)
 

@@ -15,7 +15,7 @@ from ..target import Target
 _OUTPUT_CHANNEL = {"conv2d": 0}
 
 
-class _Editor:
+class Editor:
     """A graph under change: operators by position, types and constants by name."""
 
     def __init__(self, graph: Graph):
@@ -39,7 +39,7 @@ class _Editor:
 
 def absorb_scales(graph: Graph, target: Target) -> Graph:
     """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm)."""
-    edit = _Editor(graph)
+    edit = Editor(graph)
     uses = {name: len(ops) for name, ops in graph.consumers().items()}
     producer: dict[str, int] = {}
     for position, op in enumerate(graph.ops):
@@ -52,7 +52,7 @@ def absorb_scales(graph: Graph, target: Target) -> Graph:
     return edit.finish()
 
 
-def _absorb_into_producer(edit: _Editor, producer: dict[str, int], uses: dict[str, int], op: Op) -> int | None:
+def _absorb_into_producer(edit: Editor, producer: dict[str, int], uses: dict[str, int], op: Op) -> int | None:
     """Position of the convolution that took over the operator, None if none did."""
     if op.kind not in ("mul", "add", "sub", "div") or len(op.inputs) != 2:
         return None
@@ -94,7 +94,7 @@ def _absorb_into_producer(edit: _Editor, producer: dict[str, int], uses: dict[st
 
 def absorb_pads(graph: Graph, target: Target) -> Graph:
     """conv(pad(x, zeros)) → conv with larger pads, where only the two spatial axes are padded."""
-    edit = _Editor(graph)
+    edit = Editor(graph)
     uses = {name: len(ops) for name, ops in graph.consumers().items()}
     producers = graph.producers()
     for position, op in enumerate(graph.ops):

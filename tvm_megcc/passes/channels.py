@@ -14,7 +14,7 @@ import numpy as np
 from ..ir.graph import Graph, Op
 from ..ir.types import TensorType
 from ..target import Target
-from .absorb import _Editor
+from .absorb import Editor
 
 #: Operators that keep every channel where it is; all but `elementwise` read channels by operand 0 only.
 _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
@@ -22,7 +22,7 @@ _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
 
 def absorb_shuffles(graph: Graph, target: Target) -> Graph:
     """Removes channel shuffles whose permutation the weights behind them can take."""
-    edit = _Editor(graph)
+    edit = Editor(graph)
     producers = graph.producers()
     readers: dict[str, list[int]] = {}
     for position, op in enumerate(graph.ops):
@@ -104,7 +104,7 @@ def _same_channels(operand: TensorType, output: TensorType) -> bool:
     return axis >= 0 and operand.shape[axis] != 1
 
 
-def _reordered(edit: _Editor, graph: Graph, op: Op, back: np.ndarray, summed: bool) -> Op:
+def _reordered(edit: Editor, graph: Graph, op: Op, back: np.ndarray, summed: bool) -> Op:
     """The operator on channels of which number back[j] was number j."""
     def taken(name: str, axis: int) -> str:
         if not name or name not in graph.constants or axis < 0 or graph.types[name].shape[axis] == 1:

@@ -17,7 +17,8 @@ from ..ir.shapes import Bucket
 from ..ir.types import TensorType
 from .onnx_builder import Builder
 from .relax_extents import Extents, bounds_of, require_known
-from .relax_ops import RelaxNode, check_types, dtype_name, importer
+from .relax_ops import importer
+from .tvm_node import TvmNode, check_types, dtype_name
 
 #: What an expression is in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
@@ -118,7 +119,7 @@ class Importer:
             raise MegccError("its shape is a symbolic operand, which TVM loses where the operator moves to a function")
         types = result_types(call.ty, self.extents)
         operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
-        node = RelaxNode(self.builder, call, name or call.op.name, flattened(operands), types)
+        node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
         values = tuple(imported(node))
         check_types(node, values, self.extents.same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)

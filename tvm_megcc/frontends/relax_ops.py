@@ -1,108 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Relax spells our operators: attributes, layouts, operands.
+"""How Relax spells our operators where it has attributes or operands of its own; `tvm_ops.py` has what Relay spells the
+same way.
 
-An operator without attributes is imported by the `relax` names of its declaration. The others have a function here,
-which mostly writes the call down as an ONNX node (`node.onnx`), so that one importer serves both front ends.
+An operator without attributes is imported by the `relax` names of its declaration. The others have a function,
+which mostly writes the call down as an ONNX node (`node.onnx`), so that one importer serves all front ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
 from tvm import ir
 
-from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim
-from ..ir.types import DTYPES, TensorType, numpy_dtype
-from ..ops.base import OPERATORS, Operator
+from ..errors import MegccError
+from ..ops.base import OPERATORS
 from ..ops.elementwise import cast_to
-from ..ops.resample import adaptive_means
 from ..ops.rules import axis_of
-from ._shared import SpelledNode, onnx_importer
-from .onnx_builder import Builder
+from . import tvm_ops
+from .tvm_node import Importer, TvmNode, Values, importer_of, into, ints
+from .tvm_ops import reduced
 
-Values = tuple[str, ...]
-
-
-class RelaxNode:
-    """A call of a Relax operator whose operands are imported.
-
-    inputs: values of its tensor operands, tuples flattened. args: its arguments as Relax has them.
-    types: of its results.
-    """
-
-    def __init__(self, builder: Builder, call, name: str, inputs: Sequence[str], types: Sequence[TensorType]):
-        self.builder, self.call, self.name = builder, call, name
-        self.inputs, self.types = tuple(inputs), tuple(types)
-        self.args, self.attrs = call.args, call.attrs
-
-    def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> Values:
-        """Imports the call as this ONNX operator; without inputs it has those of the call."""
-        return onnx_importer(op_type)(self.spelled(op_type, inputs or self.inputs, attrs, outputs))
-
-    def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
-        return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
-
-    def emit(self, kind: str, *inputs: str, **attrs) -> str:
-        """Adds one of our operators and returns its only result."""
-        return self.spelled().emit(kind, inputs, **attrs)[0]
-
-    def constant(self, value, dtype: str) -> str:
-        return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
-
-    def extents(self, dims: Sequence[Dim]) -> str:
-        """A shape as a value."""
-        return self.builder.shape_constant(dims, f"{self.name}.shape")
-
-    def type_of(self, value: str) -> TensorType:
-        return self.builder.types[value]
-
-    def is_constant(self, value: str) -> bool:
-        return value in self.builder.constants
-
-    def reshaped(self, value: str, shape: Sequence[Dim]) -> str:
-        return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
-
-    def transposed(self, value: str, layout: str, wanted: str) -> str:
-        """The value with its axes brought from one order of letters to another.
-
-        Raises:
-            MegccError: for packed layouts such as NCHW4c.
-        """
-        if sorted(layout) != sorted(wanted):
-            raise MegccError(f"layout {layout} is not supported")
-        if layout == wanted:
-            return value
-        return self.onnx("Transpose", value, perm=[layout.index(axis) for axis in wanted])[0]
-
-
-Importer = Callable[[RelaxNode], Values]
-IMPORTERS: dict[str, Importer] = {}
-
-
-def imports(*names: str):
-    """Registers a function as the importer of the Relax operators `names`."""
-    def add(function: Importer) -> Importer:
-        IMPORTERS.update((f"relax.{name}", function) for name in names)
-        return function
-    return add
+PREFIX = "relax."
+IMPORTERS: dict[str, Importer] = {PREFIX + name: function for name, function in tvm_ops.IMPORTERS.items()}
+imports = into(IMPORTERS, PREFIX)
 
 
 def importer(name: str) -> Importer | None:
     """What imports a Relax operator; None if nothing does."""
-    if name in IMPORTERS:
-        return IMPORTERS[name]
-    for declaration in OPERATORS.values():
-        if name in declaration.relax:
-            return lambda node: _without_attributes(node, declaration)
-    return None
-
-
-def _without_attributes(node: RelaxNode, declaration: type[Operator]) -> Values:
-    if node.attrs is not None:
-        raise MegccError(f"nothing reads its attributes ({node.attrs})")
-    return declaration.from_onnx(node.spelled(declaration.kind, node.inputs))
+    return importer_of(name, IMPORTERS, "relax")
 
 
 def importable() -> list[str]:
@@ -112,263 +35,46 @@ def importable() -> list[str]:
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
 
 
-def ints(values) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
-
-
-def dtype_name(dtype) -> str:
-    """Raises MegccError for element types that we do not have."""
-    name = str(dtype)
-    if name not in DTYPES:
-        raise MegccError(f"element type {name} is not supported")
-    return name
-
-
-# --- the same operator under another name ----------------------------------------------------------------------
-
-_SAME = {"power": "Pow", "isnan": "IsNaN", "isinf": "IsInf", "matmul": "MatMul", "where": "Where", "nn.gelu": "Gelu"}
-
-
-def _same(op_type: str) -> Importer:
-    return lambda node: node.onnx(op_type)
-
-
-for _name, _op_type in _SAME.items():
-    imports(_name)(_same(_op_type))
-
-
-@imports("nn.leakyrelu")
-def leaky_relu(node: RelaxNode) -> Values:
-    return node.onnx("LeakyRelu", alpha=float(node.attrs.alpha))
-
-
-@imports("nn.prelu")
-def prelu(node: RelaxNode) -> Values:
-    x = node.type_of(node.inputs[0])
-    axis = axis_of(int(node.attrs.axis), x.rank)
-    slope = node.reshaped(node.inputs[1], [-1 if index == axis else 1 for index in range(axis, x.rank)])
-    return node.onnx("PRelu", node.inputs[0], slope)
-
-
 @imports("nn.softplus")
-def softplus(node: RelaxNode) -> Values:
+def softplus(node: TvmNode) -> Values:
     if float(node.attrs.beta) != 1 or float(node.attrs.threshold) < 20:
         raise MegccError(f"softplus with beta {node.attrs.beta} and threshold {node.attrs.threshold}")
     return node.onnx("Softplus")
 
 
-@imports("mod")
-def truncated_mod(node: RelaxNode) -> Values:
-    return node.onnx("Mod", fmod=1)
-
-
-@imports("floor_mod")
-def floor_mod(node: RelaxNode) -> Values:
-    return node.onnx("Mod", fmod=0)
-
-
-@imports("not_equal")
-def not_equal(node: RelaxNode) -> Values:
-    return node.onnx("Not", *node.onnx("Equal"))
-
-
-@imports("square")
-def square(node: RelaxNode) -> Values:
-    return (node.emit("mul", node.inputs[0], node.inputs[0]),)
-
-
 @imports("ewise_fma")
-def fma(node: RelaxNode) -> Values:
+def fma(node: TvmNode) -> Values:
     a, b, c = node.inputs
     return node.onnx("Add", *node.onnx("Mul", a, b), c)
 
 
 @imports("astype")
-def astype(node: RelaxNode) -> Values:
+def astype(node: TvmNode) -> Values:
     return cast_to(node.spelled(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
 
 
 @imports("clip")
-def clip(node: RelaxNode) -> Values:
+def clip(node: TvmNode) -> Values:
     dtype = node.types[0].dtype
     bounds = [node.constant(getattr(bound, "value", bound), dtype) for bound in node.args[1:3]]
     return node.onnx("Clip", node.inputs[0], *bounds)
 
 
-# --- windows ---------------------------------------------------------------------------------------------------
-
-def _pads(padding) -> tuple[int, ...]:
-    """TVM writes begins, then ends, as ONNX does."""
-    return ints(padding)
-
-
-_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
-
-
-@imports("nn.conv1d", "nn.conv2d", "nn.conv3d")
-def conv(node: RelaxNode) -> Values:
-    a = node.attrs
-    spatial = _SPATIAL[len(a.strides)]
-    x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
-    w = node.transposed(node.inputs[1], a.kernel_layout, f"OI{spatial}")
-    (y,) = node.onnx("Conv", x, w, strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
-                     group=int(a.groups))
-    return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
-
-
-@imports("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
-def conv_transpose(node: RelaxNode) -> Values:
-    a = node.attrs
-    spatial = _SPATIAL[len(a.strides)]
-    x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
-    w = node.transposed(node.inputs[1], a.kernel_layout, f"IO{spatial}")
-    (y,) = node.onnx("ConvTranspose", x, w, strides=ints(a.strides), pads=_pads(a.padding),
-                     dilations=ints(a.dilation), output_padding=ints(a.output_padding), group=int(a.groups))
-    return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
-
-
-@imports(*(f"nn.{mode}_pool{axes}d" for mode in ("max", "avg") for axes in (1, 2, 3)))
-def pool(node: RelaxNode) -> Values:
-    a = node.attrs
-    average = "avg" in node.call.op.name
-    if average and a.ceil_mode and a.count_include_pad:
-        raise MegccError("TVM counts elements beyond the pads here, we do not")
-    logical = f"NC{_SPATIAL[len(a.strides)]}"
-    x = node.transposed(node.inputs[0], a.layout, logical)
-    (y,) = node.onnx("AveragePool" if average else "MaxPool", x, kernel_shape=ints(a.pool_size),
-                     strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
-                     ceil_mode=int(a.ceil_mode), count_include_pad=int(a.count_include_pad))
-    return (node.transposed(y, logical, a.out_layout or a.layout),)
-
-
-@imports("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
-def adaptive_average_pool(node: RelaxNode) -> Values:
-    a = node.attrs
-    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
-    x = node.transposed(node.inputs[0], a.layout, logical)
-    extents = node.type_of(x).shape[2:]
-    wanted = ints(a.output_size) if a.output_size is not None else extents
-    if set(wanted) == {1}:
-        (y,) = node.onnx("GlobalAveragePool", x)
-    elif all(extent % size == 0 for extent, size in zip(extents, wanted, strict=True)):
-        kernel = [extent // size for extent, size in zip(extents, wanted, strict=True)]
-        (y,) = node.onnx("AveragePool", x, kernel_shape=kernel, strides=kernel)
-    else:
-        y = x
-        for axis, size in enumerate(wanted, 2):
-            y = adaptive_means(node.spelled(), y, axis, size)
-    return (node.transposed(y, logical, a.out_layout or a.layout),)
-
-
-_RESIZE_METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
-
-
-@imports("image.resize2d", "image.resize3d")
-def resize(node: RelaxNode) -> Values:
-    a = node.attrs
-    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
-    x = node.transposed(node.inputs[0], a.layout, logical)
-    result = dict(zip(a.layout, node.types[0].shape, strict=True))
-    sizes = node.extents([result[axis] for axis in logical])
-    coordinates = a.coordinate_transformation_mode
-    if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
-        raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
-    rounding = {"round": "round_prefer_ceil", "": "floor"}.get(a.rounding_method, a.rounding_method)
-    (y,) = node.onnx("Resize", x, "", "", sizes, mode=_RESIZE_METHODS.get(a.method, a.method),
-                     coordinate_transformation_mode=coordinates, nearest_mode=rounding,
-                     cubic_coeff_a=float(a.cubic_alpha), exclude_outside=int(a.cubic_exclude and a.method == "cubic"))
-    return (node.transposed(y, logical, a.layout),)
-
-
-@imports("image.grid_sample")
-def grid_sample(node: RelaxNode) -> Values:
-    """TVM keeps coordinates in front: [N, 2, H, W]."""
-    a = node.attrs
-    if a.method == "bicubic" and a.padding_mode != "zeros":
-        raise MegccError(f"TVM applies padding '{a.padding_mode}' to neighbours only, we to their centre, too")
-    x, grid = node.inputs
-    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
-    rank = node.type_of(grid).rank
-    grid = node.onnx("Transpose", grid, perm=[0, *range(2, rank), 1])[0]
-    (y,) = node.onnx("GridSample", node.transposed(x, a.layout, logical), grid, mode=a.method,
-                     padding_mode=a.padding_mode, align_corners=int(a.align_corners))
-    return (node.transposed(y, logical, a.layout),)
-
-
-def _regions(node: RelaxNode) -> tuple[str, str]:
-    """TVM's [image, x1, y1, x2, y2] as images and corners."""
-    cut = node.spelled()
-    image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
-                      for start, end in ((0, 1), (1, 5)))
-    return node.reshaped(cast_to(cut, image, "int64")[0], node.type_of(image).shape[:1]), corners
-
-
-@imports("vision.roi_align")
-def roi_align(node: RelaxNode) -> Values:
-    a = node.attrs
-    image, corners = _regions(node)
-    if a.mode != "avg":
-        raise MegccError("TVM's maxima are of samples, ours of their weighted neighbours")
-    if a.aligned:
-        # ONNX's half pixels shift regions; TVM's flag only lets them be smaller than a pixel.
-        dtype = node.type_of(corners).dtype
-        corners = node.emit("add", corners, node.constant(0.5 / float(a.spatial_scale), dtype))
-    height, width = ints(a.pooled_size)
-    (y,) = node.onnx("RoiAlign", node.transposed(node.inputs[0], a.layout, "NCHW"), corners, image,
-                     output_height=height, output_width=width, spatial_scale=float(a.spatial_scale),
-                     sampling_ratio=max(int(a.sample_ratio), 0), mode="avg",
-                     coordinate_transformation_mode="half_pixel" if a.aligned else "output_half_pixel")
-    return (node.transposed(y, "NCHW", a.layout),)
-
-
-@imports("vision.roi_pool")
-def roi_pool(node: RelaxNode) -> Values:
-    a = node.attrs
-    x = node.transposed(node.inputs[0], a.layout, "NCHW")
-    (y,) = node.onnx("MaxRoiPool", x, node.inputs[1], pooled_shape=ints(a.pooled_size),
-                     spatial_scale=float(a.spatial_scale))
-    return (node.transposed(y, "NCHW", a.layout),)
-
-
-@imports("reverse_sequence")
-def reverse_sequence(node: RelaxNode) -> Values:
-    return node.onnx("ReverseSequence", time_axis=int(node.attrs.seq_axis), batch_axis=int(node.attrs.batch_axis))
-
-
 # --- normalisation and reduction -----------------------------------------------------------------------------------
 
-@imports("nn.batch_norm")
-def batch_norm(node: RelaxNode) -> Values:
-    a = node.attrs
-    if a.training:
-        raise MegccError("is in training mode; run relax.transform.DecomposeOpsForInference before")
-    x, scale, shift, mean, variance = node.inputs
-    if not a.scale:
-        scale = node.constant(np.ones(node.type_of(mean).shape), node.type_of(mean).dtype)
-    if not a.center:
-        shift = node.constant(np.zeros(node.type_of(mean).shape), node.type_of(mean).dtype)
-    rank = node.type_of(x).rank
-    axis = axis_of(int(a.axis), rank)
-    perm = [0, axis, *(index for index in range(1, rank) if index != axis)]
-    moved = node.onnx("Transpose", x, perm=perm)[0]
-    (y,) = node.onnx("BatchNormalization", moved, scale, shift, mean, variance, epsilon=float(a.epsilon))
-    (y,) = node.onnx("Transpose", y, perm=[perm.index(index) for index in range(rank)])
-    return y, mean, variance
-
-
-def _require_affine(node: RelaxNode) -> None:
+def _require_affine(node: TvmNode) -> None:
     if not (node.attrs.center and node.attrs.scale):
         raise MegccError("center and scale cannot be switched off")
 
 
-def _spatial(node: RelaxNode) -> None:
+def _spatial(node: TvmNode) -> None:
     rank = node.type_of(node.inputs[0]).rank
     axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
     if axis_of(int(node.attrs.channel_axis), rank) != 1 or axes != list(range(2, rank)):
         raise MegccError(f"over axes {axes}: only channels on axis 1 and all spatial axes are supported")
 
 
-def _trailing(node: RelaxNode) -> int:
+def _trailing(node: TvmNode) -> int:
     rank = node.type_of(node.inputs[0]).rank
     axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
     if axes != list(range(axes[0], rank)):
@@ -377,144 +83,60 @@ def _trailing(node: RelaxNode) -> int:
 
 
 @imports("nn.layer_norm")
-def layer_norm(node: RelaxNode) -> Values:
+def layer_norm(node: TvmNode) -> Values:
     _require_affine(node)
     return node.onnx("LayerNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))[:1]
 
 
 @imports("nn.rms_norm")
-def rms_norm(node: RelaxNode) -> Values:
+def rms_norm(node: TvmNode) -> Values:
     return node.onnx("RMSNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))
 
 
 @imports("nn.group_norm")
-def group_norm(node: RelaxNode) -> Values:
+def group_norm(node: TvmNode) -> Values:
     _require_affine(node)
     _spatial(node)
     return node.onnx("GroupNormalization", num_groups=int(node.attrs.num_groups), epsilon=float(node.attrs.epsilon))
 
 
 @imports("nn.instance_norm")
-def instance_norm(node: RelaxNode) -> Values:
+def instance_norm(node: TvmNode) -> Values:
     _require_affine(node)
     _spatial(node)
     return node.onnx("InstanceNormalization", epsilon=float(node.attrs.epsilon))
 
 
-def _reduced(node: RelaxNode, op_type: str, value: str, keepdims: bool) -> str:
-    axes = node.attrs.axis
-    operands = (value,) if axes is None else (value, node.constant(ints(axes), "int64"))
-    return node.onnx(op_type, *operands, keepdims=int(keepdims))[0]
-
-
-def _reduction(op_type: str) -> Importer:
-    return lambda node: (_reduced(node, op_type, node.inputs[0], bool(node.attrs.keepdims)),)
-
-
-for _name, _op_type in {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
-                        "prod": "ReduceProd"}.items():
-    imports(_name)(_reduction(_op_type))
-
-
 @imports("variance", "std")
-def variance(node: RelaxNode) -> Values:
-    mean = _reduced(node, "ReduceMean", node.inputs[0], True)
+def variance(node: TvmNode) -> Values:
+    mean = reduced(node, "ReduceMean", node.inputs[0], True)
     centred = node.emit("sub", node.inputs[0], mean)
-    value = _reduced(node, "ReduceMean", node.emit("mul", centred, centred), bool(node.attrs.keepdims))
-    return (value if node.call.op.name == "relax.variance" else node.emit("sqrt", value),)
-
-
-@imports("cumsum")
-def cumulative_sum(node: RelaxNode) -> Values:
-    axis = node.attrs.axis
-    x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
-    position = node.constant(0 if axis is None else int(axis), "int64")
-    return node.onnx("CumSum", x, position, exclusive=int(node.attrs.exclusive or 0))
-
-
-@imports("argmax", "argmin")
-def arg_extreme(node: RelaxNode) -> Values:
-    op_type = {"relax.argmax": "ArgMax", "relax.argmin": "ArgMin"}[node.call.op.name]
-    (value,), axis = node.inputs, node.attrs.axis
-    if axis is None:
-        value, axis = node.reshaped(value, (-1,)), 0
-        return (node.reshaped(node.onnx(op_type, value, axis=0, keepdims=0)[0], node.types[0].shape),)
-    return node.onnx(op_type, value, axis=int(axis), keepdims=int(node.attrs.keepdims))
-
-
-@imports("nn.softmax", "nn.log_softmax")
-def softmax(node: RelaxNode) -> Values:
-    op_type = {"relax.nn.softmax": "Softmax", "relax.nn.log_softmax": "LogSoftmax"}[node.call.op.name]
-    return node.onnx(op_type, axis=int(node.attrs.axis))
+    value = reduced(node, "ReduceMean", node.emit("mul", centred, centred), bool(node.attrs.keepdims))
+    return (value if node.op == "variance" else node.emit("sqrt", value),)
 
 
 # --- moving elements -----------------------------------------------------------------------------------------------
 
-@imports("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten")
-def reshape(node: RelaxNode) -> Values:
-    return (node.reshaped(node.inputs[0], node.types[0].shape),)
-
-
-@imports("permute_dims")
-def permute_dims(node: RelaxNode) -> Values:
-    axes, rank = node.attrs.axes, node.type_of(node.inputs[0]).rank
-    perm = range(rank - 1, -1, -1) if axes is None else [axis_of(axis, rank) for axis in ints(axes)]
-    return node.onnx("Transpose", perm=list(perm))
-
-
-@imports("concat")
-def concat(node: RelaxNode) -> Values:
-    axis = node.attrs.axis
-    inputs = node.inputs if axis is not None else [node.reshaped(value, (-1,)) for value in node.inputs]
-    return node.onnx("Concat", *inputs, axis=0 if axis is None else int(axis))
-
-
-@imports("stack")
-def stack(node: RelaxNode) -> Values:
-    shape = node.type_of(node.inputs[0]).shape
-    axis = axis_of(int(node.attrs.axis), len(shape) + 1)
-    unit = [*shape[:axis], 1, *shape[axis:]]
-    return node.onnx("Concat", *(node.reshaped(value, unit) for value in node.inputs), axis=axis)
-
-
-@imports("split")
-def split(node: RelaxNode) -> Values:
-    axis = axis_of(int(node.attrs.axis), node.types[0].rank)
-    sizes = node.extents([type_.shape[axis] for type_ in node.types])
-    return node.onnx("Split", node.inputs[0], sizes, outputs=len(node.types), axis=axis)
-
 
 @imports("strided_slice")
-def strided_slice(node: RelaxNode) -> Values:
+def strided_slice(node: TvmNode) -> Values:
     """Axes, begins, ends and steps are operands; steps may be absent."""
     axes, begins, ends, *steps = (node.constant(ints(argument.fields), "int64") for argument in node.args[1:])
     return node.onnx("Slice", node.inputs[0], begins, ends, axes, *steps)
 
 
 @imports("flip")
-def flip(node: RelaxNode) -> Values:
+def flip(node: TvmNode) -> Values:
     extent = node.types[0].shape[axis_of(int(node.attrs.axis), node.types[0].rank)]
     operands = [node.constant([value], "int64") for value in (extent - 1, -2**31, int(node.attrs.axis), -1)]
     return node.onnx("Slice", node.inputs[0], *operands)
-
-
-@imports("take")
-def take(node: RelaxNode) -> Values:
-    x = node.inputs[0]
-    indices = node.inputs[1] if len(node.inputs) > 1 else node.constant(int(node.args[1]), "int64")
-    axis = node.attrs.axis
-    if axis is None:
-        x = node.reshaped(x, (-1,))
-    if node.attrs.mode != "fast" and not node.is_constant(indices):
-        raise MegccError(f"indices of mode '{node.attrs.mode}' that are computed at run time")
-    return node.onnx("Gather", x, indices, axis=0 if axis is None else int(axis))
 
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 @imports("nn.pad")
-def pad(node: RelaxNode) -> Values:
+def pad(node: TvmNode) -> Values:
     a = node.attrs
     if a.pad_mode not in _PAD_MODES:
         raise MegccError(f"pad mode '{a.pad_mode}' is not supported")
@@ -525,45 +147,13 @@ def pad(node: RelaxNode) -> Values:
 
 
 @imports("tile")
-def tile(node: RelaxNode) -> Values:
+def tile(node: TvmNode) -> Values:
     repeats, shape = ints(node.attrs.repeats), node.type_of(node.inputs[0]).shape
     rank = max(len(repeats), len(shape))
     x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
     return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
 
 
-@imports("broadcast_to")
-def broadcast_to(node: RelaxNode) -> Values:
-    return node.onnx("Expand", node.inputs[0], node.extents(node.types[0].shape))
-
-
 @imports("nn.pixel_shuffle")
-def pixel_shuffle(node: RelaxNode) -> Values:
+def pixel_shuffle(node: TvmNode) -> Values:
     return node.onnx("DepthToSpace", blocksize=int(node.attrs.upscale_factor), mode="CRD")
-
-
-# --- quantisation --------------------------------------------------------------------------------------------------
-
-@imports("quantize", "dequantize")
-def quantize(node: RelaxNode) -> Values:
-    forward = node.call.op.name == "relax.quantize"
-    x, scale, zero_point = node.inputs
-    dtype = node.types[0].dtype if forward else node.type_of(x).dtype
-    if node.type_of(zero_point).dtype != dtype:
-        if not node.is_constant(zero_point):
-            raise MegccError(f"a zero point of {node.type_of(zero_point).dtype} for {dtype}")
-        (zero_point,) = cast_to(node.spelled(), zero_point, dtype)
-    return node.onnx("QuantizeLinear" if forward else "DequantizeLinear", x, scale, zero_point,
-                     axis=int(node.attrs.axis))
-
-
-def check_types(node: RelaxNode, values: Values, same: Callable[[Dim, Dim], bool]) -> None:
-    """Raises ShapeError where our shape rules and TVM's differ.
-
-    same: whether two extents are equal; TVM writes expressions in other forms.
-    """
-    for value, expected in zip(values, node.types, strict=True):
-        actual = node.type_of(value)
-        if (actual.dtype, actual.rank) != (expected.dtype, expected.rank) \
-                or not all(map(same, actual.shape, expected.shape)):
-            raise ShapeError(f"gives {actual} by our rules, {expected} by TVM's")

@@ -22,13 +22,14 @@ from ..errors import MegccError
 from ..runtime import tvm_module
 from ..runtime.toolchain import find_compiler, is_local
 from ..target import TARGETS
-from . import relax_patterns, relax_target
+from . import relax_patterns, tvm_target
 from .relax_import import import_region, region_bucket
 from .relax_prepare import prepare
 from .relax_regions import digest_of, is_ours, merge
-from .relax_report import Report, picture, report
-from .relax_target import our_target
+from .relax_report import picture, report
 from .relax_tune import LOG, log_of, tune_regions, with_log
+from .tvm_report import Report
+from .tvm_target import our_target
 
 __all__ = ["Report", "build", "build_megcc_kernels", "linker", "partition_for_megcc", "picture", "report",
            "tune_megcc_kernels"]
@@ -166,8 +167,8 @@ def linker(target):
     """`fcompile` for `export_library`: links for a target with the compiler that is found for it."""
     cpu = our_target(target)
     command = find_compiler(cpu).command
-    triple = relax_target.config(cpu).get("mtriple") or tvm.target.Target("llvm").attrs["mtriple"]
-    options = [*command[1:], *cpu.cflags, *relax_target.LINK_FLAGS.get(cpu.machine, ()), "-pthread"]
+    triple = tvm_target.config(cpu).get("mtriple") or tvm.target.Target("llvm").attrs["mtriple"]
+    options = [*command[1:], *cpu.cflags, *tvm_target.LINK_FLAGS.get(cpu.machine, ()), "-pthread"]
     return tvm.support.cc.cross_compiler(command[0], options=options,
                                          output_format="so", get_target_triple=lambda: triple)
 
@@ -199,12 +200,12 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
         mod = partition_for_megcc(mod, params, cpu, **options)
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
-    return tvm.compile(mod, target=tvm.target.Target(relax_target.config(cpu)), relax_pipeline=pipeline(cpu))
+    return tvm.compile(mod, target=tvm.target.Target(tvm_target.config(cpu)), relax_pipeline=pipeline(cpu))
 
 
 def register() -> None:
     """Makes us known to TVM; done at import."""
-    relax_target.register()
+    tvm_target.register()
     relax_patterns.register()
     tvm_ffi.register_global_func("relax.ext.megcc", codegen, override=True)
     tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError

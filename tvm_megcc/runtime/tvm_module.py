@@ -24,18 +24,21 @@ from ..version import VERSION
 from .build import CFLAGS, Objects, run_tool
 from .toolchain import Compiler, find_compiler
 
-#: Prefix of the C symbols that TVM's runtime looks for.
-ENTRY = "__tvm_ffi_"
+#: How TVM's runtime calls compiled code, by the template that has it, and what it puts in front of the C symbols:
+#: the FFI of today, the C API of the versions that have Relay.
+ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
 #: Characters of the ranges of shapes in an error message.
 MOST_TEXT = 240
 
 
 @contextmanager
-def compile_regions(regions: Mapping[str, Artifact], target: Target) -> Iterator[tuple[Path, list[str]]]:
+def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = "ffi") \
+        -> Iterator[tuple[Path, list[str]]]:
     """Compiles regions into one object file, which lives as long as the context.
 
     Args:
         regions: artifact by global symbol, several may have the same one; names of artifacts are distinct.
+        abi: one of `ABIS`.
 
     Returns:
         The object file, and the symbols that it exports.
@@ -46,18 +49,18 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target) -> Iterator
     compiler = find_compiler(target)
     with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
         folder = Path(name)
-        written = _write(regions, folder)
+        written = _write(regions, folder, abi)
         objects = Objects(folder, paths.cache() / "tvm" / target.name, compiler)
         fixed = () if any(map(_ranges, regions.values())) else ("-DMEGCC_NO_DYNAMIC",)
         compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", *fixed))
         joined = folder / "regions.o"
         run_tool([*compiler.command, *target.cflags, "-r", "-nostdlib", *map(str, compiled), "-o", str(joined)])
-        symbols = [ENTRY + symbol for symbol in regions]
+        symbols = [ABIS[abi] + symbol for symbol in regions]
         run_tool([*find_objcopy(compiler), *(f"--keep-global-symbol={symbol}" for symbol in symbols), str(joined)])
         yield joined, symbols
 
 
-def _write(regions: Mapping[str, Artifact], folder: Path) -> list[Path]:
+def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path]:
     """Writes the sources; returns those to compile."""
     artifacts = list({artifact.name: artifact for artifact in regions.values()}.values())
     texts = sources(artifacts)
@@ -68,7 +71,7 @@ def _write(regions: Mapping[str, Artifact], folder: Path) -> list[Path]:
                        "digest": hashlib.sha256(artifact.container).hexdigest()})
     rows = [{"symbol": symbol, "model": artifacts.index(artifact)} for symbol, artifact in regions.items()]
     texts["module.c"] = environment().get_template("tvm/module.c.j2").render(
-        models=models, regions=rows, entry=ENTRY, version=VERSION,
+        models=models, regions=rows, abi=abi, version=VERSION,
         alignment=max(artifact.manifest["alignment"] for artifact in artifacts))
     (folder / "runtime").symlink_to(paths.c_runtime())
     for name, text in texts.items():

@@ -15,6 +15,7 @@ from .codegen.render import render_kernel
 from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
 from .codegen.tuning_log import TuningLog
+from .codegen.weight_report import shared_weights
 from .errors import MegccError, ModelError, ShapeError
 from .ir.dims import Dim, likely, product, symbols
 from .ir.graph import Graph
@@ -162,6 +163,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
         "programs": [program_facts(plan, memories) for plan, memories in plans],
+        "weights": shared_weights([plan for plan, _ in plans]),
     }
 
 

@@ -23,7 +23,8 @@ class Artifact:
         inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression;
         alignment: bytes, of container and memory;
         programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes,
-        calls: [{kernel, kind, origin, output, macs}]}], a row a target.
+        calls: [{kernel, kind, origin, output, macs}]}], a row a target;
+        weights: [{targets, bytes, weights}], what is stored, by the targets that read it.
     report: for people: what became of the model. memory: picture of the arena, an SVG.
     """
 

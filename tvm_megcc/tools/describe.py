@@ -34,7 +34,18 @@ def folder_text(report: dict) -> str:
             lines.append(f"  {program['target']}: {program['instructions']} calls, {macs / 1e6:,.2f} M multiply-adds, "
                          f"weights {program['weight_bytes']:,} bytes, arena {program['arena_bytes']:,} bytes "
                          f"({ratio:.3f} of the lower bound)")
+        if len(model["programs"]) > 1:
+            lines += [f"  stored once: {_weights(row, len(model['programs']))}" for row in model["weights"]]
     return "\n".join(lines) + "\n"
+
+
+def _weights(row: dict, programs: int) -> str:
+    """What some programs read. Weights that not all of them share are named: each such layout costs bytes."""
+    if len(row["targets"]) == programs:
+        return f"{row['bytes']:,} bytes of weights that all targets read"
+    names = ", ".join(row["weights"][:4]) + (", …" if len(row["weights"]) > 4 else "")
+    only = " and ".join(row["targets"])
+    return f"{row['bytes']:,} bytes that only {only} read{'s' * (len(row['targets']) == 1)}: {names}"
 
 
 def build(built) -> dict:

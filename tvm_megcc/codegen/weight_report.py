@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which weights the programs of a container share, and which had to be packed differently for some CPUs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from .plan import KernelPlan
+
+
+def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
+    """What a container holds, by the programs that read it: those with most bytes first.
+
+    Returns:
+        [{targets: names, bytes: stored once, weights: names of the constants}]; the rows' bytes are the container's
+        but for alignment. Equal bytes are one weight, whatever their names.
+    """
+    readers: dict[bytes, list[str]] = {}
+    weights: dict[bytes, tuple[int, list[str]]] = {}
+    for plan in plans:
+        for weight in plan.weights.values():
+            key = hashlib.sha256(weight.data).digest()
+            targets = readers.setdefault(key, [])
+            if plan.target.name not in targets:
+                targets.append(plan.target.name)
+            names = weights.setdefault(key, (weight.data.nbytes, []))[1]
+            name = weight.name.partition("|")[0]
+            if name not in names:
+                names.append(name)
+    groups: dict[tuple[str, ...], dict] = {}
+    for key, targets in readers.items():
+        row = groups.setdefault(tuple(targets), {"targets": targets, "bytes": 0, "weights": []})
+        size, names = weights[key]
+        row["bytes"] += size
+        row["weights"] += [name for name in names if name not in row["weights"]]
+    return sorted(groups.values(), key=lambda row: (-row["bytes"], row["targets"]))

@@ -95,10 +95,10 @@ def assert_same(actual, expected, tolerance: float = 1e-4) -> None:
 
 
 def check(mod, symbols: dict | None = None, share: float | None = 1.0, name: str = "main", tolerance: float = 1e-4,
-          inputs=None, target: str = "megcc-native") -> megcc.Report:
+          inputs=None, target: str = "megcc-native", tir: bool = True) -> megcc.Report:
     """Compiles with us and with TVM's llvm, compares the results, and checks our share of the MACs."""
     inputs = random_inputs(mod, name, symbols=symbols) if inputs is None else inputs
-    partitioned = megcc.partition_for_megcc(mod, target=target)
+    partitioned = megcc.partition_for_megcc(mod, target=target, tir=tir)
     report = megcc.report(partitioned)
     executable = tvm.compile(partitioned, target=target, relax_pipeline="megcc")
     assert_same(run(executable, inputs, name), run(reference(mod), inputs, name), tolerance)

@@ -115,8 +115,9 @@ def test_symbolic_batch(check):
     assert len(report.regions) == 2 and not report.theirs
 
 
-def test_sort_and_custom_tir_stay_with_tvm(check):
-    """What we have no kernel for splits the module; order and results are right."""
+@pytest.mark.parametrize("tir", [False, True])
+def test_custom_tir(check, tir):
+    """A function that is loops stays with TVM and splits the module, or is in the region; results are right."""
     def twisted(x):
         return te.compute(x.shape, lambda i, j: te.sin(x[i, (j * 7) % 13]) + 1)
 
@@ -127,11 +128,11 @@ def test_sort_and_custom_tir_stay_with_tvm(check):
             y = builder.emit(op.nn.relu(builder.emit(op.matmul(x, weights(13, 13)))))
             y = builder.emit_te(twisted, y)
             y = builder.emit(op.multiply(y, y))
-            y = builder.emit(op.sort(y, axis=1))
             out = builder.emit_output(builder.emit(op.subtract(y, x)))
         builder.emit_func_output(out)
-    report = check(builder.get())
-    assert set(report.theirs) == {"relax.call_tir twisted", "relax.sort"} and len(report.regions) == 3
+    report = check(builder.get(), tir=tir)
+    name = {"relax.call_tir twisted": 1}
+    assert (report.theirs, report.tir, len(report.regions)) == (({}, name, 1) if tir else (name, {}, 2)), str(report)
 
 
 def test_clips_and_pads_that_importers_write_as_loops(check):

@@ -41,7 +41,8 @@ _TARGET, _OPTION = "megcc_target", "megcc_{}"
 _MARK = "megcc.target."
 
 
-def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, **options) -> tvm.IRModule:
+def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = True,
+                        **options) -> tvm.IRModule:
     """Gives what we have kernels for to megcc; the rest stays with TVM.
 
     Args:
@@ -49,6 +50,8 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
         params: weights to bind: {name: array} of "main", or what `relax.frontend.detach_params` gives.
         target: what to ask for kernels: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the
             target of the context, else this machine.
+        tir: operators without a hand-written kernel, and `call_tir` of TIR functions, become kernels in C that are
+            made of TVM's loops for them, where these can be printed (docs/tvm.md). False: they stay with TVM.
         optimize: "speed" or "size", as in `tvm_megcc.compile`.
 
     Returns:
@@ -59,13 +62,14 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     """
     for name, value in options.items():
         if name not in OPTIONS:
-            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, {', '.join(OPTIONS)}")
+            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, tir, {', '.join(OPTIONS)}")
         if value not in OPTIONS[name]:
             raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
     cpu = our_target(target)
-    mod = prepare(mod, params)
-    with relax_patterns.checking_for(cpu):
-        mod = relax.transform.FuseOpsByPattern(relax_patterns.registered(), bind_constants=True)(mod)
+    mod = prepare(mod, params, loops=tir)
+    patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
+    with relax_patterns.checking_for(cpu, mod):
+        mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
     return merge(mod, attrs)
 

@@ -10,6 +10,7 @@ from typing import Union
 import numpy as np
 from tvm import ir, relax, tirx
 
+from ..codegen.symbols import identifier
 from ..errors import MegccError
 from ..ir.dims import Dim
 from ..ir.graph import Graph
@@ -18,6 +19,7 @@ from ..ir.types import TensorType
 from .onnx_builder import Builder
 from .relax_extents import Extents, bounds_of, require_known
 from .relax_ops import importer
+from .tir_legalize import legalized, loops_of
 from .tvm_node import TvmNode, check_types, dtype_name
 
 #: What an expression is in the graph: a value's name, or a tuple of such.
@@ -28,6 +30,12 @@ REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowErr
 
 #: Operators with a shape among their operands whose results keep it when TVM makes that operand a parameter.
 KEEP_SHAPES = ("relax.reshape",)
+
+CALL_TIR = "relax.call_tir"
+#: In front of the names of composites whose operators are imported as TIR loops.
+TIR_PREFIX = "megcc.tir."
+#: Attribute of regions: the TIR functions that they call, by name.
+TIR_FUNCTIONS = "megcc_tir"
 
 
 def tensor_type(type_, extents: Extents) -> TensorType:
@@ -63,6 +71,7 @@ class Importer:
     """Imports expressions into a builder. What variables stand for is in `values`; `unbound` is asked for the rest.
 
     functions: local functions (composites) by variable. extents: of the function that is being imported.
+    tir: TIR functions by name. loops: operators are imported as loops, not by our own tables.
     """
 
     def __init__(self, unbound: Callable[[ir.Var], Value] | None = None):
@@ -70,6 +79,8 @@ class Importer:
         self.values: dict[ir.Var, Value] = {}
         self.functions: dict[ir.Var, relax.Function] = {}
         self.extents = Extents()
+        self.tir: Mapping[str, tirx.PrimFunc] = {}
+        self.loops = False
         self._unbound = unbound
 
     def add_input(self, var: ir.Var, name: str) -> str:
@@ -112,11 +123,13 @@ class Importer:
             return self._local(self.functions[call.op], call.args, name)
         if not is_operator(call):
             raise MegccError(f"a call of {call.op} cannot be imported")
-        imported = importer(call.op.name)
-        if imported is None:
+        imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
+        if imported is None and not self.loops:
             raise MegccError("there is no kernel for it")
         if call.op.name not in KEEP_SHAPES and any(map(_is_symbolic_shape, call.args)):
             raise MegccError("its shape is a symbolic operand, which TVM loses where the operator moves to a function")
+        if self.loops and call.op.name != CALL_TIR:
+            return self._lowered(call, name)
         types = result_types(call.ty, self.extents)
         operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
         node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
@@ -124,6 +137,27 @@ class Importer:
         check_types(node, values, self.extents.same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if isinstance(call.ty, ir.TupleType) else values[0]
+
+    def _call_tir(self, node: TvmNode) -> Sequence[str]:
+        called = node.args[0].name_hint
+        if called not in self.tir:
+            raise MegccError(f"the loops of {called} are not known")
+        integers = node.args[2].values if len(node.args) > 2 else ()
+        given = tuple(self.extents.ours(self.extents.raw(value)) for value in integers)
+        program = loops_of(self.tir[called], len(node.inputs), identifier(called))
+        return node.spelled().emit("tir", node.inputs, program=program, given=given)
+
+    def _lowered(self, call: ir.Call, name: str) -> Value:
+        """An operator by the loops that TVM makes of it."""
+        main, functions = legalized(call, is_tensor)
+        arguments = [argument for argument in call.args if is_tensor(argument)]
+        for argument in arguments:
+            self.value(argument, name)  # while the functions that it calls are the caller's
+        outer, self.tir = self.tir, functions
+        try:
+            return self._local(main, arguments, name or call.op.name)
+        finally:
+            self.tir = outer
 
     def _local(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
         """A call of a function inside a region; its types have variables of their own."""
@@ -138,11 +172,12 @@ class Importer:
             for type_, value in zip(types, flattened([self.values[parameter]]), strict=True):
                 for expr, extent in zip(type_.shape.values, self.builder.types[value].shape, strict=True):
                     self._bind(inner, expr, extent)
-        outer, self.extents = self.extents, inner
+        outer = self.extents, self.loops
+        self.extents, self.loops = inner, self.loops or is_loops(function)
         try:
             return self.value(function.body)
         finally:
-            self.extents = outer
+            self.extents, self.loops = outer
 
     @staticmethod
     def _bind(inner: Extents, expr, extent: Dim) -> None:
@@ -151,6 +186,11 @@ class Importer:
         except MegccError:
             return
         inner.bind(inner.raw(expr), extent)
+
+
+def is_loops(function: relax.Function) -> bool:
+    """Whether a function is a composite whose operators are imported as loops."""
+    return function.attrs is not None and str(function.attrs.get("Composite", "")).startswith(TIR_PREFIX)
 
 
 def _is_symbolic_shape(expr) -> bool:
@@ -184,6 +224,7 @@ def import_region(function: relax.Function, name: str) -> Graph:
         MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
     """
     importer_ = Importer()
+    importer_.tir = (function.attrs or {}).get(TIR_FUNCTIONS, {})
     builder = importer_.builder
     parameters = [parameter for parameter in function.params if not isinstance(parameter.ty, relax.ShapeType)]
     importer_.extents.declare(parameter.ty for parameter in parameters)
@@ -214,8 +255,13 @@ def region_bucket(function: relax.Function) -> Bucket:
     return extents.bucket(bounds_of(function))
 
 
-def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None) -> Graph:
+def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None, loops: bool = False,
+                 functions: Mapping[str, tirx.PrimFunc] | None = None) -> Graph:
     """An expression as a graph of its own; variables that `bindings` does not define are its inputs.
+
+    Args:
+        loops: operators are imported as loops.
+        functions: TIR functions by name.
 
     Raises:
         MegccError: saying why it cannot be imported.
@@ -232,6 +278,7 @@ def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None) -> Grap
         return inputs[-1]
 
     importer_ = Importer(outside)
+    importer_.loops, importer_.tir = loops, functions or {}
     free = [var for value in (expr, *bindings.values()) for var in relax.analysis.free_vars(value)]
     importer_.extents.declare(var.ty for var in free if var not in bindings)
     try:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from tvm import ir
+from tvm import IRModule, ir, relax, tirx
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 from tvm.relax.backend.utils import has_leaking_intermediate_variables
 from tvm.relax.dpl import is_const, is_op, wildcard
@@ -17,35 +17,46 @@ from ..errors import MegccError
 from ..ops.base import OPERATORS
 from ..target import Target, native
 from ._shared import unsupported
-from .relax_import import import_match
+from .relax_import import CALL_TIR, TIR_PREFIX, import_match, is_operator
 from .relax_ops import importable
+from .tir_legalize import has_loops
 
 PREFIX = "megcc."
 
-#: The target that checks ask about; `partition_for_megcc` sets it, everything else sees the host's.
-_TARGET: list[Target] = []
+#: What checks ask about; `partition_for_megcc` sets it, everything else sees the host and no TIR functions.
+_CHECKED: list[checking_for] = []
 
 
 class checking_for:
-    """Within the block, pattern checks ask for kernels of this target."""
+    """Within the block, pattern checks ask for kernels of this target, and know the TIR functions of this module."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, mod: IRModule | None = None):
         self.target = target
+        self.functions = tir_functions(mod) if mod is not None else {}
 
     def __enter__(self):
-        _TARGET.append(self.target)
+        _CHECKED.append(self)
 
     def __exit__(self, *_):
-        _TARGET.pop()
+        _CHECKED.pop()
 
 
-def refusal(expr, bindings=None, target: Target | None = None) -> str | None:
-    """Why no kernel realises an expression; None if one does."""
+def tir_functions(mod: IRModule) -> dict[str, tirx.PrimFunc]:
+    """The TIR functions of a module by name."""
+    return {var.name_hint: function for var, function in mod.functions.items() if isinstance(function, tirx.PrimFunc)}
+
+
+def refusal(expr, bindings=None, target: Target | None = None, loops: bool = False,
+            functions: Mapping[str, tirx.PrimFunc] | None = None) -> str | None:
+    """Why no kernel realises an expression, hand-written or, with `loops`, made of TIR; None if one does."""
+    checked = _CHECKED[-1] if _CHECKED else None
+    if functions is None and checked is not None:
+        functions = checked.functions
     try:
-        graph = import_match(expr, bindings)
+        graph = import_match(expr, bindings, loops, functions)
     except MegccError as error:
         return str(error)
-    return unsupported(graph, target or (_TARGET[-1] if _TARGET else native()))
+    return unsupported(graph, target or (checked.target if checked is not None else native()))
 
 
 def check(context: PatternCheckContext) -> bool:
@@ -53,6 +64,11 @@ def check(context: PatternCheckContext) -> bool:
     if len(context.matched_bindings) > 1 and has_leaking_intermediate_variables(context):
         return False
     return refusal(context.matched_expr, dict(context.matched_bindings.items())) is None
+
+
+def check_loops(context: PatternCheckContext) -> bool:
+    """Whether the loops that TVM makes of an operator can be a kernel."""
+    return refusal(context.matched_expr, dict(context.matched_bindings.items()), loops=True) is None
 
 
 class _Fold:
@@ -102,6 +118,16 @@ def pattern_table() -> list[FusionPattern]:
     singles = [FusionPattern(PREFIX + name.removeprefix("relax."), _any_call(name), {}, check)
                for name in importable()]
     return composites + singles
+
+
+def loops_table(mod: IRModule) -> list[FusionPattern]:
+    """Patterns for every operator in a module that TVM may have loops for: what hand-written kernels leave."""
+    found: set[str] = set()
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, lambda expr: found.add(expr.op.name) if is_operator(expr) else 0)
+    return [FusionPattern(TIR_PREFIX + name.removeprefix("relax."), _any_call(name), {}, check_loops)
+            for name in sorted(found) if name == CALL_TIR or has_loops(name)]
 
 
 def _any_call(name: str) -> DFPattern:

@@ -4,7 +4,8 @@ functions that are Relax operators in disguise become operators again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import tvm
@@ -20,14 +21,14 @@ from .relax_tir import as_operator
 FOLD_GROWTH = 64 << 10
 
 
-def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
-    """The module with its parameters bound, in dataflow form, folded."""
+def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
+    """The module with its parameters bound, in dataflow form, folded; with `loops`, also by those that TVM makes."""
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
     mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
     mod = rewrite(rewrite(mod, Lift), Simplify)
-    mod = relax.transform.CanonicalizeBindings()(rewrite(mod, Fold))
+    mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
     return relax.transform.DeadCodeElimination(functions)(mod)
 
@@ -62,7 +63,7 @@ def _tensor(value):
     return tvm.runtime.tensor(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
 
 
-def rewrite(mod: tvm.IRModule, mutator: type[relax.PyExprMutator], wanted=lambda function: True) -> tvm.IRModule:
+def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:
     """Applies an expression mutator to every Relax function that is not private to a partition, and is wanted."""
     changed = mutator(mod)
     for var, function in mod.functions.items():
@@ -140,13 +141,24 @@ class Simplify(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Fold(relax.PyExprMutator):
-    """Operators of constants → their value."""
+    """Operators of constants → their value; with `loops` also by those that TVM makes."""
+
+    def __init__(self, mod: tvm.IRModule, loops: bool = False):
+        super().__init__(mod)
+        self.loops = loops
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
         if not is_operator(call) or not all(self._is_known(argument) for argument in call.args):
             return call
-        importer = Importer()
+        folded = self._folded(call, Importer())
+        if folded is call and self.loops:
+            importer = Importer()
+            importer.loops = True
+            folded = self._folded(call, importer)
+        return folded
+
+    def _folded(self, call, importer: Importer):
         try:
             type_ = tensor_type(call.ty, importer.extents)
             value = importer.value(self._resolved(call))

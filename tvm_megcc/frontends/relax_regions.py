@@ -10,7 +10,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from .relax_extents import LOWER, UPPER
-from .relax_import import import_region, is_operator
+from .relax_import import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
 from .relax_prepare import has_branches, is_partitioned
 
 #: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
@@ -38,6 +38,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         function, regions = _merged(composites, result, var, _Shielded().visit_expr(function))
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
+        regions = {region: _with_tir(body, mod) for region, body in regions.items()}
         for region in regions:
             names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
             count += 1
@@ -46,6 +47,18 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _with_tir(region: relax.Function, mod: tvm.IRModule) -> relax.Function:
+    """The region with the TIR functions that it calls: code generators see no module."""
+    called: dict[str, tirx.PrimFunc] = {}
+
+    def visit(expr) -> None:
+        if is_operator(expr) and expr.op.name == CALL_TIR:
+            called[expr.args[0].name_hint] = mod[expr.args[0].name_hint]
+
+    relax.analysis.post_order_visit(region, visit)
+    return region.with_attr(TIR_FUNCTIONS, dict(sorted(called.items()))) if called else region
 
 
 def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:

@@ -32,9 +32,10 @@ from . import (
     softmax,
     sort,
     spectral,
+    tir,
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
            "gather", "inputs", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
            "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
-           "spectral"]
+           "spectral", "tir"]

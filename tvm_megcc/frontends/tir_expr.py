@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 from tvm import ir, tirx
 from tvm.sym import Analyzer
 
@@ -109,7 +110,7 @@ class Expressions:
     def simplified(self, expr):
         """The expression with variables of blocks replaced by what they stand for; shorter where the analyzer finds
         something shorter."""
-        return self.analyzer.simplify(expr) if is_integer(expr) else expr
+        return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, _is_real) else expr
 
     def text(self, expr, level: int = COMMA) -> str:
         return self.value(expr).at(level)
@@ -122,8 +123,7 @@ class Expressions:
         Raises:
             MegccError: naming what of it we cannot print.
         """
-        expr = self.simplified(expr)
-        return self._value(expr)
+        return self._value(self.simplified(expr))
 
     def _value(self, expr) -> Value:
         kind = type(expr).__name__
@@ -158,6 +158,7 @@ class Expressions:
 
     def _FloatImm(self, expr) -> Value:
         dtype, value = dtype_of(expr), float(expr.value)
+        value = float(np.float16(value)) if dtype == "float16" else value
         text = c_double(value) if dtype == "float64" else c_float(value)
         text = text.strip("()")
         return Value(text, UNARY if text.startswith("-") else ATOM, dtype)
@@ -227,25 +228,25 @@ class Expressions:
 
     def _comparison(self, expr, symbol: str, level: int) -> Value:
         texts = [value.at(UNARY if value.dtype == "bool" else level + 1)
-                 for value in (self._value(expr.a), self._value(expr.b))]
+                 for value in (self.value(expr.a), self.value(expr.b))]
         return Value(f"{texts[0]} {symbol} {texts[1]}", level, "bool")
 
     def _And(self, expr) -> Value:
-        left = self._value(expr.a)
+        left = self.value(expr.a)
         with self.assuming(expr.a):
-            right = self._value(expr.b)
+            right = self.value(expr.b)
         return Value(f"{left.at(AND)} && {right.at(AND)}", AND, "bool")
 
     def _Or(self, expr) -> Value:
-        left = self._value(expr.a)
+        left = self.value(expr.a)
         with self.assuming(tirx.Not(expr.a)):
-            right = self._value(expr.b)
+            right = self.value(expr.b)
         # Compilers want parentheses around && in ||.
         texts = [value.at(UNARY if value.level == AND else OR) for value in (left, right)]
         return Value(f"{texts[0]} || {texts[1]}", OR, "bool")
 
     def _Not(self, expr) -> Value:
-        return Value(f"!{self._value(expr.a).at(UNARY)}", UNARY, "bool")
+        return Value(f"!{self.value(expr.a).at(UNARY)}", UNARY, "bool")
 
     def _Min(self, expr) -> Value:
         return self._extreme("min", expr)
@@ -415,6 +416,8 @@ class Expressions:
 
     def _row(self, place: Value, extent, value: Value | None) -> Value:
         size = self.value(extent)
+        if place.text.isdigit() and size.text.isdigit():
+            place, size = Value(str(int(place.text) * int(size.text)), ATOM, "int32"), Value("1", ATOM, "int32")
         row = place if size.text == "1" else Value(f"{place.at(PRODUCT)} * {size.at(PRODUCT + 1)}", PRODUCT, "int32")
         return row if value is None else Value(f"{row.at(SUM)} + {value.at(SUM)}", SUM, "int32")
 
@@ -487,6 +490,10 @@ def any_part(expr, wanted: Callable) -> bool:
 
 def _nodes(expr) -> int:
     return 1 + sum(map(_nodes, children(expr)))
+
+
+def _is_real(expr) -> bool:
+    return "float" in str(getattr(expr.ty, "dtype", ""))
 
 
 def _reads(expr) -> bool:

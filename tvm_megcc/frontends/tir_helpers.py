@@ -15,6 +15,9 @@ SHORT = {"float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16", "int3
          "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64"}
 _LONG = {short: dtype for dtype, short in SHORT.items()}
 
+#: Types that arithmetic promotes to int.
+_NARROW = ("int8_t", "uint8_t", "int16_t", "uint16_t")
+
 #: What an index that does not follow from the shapes goes through: the kernel returns an error at its end.
 INDEX = "index_in"
 _INDEX = """\
@@ -102,6 +105,8 @@ def helper(name: str) -> tuple[str, ...]:
 
 
 def _function(name: str, result: str, parameters: str, value: str) -> str:
+    if result in _NARROW:
+        value = f"({result})({value})"
     return f"static MGC_INLINE {result} {name}({parameters})\n{{\n    return {value};\n}}"
 
 

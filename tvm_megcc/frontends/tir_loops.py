@@ -277,14 +277,16 @@ class Loops(Expressions):
         elif isinstance(size, int) and size * bytes_ <= LOCAL:
             self.lines.append(f"{c_type} {name}[{size}] = {{ 0 }};")
         else:
-            self.temporaries[buffer] = Temporary(name, dtype, size, self.position)
+            self.temporaries[buffer] = Temporary(name, dtype, size)
 
     def dim_product(self, shape) -> Dim:
         return product(map(self.dim, shape))
 
     def memory(self, source) -> Memory:
         if source in self.temporaries:
-            self.temporaries[source].last = self.position
+            temporary = self.temporaries[source]
+            temporary.first = self.position if temporary.first < 0 else temporary.first
+            temporary.last = self.position
         return super().memory(source)
 
     # --- reductions ----------------------------------------------------------------------------------------------

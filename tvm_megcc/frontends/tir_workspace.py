@@ -15,12 +15,12 @@ LOCAL = 128
 
 @dataclass
 class Temporary:
-    """size: elements, over the extents. first, last: statements between which it holds values."""
+    """size: elements, over the extents. first, last: statements that mention it."""
 
     name: str
     dtype: str
     size: Dim
-    first: int
+    first: int = -1
     last: int = -1
 
 

@@ -230,5 +230,5 @@ def __getattr__(name: str):
     if name == "Dispatch":
         from .frontends import _tvm
 
-        return _tvm.attribute(name, "relax_dispatch")
+        return _tvm.attribute(name, "dispatch")
     raise AttributeError(f"module 'tvm_megcc.dispatch' has no attribute '{name}'")

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registers with TVM, as soon as there is one: `import tvm_megcc` never imports TVM, but after both imports, in either
-order, the target tags, patterns, code generator and pipeline are there."""
+order, the target tags, patterns, code generator and pipeline are there.
+
+Which front end that is follows from the TVM: the versions that have Relay get the one for Relay, the others that for
+Relax.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +12,80 @@ import importlib
 import importlib.util
 import sys
 import warnings
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 
-#: What `tvm_megcc` offers and where it is; importing the module registers with TVM.
-LAZY = dict.fromkeys(("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build"), "relax")
+#: What `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
+LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
+#: Where the command `tvmc` of the older TVM looks for code generators.
+TVMC = "tvm.driver.tvmc.composite_target"
+
+
+def front_end() -> str:
+    """ "relay" or "relax", by the TVM that is installed.
+
+    Raises:
+        ImportError: without TVM.
+    """
+    return "relay" if hasattr(importlib.import_module("tvm"), "relay") else "relax"
 
 
 def attribute(name: str, module: str = ""):
-    """One of `LAZY`, or an attribute of another front end.
+    """One of `LAZY`, or an attribute of another module of the front end.
+
+    Args:
+        module: its name behind that of the front end: "dispatch" is `relax_dispatch` or `relay_dispatch`.
 
     Raises:
-        ImportError: without TVM, saying what to install.
+        ImportError: without TVM, saying what to install, and for what there is in the other front end only.
     """
     try:
-        return getattr(importlib.import_module(f"{__package__}.{module or LAZY[name]}"), name)
+        active = front_end()
+        found = importlib.import_module(f"{__package__}.{'_'.join(filter(None, (active, module)))}")
     except ModuleNotFoundError as error:
         if error.name not in ("tvm", "tvm_ffi"):
             raise
         raise ImportError(f"{name} needs TVM, which is not installed: pip install 'tvm_megcc[tvm]'") from error
+    if not hasattr(found, name):
+        raise ImportError(f"{name} is for TVM with Relax; this is TVM {sys.modules['tvm'].__version__} with Relay "
+                          "(docs/relay.md)")
+    return getattr(found, name)
 
 
 def register_when_imported() -> None:
-    """Registers now if TVM is there, else right after somebody imports it."""
-    if "tvm" in sys.modules:
-        _register()
-    elif not any(isinstance(finder, _AfterTvm) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _AfterTvm())
+    """Registers now with what is there of TVM, else right after somebody imports it."""
+    for name, register in (("tvm", _register), (TVMC, _register_with_tvmc)):
+        if name in sys.modules:
+            register()
+        elif not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
+            sys.meta_path.insert(0, _After(name, register))
 
 
 def _register() -> None:
-    if not hasattr(sys.modules["tvm"], "relax"):
-        return
+    tvm = sys.modules["tvm"]
+    name = "relay" if hasattr(tvm, "relay") else "relax" if hasattr(tvm, "relax") else ""
     try:
-        importlib.import_module(f"{__package__}.relax")
+        if name:
+            importlib.import_module(f"{__package__}.{name}")
     except Exception as error:  # TVM itself must stay usable
-        version = getattr(sys.modules["tvm"], "__version__", "?")
-        warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants 0.27): {error}", stacklevel=2)
+        version = getattr(tvm, "__version__", "?")
+        warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants 0.27, or 0.9 to 0.19): {error}",
+                      stacklevel=2)
 
 
-class _AfterTvm(MetaPathFinder):
-    """Finds TVM as everybody else does, and lets us register when it has been loaded."""
+def _register_with_tvmc() -> None:
+    importlib.import_module(f"{__package__}.relay_tvmc").register()
+
+
+class _After(MetaPathFinder):
+    """Finds a module as everybody else does, and calls a function when it has been loaded."""
+
+    def __init__(self, name: str, then: Callable[[], None]):
+        self.name, self.then = name, then
 
     def find_spec(self, fullname: str, path=None, target=None) -> ModuleSpec | None:
-        if fullname != "tvm":
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -62,7 +96,7 @@ class _AfterTvm(MetaPathFinder):
 
         def load_and_register(module) -> None:
             load(module)
-            _register()
+            self.then()
 
         spec.loader.exec_module = load_and_register
         return spec

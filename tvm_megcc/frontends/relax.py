@@ -20,14 +20,13 @@ from ..codegen.tuning_log import TuningLog
 from ..compiler import compile_graph
 from ..errors import MegccError
 from ..runtime import tvm_module
-from ..runtime.toolchain import find_compiler, is_local
-from ..target import TARGETS
 from . import relax_patterns, tvm_target
 from .relax_import import import_region, region_bucket
 from .relax_prepare import prepare
 from .relax_regions import digest_of, is_ours, merge
 from .relax_report import picture, report
 from .relax_tune import LOG, log_of, tune_regions, with_log
+from .tvm_link import MARK, linker, linker_of, targets_of
 from .tvm_report import Report
 from .tvm_target import our_target
 
@@ -37,8 +36,6 @@ __all__ = ["Report", "build", "build_megcc_kernels", "linker", "partition_for_me
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}
 _TARGET, _OPTION = "megcc_target", "megcc_{}"
-#: A name among the functions of our object, with no function behind it: says for which CPU it was compiled.
-_MARK = "megcc.target."
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = True,
@@ -147,7 +144,7 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
                                  buckets=tuple(dict.fromkeys(map(region_bucket, same))))
         regions.update({str(function.attrs["global_symbol"]): artifact for function in same})
     with tvm_module.compile_regions(regions, target) as (path, symbols):
-        return [tvm.runtime.load_static_library(str(path), [*symbols, _MARK + target.name])]
+        return [tvm.runtime.load_static_library(str(path), [*symbols, MARK + target.name])]
 
 
 def pipeline(target=None):
@@ -167,23 +164,11 @@ def _entries(mod: tvm.IRModule) -> list[str]:
             if isinstance(function, relax.Function) and not is_ours(function)]
 
 
-def linker(target):
-    """`fcompile` for `export_library`: links for a target with the compiler that is found for it."""
-    cpu = our_target(target)
-    command = find_compiler(cpu).command
-    triple = tvm_target.config(cpu).get("mtriple") or tvm.target.Target("llvm").attrs["mtriple"]
-    options = [*command[1:], *cpu.cflags, *tvm_target.LINK_FLAGS.get(cpu.machine, ()), "-pthread"]
-    return tvm.support.cc.cross_compiler(command[0], options=options,
-                                         output_format="so", get_target_triple=lambda: triple)
-
-
 def _export_library(self, file_name, *, fcompile=None, **more):
     """`export_library` of TVM's executables; links with the compiler of our target where that is not this machine."""
     if fcompile is None and not str(file_name).endswith(".tar"):
-        for part in self.mod._collect_from_import_tree(lambda module: module.kind == "static_library"):
-            foreign = [target for target in TARGETS.values()
-                       if not is_local(target) and part.implements_function(_MARK + target.name)]
-            fcompile = linker(foreign[0]) if foreign else fcompile
+        parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
+        fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
     return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
 
 

@@ -31,13 +31,12 @@ from ..ir.dims import (
     symbols,
 )
 from ..ir.shapes import Bucket
+from .tvm_node import MARK
 
 #: TVM's attributes of functions: least and largest values of symbolic extents, by name. Its memory planner reads them.
 LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
 #: Our attribute of functions that are called for shapes in no bucket.
 OUTSIDE = "megcc_outside"
-#: In front of the names of TVM's variables where they stand in our expressions: they are no symbols of the graph.
-_MARK = "?"
 #: Expressions in different forms count as equal if they are at so many points.
 _POINTS, _LEAST, _MOST = 12, 64, 4096
 
@@ -72,7 +71,7 @@ class Extents:
         for dim in _axes([type_]):
             raw = self.raw(dim)
             if not self.is_known(raw):
-                self._declare(raw, repr(raw).replace(_MARK, ""))
+                self._declare(raw, repr(raw).replace(MARK, ""))
         return self.shape(type_)
 
     def _declare(self, raw: Dim, name: str) -> None:
@@ -92,7 +91,7 @@ class Extents:
             self.bind(raw.terms[0][0][0], ours - raw.constant)
 
     def is_known(self, raw: Dim) -> bool:
-        return not any(name.startswith(_MARK) for name in symbols(self.ours(raw)))
+        return not any(name.startswith(MARK) for name in symbols(self.ours(raw)))
 
     def raw(self, expr) -> Dim:
         """An integer expression of TVM over marked variables.
@@ -105,7 +104,7 @@ class Extents:
         if isinstance(expr, ir.Var):
             if expr not in self._names:
                 taken = set(self._names.values())
-                name = _MARK + expr.name
+                name = MARK + expr.name
                 while name in taken:
                     name += "_"
                 self._names[expr] = name
@@ -140,7 +139,7 @@ class Extents:
         a function inside a region that do not follow from its inputs: they are compared where a match is checked."""
         lhs, rhs = substitute(lhs, self.declared), substitute(rhs, self.declared)
         names = sorted(symbols(lhs) | symbols(rhs))
-        if lhs == rhs or len({name.startswith(_MARK) for name in names}) > 1:
+        if lhs == rhs or len({name.startswith(MARK) for name in names}) > 1:
             return True
         generator = random.Random(0)
         points = ({name: generator.randint(_LEAST, _MOST) for name in names} for _ in range(_POINTS))
@@ -150,7 +149,7 @@ class Extents:
         """The bounds of the declared symbols that follow from those of TVM's variables, by name."""
         bounds = []
         for name, raw in self.declared.items():
-            low, high = interval(raw, {variable: limits.get(variable.removeprefix(_MARK), (1, None))
+            low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (1, None))
                                        for variable in symbols(raw)})
             bounds.append((name, max(low or 1, 1), high))
         return Bucket(tuple(bounds))
@@ -161,15 +160,6 @@ def bounds_of(function) -> dict[str, tuple[int, int | None]]:
     attrs = function.attrs or {}
     lower, upper = ({str(name): int(value) for name, value in (attrs.get(key) or {}).items()} for key in (LOWER, UPPER))
     return {name: (max(lower.get(name, 1), 1), upper.get(name)) for name in (*lower, *upper)}
-
-
-def require_known(dims: Iterable[Dim]) -> None:
-    """Raises MegccError for an extent that does not follow from the shapes of the graph's inputs."""
-    for dim in dims:
-        unknown = sorted(name.removeprefix(_MARK) for name in symbols(dim) if name.startswith(_MARK))
-        if unknown:
-            raise MegccError(f"extent {repr(dim).replace(_MARK, '')} is symbolic, and {', '.join(unknown)} is not the "
-                             "extent of an operand")
 
 
 def _axes(types: Iterable) -> Iterable:

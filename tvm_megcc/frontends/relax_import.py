@@ -17,10 +17,10 @@ from ..ir.graph import Graph
 from ..ir.shapes import Bucket
 from ..ir.types import TensorType
 from .onnx_builder import Builder
-from .relax_extents import Extents, bounds_of, require_known
+from .relax_extents import Extents, bounds_of
 from .relax_ops import importer
 from .tir_legalize import legalized, loops_of
-from .tvm_node import TvmNode, check_types, dtype_name
+from .tvm_node import TvmNode, check_types, dtype_name, require_known
 
 #: What an expression is in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]

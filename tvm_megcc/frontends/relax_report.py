@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Mapping
 
@@ -17,7 +16,7 @@ from ._shared import macs
 from .relax_extents import OUTSIDE
 from .relax_import import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .relax_patterns import refusal, tir_functions
-from .tvm_report import SYMBOLIC, Report
+from .tvm_report import SYMBOLIC, Report, drawn
 from .tvm_target import our_target
 
 
@@ -109,29 +108,14 @@ def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | No
         return None
 
 
-_ROW, _WIDTH, _PAD = 18, 420, 10
-
-
 def picture(mod: tvm.IRModule, name: str = "main") -> str:
     """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
     runs."""
-    boxes: list[tuple[str, str, list[str]]] = []
-    for block in mod[name].body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if is_operator(value):
-                boxes.append(("TVM", "#d5d5d5", [_label(value)]))
-            elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
-                calls = [_label(call) for call, _ in _calls(mod[value.op])]
-                boxes.append((value.op.name_hint, "#bfe0c4", calls))
-    lines, y = [], _PAD
-    for title, colour, calls in boxes:
-        height = _ROW * (len(calls) + (title != "TVM")) + _PAD
-        lines.append(f'<rect x="{_PAD}" y="{y}" width="{_WIDTH - 2 * _PAD}" height="{height}" rx="4" fill="{colour}"/>')
-        texts = calls if title == "TVM" else [title, *calls]
-        for row, text in enumerate(texts):
-            weight = ' font-weight="bold"' if row == 0 and title != "TVM" else ""
-            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{html.escape(text)}</text>')
-        y += height + _PAD
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" font-family="monospace" '
-            f'font-size="13">\n' + "\n".join(lines) + "\n</svg>\n")
+    boxes = []
+    for binding in (binding for block in mod[name].body.blocks for binding in block.bindings):
+        value = binding.value
+        if is_operator(value):
+            boxes.append(("", [_label(value)]))
+        elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
+            boxes.append((value.op.name_hint, [_label(call) for call, _ in _calls(mod[value.op])]))
+    return drawn(boxes)

@@ -6,18 +6,21 @@ Nothing here or in `tvm_ops.py` and `relay_ops.py` imports TVM: attributes are r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim
+from ..ir.dims import Dim, symbols
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from ..ops.base import OPERATORS, Operator
 from ._shared import SpelledNode, onnx_importer
 from .onnx_builder import Builder
 
 Values = tuple[str, ...]
+
+#: In front of the names of extents that do not follow from the shapes of the graph's inputs, as far as is known.
+MARK = "?"
 
 
 class TvmNode:
@@ -114,6 +117,20 @@ def dtype_name(dtype) -> str:
     if name not in DTYPES:
         raise MegccError(f"element type {name} is not supported")
     return name
+
+
+def is_known(dims: Iterable[Dim]) -> bool:
+    """Whether extents are numbers or follow from the shapes of the graph's inputs."""
+    return not any(name.startswith(MARK) for dim in dims for name in symbols(dim))
+
+
+def require_known(dims: Iterable[Dim]) -> None:
+    """Raises MegccError for an extent that does not follow from the shapes of the graph's inputs."""
+    for dim in dims:
+        unknown = sorted(name.removeprefix(MARK) for name in symbols(dim) if name.startswith(MARK))
+        if unknown:
+            raise MegccError(f"extent {repr(dim).replace(MARK, '')} is symbolic, and {', '.join(unknown)} is not the "
+                             "extent of an operand")
 
 
 def check_types(node: TvmNode, values: Values, same: Callable[[Dim, Dim], bool]) -> None:

@@ -67,32 +67,34 @@ def square(node: TvmNode) -> Values:
 
 # --- windows ---------------------------------------------------------------------------------------------------------
 
-def _pads(padding) -> tuple[int, ...]:
-    """TVM writes begins, then ends, as ONNX does."""
-    return ints(padding)
+#: Axes of windows by their number, in the letters of layouts.
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
-_SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+def pads_of(padding, axes: int) -> tuple[int, ...]:
+    """Begins, then ends, as ONNX has them. TVM writes the same, or one number for both, or one for all."""
+    pads = ints(padding)
+    return {1: pads * 2 * axes, axes: pads * 2}.get(len(pads), pads)
 
 
 @imports("nn.conv1d", "nn.conv2d", "nn.conv3d")
 def conv(node: TvmNode) -> Values:
     a = node.attrs
-    spatial = _SPATIAL[len(a.strides)]
+    spatial = SPATIAL[len(a.strides)]
     x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
     w = node.transposed(node.inputs[1], a.kernel_layout, f"OI{spatial}")
-    (y,) = node.onnx("Conv", x, w, strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
-                     group=int(a.groups))
+    (y,) = node.onnx("Conv", x, w, strides=ints(a.strides), pads=pads_of(a.padding, len(a.strides)),
+                     dilations=ints(a.dilation), group=int(a.groups))
     return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
 
 @imports("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 def conv_transpose(node: TvmNode) -> Values:
     a = node.attrs
-    spatial = _SPATIAL[len(a.strides)]
+    spatial = SPATIAL[len(a.strides)]
     x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
     w = node.transposed(node.inputs[1], a.kernel_layout, f"IO{spatial}")
-    (y,) = node.onnx("ConvTranspose", x, w, strides=ints(a.strides), pads=_pads(a.padding),
+    (y,) = node.onnx("ConvTranspose", x, w, strides=ints(a.strides), pads=pads_of(a.padding, len(a.strides)),
                      dilations=ints(a.dilation), output_padding=ints(a.output_padding), group=int(a.groups))
     return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
@@ -103,18 +105,18 @@ def pool(node: TvmNode) -> Values:
     average = "avg" in node.op
     if average and a.ceil_mode and a.count_include_pad:
         raise MegccError("TVM counts elements beyond the pads here, we do not")
-    logical = f"NC{_SPATIAL[len(a.strides)]}"
+    logical = f"NC{SPATIAL[len(a.strides)]}"
     x = node.transposed(node.inputs[0], a.layout, logical)
     (y,) = node.onnx("AveragePool" if average else "MaxPool", x, kernel_shape=ints(a.pool_size),
-                     strides=ints(a.strides), pads=_pads(a.padding), dilations=ints(a.dilation),
-                     ceil_mode=int(a.ceil_mode), count_include_pad=int(a.count_include_pad))
+                     strides=ints(a.strides), pads=pads_of(a.padding, len(a.strides)), dilations=ints(a.dilation),
+                     ceil_mode=int(a.ceil_mode), count_include_pad=int(average and a.count_include_pad))
     return (node.transposed(y, logical, a.out_layout or a.layout),)
 
 
 @imports("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
 def adaptive_average_pool(node: TvmNode) -> Values:
     a = node.attrs
-    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
+    logical = f"NC{SPATIAL[len(a.layout) - 2]}"
     x = node.transposed(node.inputs[0], a.layout, logical)
     extents = node.type_of(x).shape[2:]
     wanted = ints(a.output_size) if a.output_size is not None else extents
@@ -133,13 +135,13 @@ def adaptive_average_pool(node: TvmNode) -> Values:
 _RESIZE_METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 
 
-@imports("image.resize2d", "image.resize3d")
+@imports("image.resize1d", "image.resize2d", "image.resize3d")
 def resize(node: TvmNode) -> Values:
     a = node.attrs
-    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
+    logical = f"NC{SPATIAL[len(a.layout) - 2]}"
     x = node.transposed(node.inputs[0], a.layout, logical)
     result = dict(zip(a.layout, node.types[0].shape, strict=True))
-    sizes = node.extents([result[axis] for axis in logical])
+    sizes = node.extents([*node.type_of(x).shape[:2], *(result[axis] for axis in logical[2:])])
     coordinates = a.coordinate_transformation_mode
     if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
         raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
@@ -157,7 +159,7 @@ def grid_sample(node: TvmNode) -> Values:
     if a.method == "bicubic" and a.padding_mode != "zeros":
         raise MegccError(f"TVM applies padding '{a.padding_mode}' to neighbours only, we to their centre, too")
     x, grid = node.inputs
-    logical = f"NC{_SPATIAL[len(a.layout) - 2]}"
+    logical = f"NC{SPATIAL[len(a.layout) - 2]}"
     rank = node.type_of(grid).rank
     grid = node.onnx("Transpose", grid, perm=[0, *range(2, rank), 1])[0]
     (y,) = node.onnx("GridSample", node.transposed(x, a.layout, logical), grid, mode=a.method,
@@ -179,7 +181,8 @@ def roi_align(node: TvmNode) -> Values:
     image, corners = _regions(node)
     if a.mode != "avg":
         raise MegccError("TVM's maxima are of samples, ours of their weighted neighbours")
-    if a.aligned:
+    aligned = getattr(a, "aligned", False)  # Relay has none
+    if aligned:
         # ONNX's half pixels shift regions; TVM's flag only lets them be smaller than a pixel.
         dtype = node.type_of(corners).dtype
         corners = node.emit("add", corners, node.constant(0.5 / float(a.spatial_scale), dtype))
@@ -187,7 +190,7 @@ def roi_align(node: TvmNode) -> Values:
     (y,) = node.onnx("RoiAlign", node.transposed(node.inputs[0], a.layout, "NCHW"), corners, image,
                      output_height=height, output_width=width, spatial_scale=float(a.spatial_scale),
                      sampling_ratio=max(int(a.sample_ratio), 0), mode="avg",
-                     coordinate_transformation_mode="half_pixel" if a.aligned else "output_half_pixel")
+                     coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel")
     return (node.transposed(y, "NCHW", a.layout),)
 
 
@@ -205,7 +208,7 @@ def roi_pool(node: TvmNode) -> Values:
 @imports("nn.batch_norm")
 def batch_norm(node: TvmNode) -> Values:
     a = node.attrs
-    if a.training:
+    if getattr(a, "training", False):
         raise MegccError("is in training mode; run relax.transform.DecomposeOpsForInference before")
     x, scale, shift, mean, variance = node.inputs
     if not a.scale:
@@ -221,9 +224,21 @@ def batch_norm(node: TvmNode) -> Values:
     return y, mean, variance
 
 
+def reduction_axes(node: TvmNode) -> tuple[int, ...] | None:
+    """The axes that an operator reduces; None: all. Relay can name those that stay, too."""
+    axis = node.attrs.axis
+    if axis is None:
+        return None
+    axes = ints(axis if hasattr(axis, "__len__") else [axis])
+    if not getattr(node.attrs, "exclude", False):
+        return axes
+    rank = node.type_of(node.inputs[0]).rank
+    return tuple(index for index in range(rank) if index not in [axis_of(axis, rank) for axis in axes])
+
+
 def reduced(node: TvmNode, op_type: str, value: str, keepdims: bool) -> str:
-    axes = node.attrs.axis
-    operands = (value,) if axes is None else (value, node.constant(ints(axes), "int64"))
+    axes = reduction_axes(node)
+    operands = (value,) if axes is None else (value, node.constant(axes, "int64"))
     return node.onnx(op_type, *operands, keepdims=int(keepdims))[0]
 
 
@@ -267,14 +282,14 @@ def reshape(node: TvmNode) -> Values:
     return (node.reshaped(node.inputs[0], node.types[0].shape),)
 
 
-@imports("permute_dims")
+@imports("permute_dims", "transpose")
 def permute_dims(node: TvmNode) -> Values:
     axes, rank = node.attrs.axes, node.type_of(node.inputs[0]).rank
     perm = range(rank - 1, -1, -1) if axes is None else [axis_of(axis, rank) for axis in ints(axes)]
     return node.onnx("Transpose", perm=list(perm))
 
 
-@imports("concat")
+@imports("concat", "concatenate")
 def concat(node: TvmNode) -> Values:
     axis = node.attrs.axis
     inputs = node.inputs if axis is not None else [node.reshaped(value, (-1,)) for value in node.inputs]
@@ -320,7 +335,7 @@ def reverse_sequence(node: TvmNode) -> Values:
 
 # --- quantisation ----------------------------------------------------------------------------------------------------
 
-@imports("quantize", "dequantize")
+@imports("quantize", "dequantize", "qnn.dequantize")
 def quantize(node: TvmNode) -> Values:
     forward = node.op == "quantize"
     x, scale, zero_point = node.inputs

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _REASONS = 3
@@ -52,3 +54,23 @@ class Report:
             lines.append(f"    {count} x {name}")
             lines += [f"        {reason}" for reason, _ in self.reasons[name].most_common(_REASONS)]
         return "\n".join(lines)
+
+
+_ROW, _WIDTH, _PAD = 18, 420, 10
+_OURS, _THEIRS = "#bfe0c4", "#d5d5d5"
+
+
+def drawn(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """An SVG of boxes below each other: (name of a region, its operators), or ("", one operator of TVM's)."""
+    lines, y = [], _PAD
+    for title, operators in boxes:
+        texts = [title, *operators] if title else operators
+        height = _ROW * len(texts) + _PAD
+        lines.append(f'<rect x="{_PAD}" y="{y}" width="{_WIDTH - 2 * _PAD}" height="{height}" rx="4" '
+                     f'fill="{_OURS if title else _THEIRS}"/>')
+        for row, text in enumerate(texts):
+            weight = ' font-weight="bold"' if title and row == 0 else ""
+            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{html.escape(text)}</text>')
+        y += height + _PAD
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" font-family="monospace" '
+            f'font-size="13">\n' + "\n".join(lines) + "\n</svg>\n")

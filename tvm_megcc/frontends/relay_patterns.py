@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`patterns.py` and the registry of operators as Relay knows them: the pattern table "megcc" of sequences that become
+one kernel, and the attribute "target.megcc" of every single operator that we can import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tvm import ir
+from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
+
+from .. import patterns
+from ..errors import MegccError
+from ..ops.base import OPERATORS
+from ..target import Target, native
+from ._shared import unsupported
+from .relay_import import import_call
+from .relay_ops import IMPORTERS
+from .relay_terms import matched_calls, orders, relay_names
+
+COMPILER = "megcc"
+
+#: The target that checks ask about; `partition_for_megcc` sets it, everything else sees the host's.
+_TARGET: list[Target] = []
+
+
+class checking_for:
+    """Within the block, checks ask for kernels of this target."""
+
+    def __init__(self, target: Target):
+        self.target = target
+
+    def __enter__(self):
+        _TARGET.append(self.target)
+
+    def __exit__(self, *_):
+        _TARGET.pop()
+
+
+def refusal(call, target: Target | None = None) -> str | None:
+    """Why no kernel realises the call of an operator; None if one does."""
+    try:
+        graph = import_call(call)
+    except MegccError as error:
+        return str(error)
+    return unsupported(graph, target or (_TARGET[-1] if _TARGET else native()))
+
+
+def check_of(row: patterns.Composite) -> Callable[[object], bool]:
+    """Asks the code generator's own question about every call of a match."""
+    def check(root) -> bool:
+        calls = matched_calls(row.term, root)
+        return bool(calls) and all(refusal(call) is None for call in calls)
+    return check
+
+
+def importable() -> list[str]:
+    """Names of the operators that can be imported, among those that this TVM has."""
+    declared = [name for declaration in OPERATORS.values() for name in declaration.relay]
+    known = {str(name) for name in ir.Op.list_op_names()}
+    return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
+
+
+class _Fold:
+    """Neutral terms as Relay patterns; a term that stands at two places is one pattern."""
+
+    def __init__(self):
+        self.known: dict[patterns.Term, DFPattern] = {}
+        self.available = set(importable())
+
+    def pattern(self, term: patterns.Term) -> DFPattern:
+        if term not in self.known:
+            self.known[term] = self._new(term)
+        return self.known[term]
+
+    def _new(self, term: patterns.Term) -> DFPattern:
+        if isinstance(term, patterns.Any):
+            return wildcard()
+        if isinstance(term, patterns.Const):
+            return is_constant()
+        if isinstance(term, patterns.Call):
+            return self._calls(term.kinds, [self.pattern(argument) for argument in term.args])
+        value = self.pattern(term.arg)
+        return self._calls(term.kinds, [value, *map(self.pattern, term.more)]) | value
+
+    def _calls(self, kinds: Iterable[str], arguments: list[DFPattern]) -> DFPattern:
+        found: DFPattern | None = None
+        for kind in kinds:
+            for name in relay_names(kind):
+                for order in orders(kind, arguments) if name in self.available else ():
+                    call = is_op(name)(*order)
+                    found = call if found is None else found | call
+        if found is None:
+            raise MegccError(f"Relay has none of {', '.join(kinds)}")
+        return found
+
+
+def pattern_table() -> list[tuple]:
+    """(name, pattern, check), most specific first."""
+    return [(row.name, _Fold().pattern(row.term), check_of(row)) for row in patterns.COMPOSITES]
+
+
+def registered() -> list[tuple]:
+    return list(get_pattern_table(COMPILER))
+
+
+def register() -> None:
+    """Makes both known to TVM."""
+    register_pattern_table(COMPILER, pattern_table)
+    for name in importable():
+        ir.register_op_attr(name, f"target.{COMPILER}", lambda call: refusal(call) is None)

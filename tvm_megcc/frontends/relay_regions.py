@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions that TVM's PartitionGraph has made: inputs get the names they have outside, regions that compute the same
+become one, and each carries what the code generator has to know."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+import tvm
+from tvm import relay
+
+from ..ir.shapes import EVERYTHING, Bucket
+from .relay_import import import_region, kind_of, post_order, type_of
+from .relay_patterns import COMPILER
+
+#: Attribute of a region: the CPU it is for.
+TARGET = "megcc_target"
+#: Attribute of a function: least and largest values of its symbolic extents, {"input_axis": [low, high]} as JSON.
+BOUNDS = "megcc_bounds"
+#: Attribute of a region: the bounds of all functions that call it, a list of such.
+BUCKETS = "megcc_buckets"
+
+
+def is_ours(function) -> bool:
+    """Whether a function is a region of ours."""
+    return isinstance(function, relay.Function) and function.attrs is not None \
+        and "Compiler" in function.attrs.keys() and function.attrs["Compiler"] == COMPILER
+
+
+def attr(function, name: str, default=None):
+    """An attribute of a function; the versions of TVM differ in what a missing one is."""
+    return function.attrs[name] if function.attrs is not None and name in function.attrs.keys() else default
+
+
+def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
+    """The module with its new regions named, merged and marked with these attributes."""
+    new = {var for var, function in mod.functions.items() if is_ours(function) and attr(function, TARGET) is None}
+    if not new:
+        return mod
+    functions = dict(mod.functions.items())
+    bounds: dict[str, str] = {}
+    for function in mod.functions.values():
+        for call in _calls_of(function, new):
+            functions[call.op] = _named(functions[call.op], call)
+            bounds[call.op] = str(attr(function, BOUNDS, "{}"))
+    functions = dict(_typed(functions, mod).functions.items())
+    alike: dict[str, list] = {}
+    for var in sorted(new, key=lambda var: _natural(var.name_hint)):
+        alike.setdefault(digest_of(functions[var]), []).append(var)
+    moved = {}
+    for first, *others in alike.values():
+        ranges = dict.fromkeys(bounds.get(var, "{}") for var in (first, *others))
+        functions[first] = functions[first].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
+        for var in others:
+            moved[var] = first
+            del functions[var]
+    for var, function in functions.items() if moved else ():
+        if isinstance(function, relay.Function) and not is_ours(function):
+            functions[var] = _Redirected(moved).visit(function)
+    return _typed(functions, mod)
+
+
+def _typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
+    mod = tvm.IRModule(functions, like.type_definitions)
+    if like.attrs is not None:
+        mod = mod.with_attrs(like.attrs)
+    return relay.transform.InferType()(mod)
+
+
+def _natural(name: str) -> list:
+    """So that region 10 is behind region 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _calls_of(function, regions) -> list:
+    if not isinstance(function, relay.Function):
+        return []
+    return [part for part in post_order(function.body)
+            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op in regions]
+
+
+def _named(function: relay.Function, call) -> relay.Function:
+    """The region whose parameters are called as what they are given: an input of the caller by its name."""
+    names, parameters = set(), []
+    for index, (parameter, argument) in enumerate(zip(function.params, call.args, strict=True)):
+        name = argument.name_hint if kind_of(argument) == "Var" else f"input{index}"
+        while name in names:
+            name += "_"
+        names.add(name)
+        parameters.append(relay.Var(name, type_of(parameter)))
+    body = relay.bind(function.body, dict(zip(function.params, parameters, strict=True)))
+    return relay.Function(parameters, body, function.ret_type, function.type_params, function.attrs)
+
+
+class _Redirected(relay.ExprMutator):
+    """Calls of some global functions become calls of others."""
+
+    def __init__(self, moved: Mapping):
+        super().__init__()
+        self.moved = moved
+
+    def visit_global_var(self, var):
+        return self.moved.get(var, var)
+
+
+def digest_of(function: relay.Function) -> str:
+    """12 digits that differ for regions that differ in operators or constants."""
+    graph = import_region(function, "region")
+    facts = (graph.inputs, graph.outputs, graph.ops, sorted(graph.types.items()))
+    digest = hashlib.sha256(repr(facts).encode())
+    for name, array in sorted(graph.constants.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()[:12]
+
+
+def buckets_of(function: relay.Function) -> tuple[Bucket, ...]:
+    """The ranges of shapes that a region is compiled for, by its attributes. Extents of no known range have no limit;
+    where they are not known to be in one, no extent has."""
+    symbols = [f"{parameter.name_hint}_{axis}" for parameter in function.params
+               for axis, dim in enumerate(type_of(parameter).shape) if kind_of(dim) == "Any"]
+    if not symbols:
+        return (EVERYTHING,)
+    found = []
+    for bounds in json.loads(str(attr(function, BUCKETS, "[{}]"))):
+        limits = {name: tuple(bounds.get(name, (1, None))) for name in symbols}
+        found.append(Bucket(tuple((name, low, high) for name, (low, high) in limits.items())))
+    return tuple(dict.fromkeys(found))

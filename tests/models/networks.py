@@ -21,8 +21,10 @@ class Network:
     """arena_kb: largest arena for target arm64. shapes: for inputs that the file leaves open. constants: inputs that
     are compiled in.
 
+    emulated: small enough (under 1 GMAC) to run in an emulator.
     pixels: seeded inputs are drawn from [0, 255] as the network was trained on, not from a normal distribution
         (far outside that range executors that are all correct differ by more than the tolerance).
+    tokens: seeded integers are drawn from below this number.
     noise: largest difference between ONNX Runtime with and without its optimiser, as meta.json beside the model has
         it (rounded up); tolerated where it is more than the tolerance.
     """
@@ -32,6 +34,7 @@ class Network:
     arena_kb: int | None = None
     emulated: bool = True
     pixels: bool = False
+    tokens: int = 2
     constants: tuple[tuple[str, int], ...] = ()
     noise: float = 0.0
 
@@ -51,15 +54,23 @@ class Network:
         """Seeded inputs for the shapes of the file and of `shapes`."""
         generator = np.random.default_rng(seed)
         graph = onnx.load(self.path, load_external_data=False).graph
-        weights = {initializer.name for initializer in graph.initializer}
+        compiled_in = {initializer.name for initializer in graph.initializer} | dict(self.constants).keys()
         arrays = {}
         for value in graph.input:
-            if value.name not in weights:
-                dims = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-                shape = dict(self.shapes).get(value.name, dims)
-                drawn = generator.uniform(0, 255, shape) if self.pixels else generator.standard_normal(shape)
-                arrays[value.name] = drawn.astype(np.float32)
+            if value.name not in compiled_in:
+                tensor = value.type.tensor_type
+                shape = dict(self.shapes).get(value.name, tuple(dim.dim_value for dim in tensor.shape.dim))
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+                if np.issubdtype(dtype, np.integer):
+                    drawn = generator.integers(0, self.tokens, shape)
+                else:
+                    drawn = generator.uniform(0, 255, shape) if self.pixels else generator.standard_normal(shape)
+                arrays[value.name] = drawn.astype(dtype)
         return arrays
+
+    def expected(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What ONNX Runtime computes."""
+        return onnxruntime_outputs(self.path, {**inputs, **{n: np.array(v, np.int64) for n, v in self.constants}})
 
     def references(self) -> list[tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]]:
         """(file, inputs, outputs) of every stored reference whose shapes are those of `shapes`."""
@@ -70,8 +81,9 @@ class Network:
             arrays = np.load(path)
             inputs = {key[3:]: arrays[key] for key in arrays.files if key.startswith("in:")}
             outputs = {key[4:]: arrays[key] for key in arrays.files if key.startswith("out:")}
+            given = {name: array for name, array in inputs.items() if name not in dict(self.constants)}
             if all(inputs[name].shape == shape for name, shape in self.shapes):
-                found.append((path.name, inputs, outputs))
+                found.append((path.name, given, outputs))
         return found
 
 
@@ -87,20 +99,28 @@ NETWORKS = {network.name: network for network in (
     Network("light_resnet50", arena_kb=9408, emulated=False),
 )}
 
-#: Networks for what they contain, such as resizes, LRN, shuffles and dense blocks: run natively at -O speed only.
+#: Networks for what they contain, such as resizes, LRN, shuffles, attention and dense blocks: at -O speed only.
 MORE_NETWORKS = {network.name: network for network in (
     Network("deeplab_v3_257", arena_kb=10837),
     Network("sinet_portrait_seg"),
-    Network("super_resolution_10", (("input", (1, 1, 224, 224)),), arena_kb=25088),
+    Network("super_resolution_10", (("input", (1, 1, 224, 224)),), arena_kb=25088, emulated=False),
     Network("lw_person_detector_192", arena_kb=1152),
     Network("yunet_n_dynamic", (("input", (1, 3, 320, 320)),), arena_kb=3200, pixels=True, noise=1.1e-6),
-    Network("basic_pitch_nmp", (("serving_default_input_2:0", (1, 43844, 1)),), noise=7e-4),
+    Network("basic_pitch_nmp", (("serving_default_input_2:0", (1, 43844, 1)),), arena_kb=4730, noise=7e-4),
+    Network("ad_autoencoder_f32", (("input_1", (1, 640)),)),
+    Network("kwt1_keyword_transformer"),
+    Network("minilm_l1_f32", tuple((name, (2, 40)) for name in ("input_ids", "attention_mask", "token_type_ids"))),
+    Network("vespa_tiny_transformer", (("input", (3, 13)),), tokens=20),
+    Network("silero_vad_op18_ifless", (("input", (2, 576)), ("state", (2, 2, 128))), constants=(("sr", 16000),)),
     Network("light_bvlc_alexnet"),
-    Network("light_inception_v1", arena_kb=4538),
-    Network("light_inception_v2"),
-    Network("light_densenet121", arena_kb=7056),
+    Network("light_inception_v1", arena_kb=4538, emulated=False),
+    Network("light_inception_v2", emulated=False),
+    Network("light_densenet121", arena_kb=7056, emulated=False),
     Network("light_shufflenet", arena_kb=3038),
+    Network("light_vgg19", arena_kb=25088, emulated=False),
+    Network("light_zfnet512", emulated=False),
 )}
+ALL_NETWORKS = NETWORKS | MORE_NETWORKS
 
 
 @cache

@@ -13,16 +13,10 @@ import pytest
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
 
-from .networks import NETWORKS, Network, assert_close, onnxruntime_outputs
+from .networks import ALL_NETWORKS, NETWORKS, Network, assert_close, onnxruntime_outputs
 
-#: Networks beyond those that compile today: transformers, audio, int8 weights, dynamic extents.
-MORE = {network.name: network for network in (
-    Network("super_resolution_10"), Network("ad_autoencoder_f32"), Network("ad_autoencoder_int8"),
-    Network("minilm_l1_f32"), Network("vespa_tiny_transformer"), Network("yunet_n_dynamic"),
-    Network("sinet_portrait_seg"), Network("kwt1_keyword_transformer"), Network("deeplab_v3_257"),
-    Network("lw_person_detector_192"),
-)}
-ALL = NETWORKS | MORE
+#: Also those with int8 weights; one graph with its shape symbols serves every stored case.
+ALL = {name: Network(name) for name in (*ALL_NETWORKS, "ad_autoencoder_int8")}
 STORED = [name for name in ALL if not name.startswith("light_")]
 LIGHT = [name for name in ALL if name.startswith("light_")]
 

@@ -150,7 +150,7 @@ class Importer:
     def _lowered(self, call: ir.Call, name: str) -> Value:
         """An operator by the loops that TVM makes of it."""
         main, functions = legalized(call, is_tensor)
-        arguments = [argument for argument in call.args if is_tensor(argument)]
+        arguments = tensors_of(call.args)
         for argument in arguments:
             self.value(argument, name)  # while the functions that it calls are the caller's
         outer, self.tir = self.tir, functions
@@ -203,6 +203,14 @@ def is_tensor(expr) -> bool:
     if isinstance(expr, ir.Tuple):
         return any(is_tensor(field) for field in expr.fields)
     return not ir.is_prim_expr(expr) and isinstance(expr.ty, (relax.TensorType, ir.TupleType))
+
+
+def tensors_of(arguments: Sequence) -> list:
+    """The tensors among arguments, those in tuples one by one."""
+    found: list = []
+    for argument in filter(is_tensor, arguments):
+        found += tensors_of(argument.fields) if isinstance(argument, ir.Tuple) else [argument]
+    return found
 
 
 def array_of(constant: ir.GenericConst) -> np.ndarray:

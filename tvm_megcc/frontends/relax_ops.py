@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How Relax spells our operators where it has attributes or operands of its own; `tvm_ops.py` has what Relay spells the
-same way.
+same way, `relax_select.py` what picks and orders elements.
 
 An operator without attributes is imported by the `relax` names of its declaration. The others have a function,
 which mostly writes the call down as an ONNX node (`node.onnx`), so that one importer serves all front ends.
@@ -14,12 +14,13 @@ from ..errors import MegccError
 from ..ops.base import OPERATORS
 from ..ops.elementwise import cast_to
 from ..ops.rules import axis_of
-from . import tvm_ops
+from . import relax_select, tvm_ops
 from .tvm_node import Importer, TvmNode, Values, importer_of, into, ints
 from .tvm_ops import reduced
 
 PREFIX = "relax."
-IMPORTERS: dict[str, Importer] = {PREFIX + name: function for name, function in tvm_ops.IMPORTERS.items()}
+IMPORTERS: dict[str, Importer] = {
+    PREFIX + name: function for name, function in {**tvm_ops.IMPORTERS, **relax_select.IMPORTERS}.items()}
 imports = into(IMPORTERS, PREFIX)
 
 

@@ -122,12 +122,18 @@ def pattern_table() -> list[FusionPattern]:
 
 def loops_table(mod: IRModule) -> list[FusionPattern]:
     """Patterns for every operator in a module that TVM may have loops for: what hand-written kernels leave."""
-    found: set[str] = set()
+    found: set[tuple[str, int]] = set()
+
+    def visit(expr) -> None:
+        if is_operator(expr):
+            found.add((expr.op.name, len(expr.args)))
+
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, lambda expr: found.add(expr.op.name) if is_operator(expr) else 0)
-    return [FusionPattern(TIR_PREFIX + name.removeprefix("relax."), _any_call(name), {}, check_loops)
-            for name in sorted(found) if name == CALL_TIR or has_loops(name)]
+            relax.analysis.post_order_visit(function, visit)
+    return [FusionPattern(TIR_PREFIX + name.removeprefix("relax."), is_op(name)(*(wildcard() for _ in range(count))),
+                          {}, check_loops)
+            for name, count in sorted(found) if name == CALL_TIR or has_loops(name)]
 
 
 def _any_call(name: str) -> DFPattern:

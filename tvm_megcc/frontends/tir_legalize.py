@@ -63,6 +63,8 @@ def legalized(call: ir.Call, is_tensor: Callable) -> tuple[relax.Function, dict[
     def parameter(argument):
         if not is_tensor(argument):
             return argument
+        if isinstance(argument, ir.Tuple):
+            return ir.Tuple([parameter(field) for field in argument.fields])
         parameters.append(relax.Var(f"x{len(parameters)}", argument.ty))
         return parameters[-1]
 

@@ -4,7 +4,6 @@ and a tree of comparisons that calls the clone that a shape belongs to."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +12,11 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..dispatch import Dispatcher, Interval, Intervals, buckets_of
+from ..dispatch import Dispatcher, Intervals, buckets_of
 from ..errors import MegccError
 from ..ir.shapes import Bucket
 from .relax_extents import LOWER, OUTSIDE, UPPER, bounds_of
+from .tvm_dispatch import balanced, joined, outside_text, segments, suffix, within, word
 
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
@@ -60,20 +60,6 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     functions[var] = function
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     return _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
-
-
-def within(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
-    """The parts of the buckets that are within limits (both ends included), in order."""
-    found: dict[Bucket, None] = {}
-    for bucket in buckets:
-        bounds = []
-        for name, low, high in bucket.bounds:
-            least, most = limits.get(name, (1, None))
-            low, high = max(low, least), most if high is None else high if most is None else min(high, most)
-            bounds.append((name, low, high))
-        if all(high is None or low <= high for _, low, high in bounds):
-            found[Bucket(tuple(bounds))] = None
-    return tuple(found)
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------
@@ -143,7 +129,7 @@ class _Writer:
 
     def written(self) -> tvm.IRModule:
         for bucket in self.buckets:
-            self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{_suffix(bucket)}")
+            self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{suffix(bucket)}")
         for symbol in self.symbols:
             if not all(inside for _, inside in segments(self.buckets, symbol)):
                 self.targets[symbol] = self._outside(symbol)
@@ -200,11 +186,11 @@ class _Writer:
             leaf = self._tree(inside, depth + 1, parameters, extents) if inside \
                 else ir.Call(self.targets[symbol], parameters)
             leaves.append((last, leaf))
-        return _binary(extents[symbol], leaves)
+        return balanced(leaves, lambda last, low, high: relax.If(extents[symbol] <= last, low, high))
 
     def _outside(self, symbol: str) -> ir.GlobalVar:
         """A function that fails: `symbol` is in no bucket."""
-        checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{_word(symbol)}")
+        checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{word(symbol)}")
         otherwise = self.targets[self.buckets[0]]
 
         def body(parameters, extents):
@@ -212,7 +198,7 @@ class _Writer:
                                                          relax.TensorType((), "bool")))
             return relax.If(inside, ir.Call(otherwise, parameters), ir.Call(otherwise, parameters))
 
-        return self._function(f"{self.name}_outside_{_word(symbol)}", body, private=True, **{OUTSIDE: symbol})
+        return self._function(f"{self.name}_outside_{word(symbol)}", body, private=True, **{OUTSIDE: symbol})
 
     def _check(self, symbol: str) -> tirx.PrimFunc:
         """True, or an error with the ranges: an assertion of TIR fails in every runtime of TVM."""
@@ -224,10 +210,7 @@ class _Writer:
             inside = tirx.any(inside, within_range)
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if dim == symbol)
-        texts = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
-                 for low, high in ranges]
-        message = (f"{self.name}: input '{name}' has an extent on axis {axis} ({symbol}) that no bucket holds; it may "
-                   f"be {', '.join(texts)}")
+        message = outside_text(self.name, name, axis, symbol, ranges)
         result = tirx.decl_buffer((), "bool", "inside")
         # The wrapper of this TVM calls its first two parameters by each other's names.
         failing = tirx.AssertStmt(inside, ir.StringImm("ValueError"), [ir.StringImm(message)])
@@ -235,47 +218,5 @@ class _Writer:
         return tirx.PrimFunc([extent, result], tirx.SeqStmt([failing, store])).with_attr("tirx.noalias", True)
 
 
-def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, tuple[Bucket, ...]]]:
-    """The values of a symbol cut where a bucket begins or ends: (last value, the buckets that hold all of the segment),
-    ascending; None is the last value of the last one."""
-    ranges = [bucket.limits[symbol] for bucket in buckets]
-    ends = sorted({end for low, high in ranges for end in (low - 1, high) if end})
-    found = []
-    for first, last in zip([1, *(end + 1 for end in ends)], [*ends, None], strict=True):
-        inside = tuple(bucket for bucket, (low, high) in zip(buckets, ranges, strict=True)
-                       if low <= first and (high is None or (last is not None and last <= high)))
-        found.append((last, inside))
-    return found
-
-
-def joined(cut: Sequence[tuple]) -> tuple[Interval, ...]:
-    """The ranges of values that segments with a bucket make."""
-    ranges: list[Interval] = []
-    first = 1
-    for last, inside in cut:
-        if inside and ranges and ranges[-1][1] == first - 1:
-            ranges[-1] = (ranges[-1][0], last)
-        elif inside:
-            ranges.append((first, last))
-        first = None if last is None else last + 1
-    return tuple(ranges)
-
-
-def _binary(extent: ir.Var, leaves: Sequence[tuple]):
-    """Comparisons of an extent with ends of segments, in a tree of least depth. Branches are calls or trees."""
-    if len(leaves) == 1:
-        return leaves[0][1]
-    half = len(leaves) // 2
-    return relax.If(extent <= leaves[half - 1][0], _binary(extent, leaves[:half]), _binary(extent, leaves[half:]))
-
-
-def _suffix(bucket: Bucket) -> str:
-    return "".join(f"_{_word(name)}_{low}_{'up' if high is None else high}" for name, low, high in bucket.bounds)
-
-
 def _text(dim) -> str:
     return str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim)
-
-
-def _word(text: str) -> str:
-    return re.sub(r"\W", "_", text)

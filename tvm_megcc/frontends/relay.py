@@ -22,7 +22,7 @@ from . import relay_patterns, tvm_target
 from .relay_import import import_main, import_region
 from .relay_patterns import COMPILER
 from .relay_prepare import prepare
-from .relay_regions import TARGET, attr, buckets_of, finished, is_ours
+from .relay_regions import OUTSIDE, TARGET, attr, buckets_of, by_function, finished, is_ours
 from .relay_report import picture, report
 from .tvm_link import MARK, linker, linker_of, targets_of
 from .tvm_report import Report
@@ -61,16 +61,19 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     cpu = our_target(target)
     mod = prepare(mod, params)
     with relay_patterns.checking_for(cpu):
-        mod = tvm.transform.Sequential([
+        mod = by_function(mod, lambda name: tvm.transform.Sequential([
             relay.transform.MergeComposite(relay_patterns.registered()),
             relay.transform.AnnotateTarget(COMPILER), relay.transform.MergeCompilerRegions(),
-            relay.transform.PartitionGraph(mod_name)])(mod)
+            relay.transform.PartitionGraph(mod_name if name == "main" else f"{mod_name}_{name}")]))
     return finished(mod, {TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}})
 
 
 def codegen(function: relay.Function) -> tvm.runtime.Module:
     """`relay.ext.megcc`: one region as an object file."""
-    symbol, cpu = str(function.attrs["global_symbol"]), our_target(attr(function, TARGET))
+    symbol, cpu = str(function.attrs["global_symbol"]), our_target(attr(function, TARGET, "native"))
+    if attr(function, OUTSIDE) is not None:
+        with tvm_module.compile_failing(symbol, str(attr(function, OUTSIDE)), cpu) as path:
+            return tvm.runtime.load_static_library(str(path), [symbol, MARK + cpu.name])
     artifact = compile_graph(import_region(function, symbol), [cpu], name="region0", buckets=buckets_of(function),
                              optimize=str(attr(function, _OPTION.format("optimize"), "speed")))
     with tvm_module.compile_regions({symbol: artifact}, cpu, "packed") as (path, symbols):

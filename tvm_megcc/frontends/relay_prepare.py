@@ -14,13 +14,14 @@ from tvm import relay
 from tvm.relay.build_module import bind_params_by_name
 
 from ..errors import MegccError
+from .relay_regions import by_function
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
     """The module with its parameters bound, static where it can be, folded, with types."""
     mod = bind_params(relay.transform.InferType()(mod), params or {})
-    return tvm.transform.Sequential([relay.transform.DynamicToStatic(), relay.transform.FoldConstant(),
-                                     relay.transform.InferType()])(mod)
+    return by_function(mod, lambda _name: tvm.transform.Sequential([
+        relay.transform.DynamicToStatic(), relay.transform.FoldConstant(), relay.transform.InferType()]))
 
 
 def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tvm
 from tvm import relay
@@ -22,25 +22,29 @@ TARGET = "megcc_target"
 BOUNDS = "megcc_bounds"
 #: Attribute of a region: the bounds of all functions that call it, a list of such.
 BUCKETS = "megcc_buckets"
+#: Attribute of a function that only chooses which clone is called.
+DISPATCH = "megcc_dispatch"
+#: Attribute of a function that fails: for shapes in no bucket. The message.
+OUTSIDE = "megcc_outside"
 
 
 def is_ours(function) -> bool:
     """Whether a function is a region of ours."""
-    return isinstance(function, relay.Function) and function.attrs is not None \
-        and "Compiler" in function.attrs.keys() and function.attrs["Compiler"] == COMPILER
+    return isinstance(function, relay.Function) and attr(function, "Compiler") == COMPILER \
+        and attr(function, OUTSIDE) is None
 
 
 def attr(function, name: str, default=None):
     """An attribute of a function; the versions of TVM differ in what a missing one is."""
-    return function.attrs[name] if function.attrs is not None and name in function.attrs.keys() else default
+    attrs = getattr(function, "attrs", None)
+    return attrs[name] if attrs is not None and name in attrs.keys() else default
 
 
 def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     """The module with its new regions named, merged and marked with these attributes."""
-    new = {var for var, function in mod.functions.items() if is_ours(function) and attr(function, TARGET) is None}
-    if not new:
-        return mod
-    functions = dict(mod.functions.items())
+    functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
+                 for var, function in mod.functions.items()}
+    new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
     bounds: dict[str, str] = {}
     for function in mod.functions.values():
         for call in _calls_of(function, new):
@@ -61,6 +65,40 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         if isinstance(function, relay.Function) and not is_ours(function):
             functions[var] = _Redirected(moved).visit(function)
     return _typed(functions, mod)
+
+
+def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
+    """Applies passes to each function by itself, called "main": TVM's passes are made for modules of one function.
+
+    transform: from the name of a function to what is done with it. New functions that it calls then are kept; regions,
+    and functions that only choose a clone, are left alone.
+    """
+    functions = dict(mod.functions.items())
+    for var, function in mod.functions.items():
+        if not isinstance(function, relay.Function) or any(attr(function, name) is not None
+                                                           for name in ("Compiler", DISPATCH)):
+            continue
+        main = relay.GlobalVar("main")
+        called = {other: mod[other] for other in _reached(function, mod)}
+        plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
+        result = transform(var.name_hint)(_typed({main: plain, **called}, mod))
+        changed = result["main"]
+        functions[var] = relay.Function(changed.params, changed.body, changed.ret_type, changed.type_params,
+                                        function.attrs)
+        for other in _reached(changed, result):
+            functions.setdefault(other, result[other])
+    return _typed(functions, mod)
+
+
+def _reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar]:
+    """The global functions that a function calls, and those that they call."""
+    found, pending = {}, [function]
+    while pending:
+        for part in post_order(pending.pop().body):
+            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op not in found:
+                found[part.op] = mod[part.op]
+                pending.append(mod[part.op])
+    return list(found)
 
 
 def _typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:

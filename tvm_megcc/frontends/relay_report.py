@@ -13,7 +13,7 @@ from ..ir.dims import evaluate, symbols
 from ._shared import macs
 from .relay_import import import_call, kind_of, operator_calls, post_order
 from .relay_patterns import refusal
-from .relay_regions import TARGET, is_ours
+from .relay_regions import DISPATCH, OUTSIDE, TARGET, attr, is_ours
 from .tvm_report import SYMBOLIC, Report, drawn
 from .tvm_target import our_target
 
@@ -41,8 +41,10 @@ def report(mod: tvm.IRModule, target=None) -> Report:
         for call in calls:
             result.ours[call.op.name] += 1
             result.our_macs += _macs(call) or 0
-    for name, function in functions.items():
-        for call in operator_calls(function.body) if name not in regions else ():
+    rest = [function for name, function in functions.items() if name not in regions
+            and attr(function, DISPATCH) is None and attr(function, OUTSIDE) is None]
+    for function in rest:
+        for call in operator_calls(function.body):
             label = call.op.name
             result.theirs[label] += 1
             reason = refusal(call, cpu) or "TVM wants it outside a region"

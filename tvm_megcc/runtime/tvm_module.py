@@ -60,6 +60,29 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
         yield joined, symbols
 
 
+@contextmanager
+def compile_failing(symbol: str, message: str, target: Target) -> Iterator[Path]:
+    """Compiles a function for TVM's C API that does nothing but fail, into an object file.
+
+    Raises:
+        ToolError: if the compiler is missing or fails.
+    """
+    compiler = find_compiler(target)
+    with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
+        source = Path(name) / "failing.c"
+        source.write_text(environment().get_template("tvm/failing.c.j2").render(
+            symbol=symbol, message=_c_string(f"ValueError: {message}"), version=VERSION))
+        run_tool([*compiler.command, *CFLAGS, *target.cflags, "-fPIC", "-c", str(source), "-o",
+                  str(source.with_suffix(".o"))])
+        yield source.with_suffix(".o")
+
+
+def _c_string(text: str) -> str:
+    """A text as a literal of C."""
+    plain = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()]
+    return f'"{"".join(plain)}"'
+
+
 def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path]:
     """Writes the sources; returns those to compile."""
     artifacts = list({artifact.name: artifact for artifact in regions.values()}.values())

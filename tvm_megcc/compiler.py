@@ -67,6 +67,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     graph = keep_states(graph, states or {})
     name = identifier(name or graph.name)
     dump("00_import", graph_text(graph))
+    targets = [target.at(optimize) for target in targets]
     if log is not None:
         targets = [log.applied_to(target, optimize) for target in targets]
     buckets = [bucket.ordered(graph_symbols(graph)) for bucket in buckets]

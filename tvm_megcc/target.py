@@ -9,7 +9,7 @@ lower level still applies.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,7 @@ class Target:
     qemu: the emulator; cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
     features: what LLVM has to be told about the level, for TVM's part of a module.
     l1, l2: data cache bytes that blocking is chosen for.
+    compact: weights may not take more bytes than the model's (`-O size`).
     measured: times of kernels on this CPU, from a tuning log; None: costs are guesses.
     """
 
@@ -86,10 +87,15 @@ class Target:
     bare_metal: bool = False
     l1: int = 32 << 10
     l2: int = 256 << 10
+    compact: bool = field(default=False, compare=False)
     measured: Measured | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name
+
+    def at(self, optimize: str) -> Target:
+        """The target as kernels are chosen for at `-O speed` or `-O size`."""
+        return replace(self, compact=optimize == "size")
 
 
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")

@@ -152,7 +152,7 @@ def test_pass(name: str):
 def test_relayouts_at_the_peak_are_avoided(monkeypatch):
     """Plain input would suit the convolution behind the largest tensor, but a relayout would hold it twice."""
     b = Builder()
-    graph = b.graph(b.conv(b.conv(b.input("x", 1, 8, 64, 64), 32, kernel=7), 1))
+    graph = b.graph(b.conv(b.conv(b.input("x", 1, 8, 64, 64), 32, kernel=7), 1, kernel=4))
 
     def peak() -> int:
         return schedule.peak_bytes(layout.choose_layouts(graph, ARM64))
@@ -165,6 +165,15 @@ def test_relayouts_at_the_peak_are_avoided(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(layout, "_SLOWER", 100)  # the time that the other kernel takes more is then too much
         assert peak() > limit
+
+
+@pytest.mark.parametrize(("optimize", "kernel", "factor"), [("speed", "winograd", 4), ("size", "direct", 1)])
+def test_weights_are_expanded_for_speed_only(optimize: str, kernel: str, factor: int):
+    b = Builder()
+    graph, cpu = b.graph(b.conv(b.input("x", 1, 64, 32, 32), 64)), ARM64.at(optimize)
+    plan = plan_kernels(run_passes(graph, cpu), cpu, optimize)
+    assert kernel in [step.choice.kernel.name for step in plan.steps]
+    assert max(weight.data.size for weight in plan.weights.values()) == factor * 64 * 64 * 9
 
 
 def test_concat_is_computed_in_place():

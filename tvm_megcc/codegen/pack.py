@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..ops.winograd import kernel_transform
+
 BLOCK = 16
 
 PACKERS: dict[str, Callable[..., np.ndarray]] = {}
@@ -49,6 +51,14 @@ def _pack_group(array: np.ndarray, lanes: int) -> np.ndarray:
     outputs, inputs = array.shape[:2]
     blocks = [np.moveaxis(array[:, i:i + BLOCK], 1, -1).reshape(outputs, -1) for i in range(0, inputs, BLOCK)]
     return pack_columns(np.concatenate(blocks, axis=1).T, lanes)
+
+
+@packer("winograd")
+def pack_winograd(array: np.ndarray, lanes: int) -> np.ndarray:
+    """[O, I, K, K] → transformed, as [O/16][WINDOW, WINDOW][I][16]."""
+    line = kernel_transform(array.shape[-1])
+    transformed = np.einsum("ai,ocij,bj->abco", line, array.astype(np.float64), line, optimize=True)
+    return pack_columns(transformed.astype(array.dtype).reshape(-1, array.shape[0]), lanes)
 
 
 @packer("conv_iohw")

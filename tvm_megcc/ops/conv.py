@@ -13,6 +13,7 @@ from .base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
 from .conv_kernels import DepthwiseConv, DirectConv, PixelConv, PlainConv
 from .windows import output_extent, require_known_weights, window_attrs
+from .winograd import WinogradConv
 
 
 @register
@@ -29,7 +30,7 @@ class Conv2d(Operator):
     relax = ("relax.nn.conv2d",)
     relay = ("nn.conv2d",)
     channel_axis = 1
-    kernels = (DirectConv(), DepthwiseConv(), PixelConv(), PlainConv())
+    kernels = (DirectConv(), WinogradConv(), DepthwiseConv(), PixelConv(), PlainConv())
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
@@ -129,4 +130,7 @@ Conv2d.cases = (
     _case((1, 12, 9, 41), (28, 3, 3, 3), pads=(1, 2, 1, 0), strides=(1, 2), groups=4),
     _case((1, 10, 11, 70), (6, 5, 2, 3), pads=(0, 4, 1, 5), strides=(2, 3), dilations=(1, 2), groups=2, bias=False),
     _case((1, 34, 3, 33), (2, 34, 3, 5), pads=(2, 2, 2, 2), strides=(1, 2), dilations=(2, 3)),
+    _case((2, 21, 30, 37), (40, 21, 3, 3), pads=(0, 1, 2, 1)),
+    _case((1, 9, 6, 9), (260, 9, 3, 3), pads=_SAME, bias=False),
+    _case((1, 12, 13, 11), (24, 12, 5, 5), pads=(2, 2, 2, 2)),
 )

@@ -20,7 +20,7 @@ def blocked(target: Target) -> Layout:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Geometry:
     """The geometry of one convolution. ic, oc: channels of one group."""
 
     n: Dim
@@ -38,10 +38,10 @@ class _Shape:
     pads: tuple[int, int, int, int]
 
     @staticmethod
-    def of(op: Op, inputs: Types, outputs: Types) -> _Shape:
+    def of(op: Op, inputs: Types, outputs: Types) -> Geometry:
         (n, _, ih, iw), (oc, ic, kh, kw) = inputs[0].shape, inputs[1].shape
         groups = op.attrs.groups
-        return _Shape(n, groups, ic, ih, iw, oc // groups, *outputs[0].shape[2:], kh, kw, tuple(op.attrs.strides),
+        return Geometry(n, groups, ic, ih, iw, oc // groups, *outputs[0].shape[2:], kh, kw, tuple(op.attrs.strides),
                       tuple(op.attrs.dilations), tuple(op.attrs.pads))
 
     @property
@@ -111,7 +111,7 @@ class DirectConv(Kernel):
         return None
 
     def lower(self, op, inputs, outputs, target):
-        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         x_layout = inputs[0].layout.kind
         y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
         tiling = Tiling.of(target.isa, target.isa.lane_fma and x_layout != "plain", self.vectors)
@@ -155,14 +155,14 @@ class DirectConv(Kernel):
             channels=round_up(G * OC, lanes))
 
     def tiled(self, op, inputs, outputs, target):
-        s = _Shape.of(op, inputs, outputs)
+        s = Geometry.of(op, inputs, outputs)
         if s.is_static:
             tiling = Tiling.of(target.isa, target.isa.lane_fma and inputs[0].layout != PLAIN)
             row = equal_rows(tiling, s.oh, s.ow, s.oc)[1] if s.is_pointwise else s.ow
             yield from map(type(self), tiling.others(row, s.oc))
 
     def cost(self, op, inputs, outputs, target):
-        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc)
         wide = -(-s.oc // lanes)
@@ -225,7 +225,7 @@ class DepthwiseConv(Kernel):
         return None
 
     def lower(self, op, inputs, outputs, target):
-        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         bias = has_bias(op)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         blocks = ceildiv(C, lanes)
@@ -247,7 +247,7 @@ class DepthwiseConv(Kernel):
             channels=blocks * lanes)
 
     def cost(self, op, inputs, outputs, target):
-        s = _Shape.of(op, inputs, outputs)
+        s = Geometry.of(op, inputs, outputs)
         if not s.is_static:
             return float(s.g)
         return 200 + s.n * -(-s.g // target.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)
@@ -267,7 +267,7 @@ class PixelConv(Kernel):
             return "works on float32 only"
         if target.isa.lanes == 1:
             return "has nothing to gain without vectors"
-        s = _Shape.of(op, inputs, outputs)
+        s = Geometry.of(op, inputs, outputs)
         if not s.is_pointwise:
             if not isinstance(s.oh, int) or not isinstance(s.ow, int):
                 return "copies rows of a known length only"
@@ -276,19 +276,19 @@ class PixelConv(Kernel):
         return None
 
     @staticmethod
-    def _columns(s: _Shape, target: Target) -> int:
+    def _columns(s: Geometry, target: Target) -> int:
         """Of a stride phase of the copy."""
         return round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
 
     @staticmethod
-    def _copied(s: _Shape, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
+    def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
         """Bytes of the copy for so many output rows."""
         phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
         height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
                     + 2 * target.isa.lanes)
 
-    def _split(self, s: _Shape, target: Target) -> tuple[Dim, Dim, int]:
+    def _split(self, s: Geometry, target: Target) -> tuple[Dim, Dim, int]:
         """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return s.oh, s.ow, 1
@@ -298,7 +298,7 @@ class PixelConv(Kernel):
         return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
     def lower(self, op, inputs, outputs, target):
-        s, tiling = _Shape.of(op, inputs, outputs), Tiling.of(target.isa)
+        s, tiling = Geometry.of(op, inputs, outputs), Tiling.of(target.isa)
         bias = has_bias(op)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         oh, ow, rows = self._split(s, target)
@@ -329,7 +329,7 @@ class PixelConv(Kernel):
             s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
 
     def cost(self, op, inputs, outputs, target):
-        s, lanes = _Shape.of(op, inputs, outputs), target.isa.lanes
+        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc * 4)
         tiling, (height, pixels, rows) = Tiling.of(target.isa), self._split(s, target)
@@ -369,7 +369,7 @@ class PlainConv(Kernel):
         return None
 
     def lower(self, op, inputs, outputs, target):
-        s = _Shape.of(op, inputs, outputs)
+        s = Geometry.of(op, inputs, outputs)
         bias = has_bias(op)
         names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
         values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
@@ -385,7 +385,7 @@ class PlainConv(Kernel):
                        channels=G * OC)
 
     def cost(self, op, inputs, outputs, target):
-        s = _Shape.of(op, inputs, outputs)
+        s = Geometry.of(op, inputs, outputs)
         if not s.is_static:
             return float(s.ic * s.oc * 1000)
         return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

@@ -88,6 +88,7 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
             given; if every device is lost. What was measured until then is in the log.
     """
     begin = time.monotonic()
+    target = target.at(optimize)
     runner = runner or LocalRunner()
     runner.require(target)
     known = TuningLog.read(log) if Path(log).exists() else TuningLog()

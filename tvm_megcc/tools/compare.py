@@ -90,7 +90,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
                         **source.graph_arguments(options))
     named = {name for op in graph.ops for name in op.outputs}
     graph = convert_inputs(graph, parse_inputs(options.input))
-    target = session.target
+    target = session.target.at(options.optimize)
     if options.log:
         target = TuningLog.read(options.log).applied_to(target, options.optimize)
     plan = plan_kernels(run_passes(graph, target), target, options.optimize, options.threads)

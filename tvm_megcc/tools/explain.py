@@ -30,7 +30,7 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the ONNX model itself")
-    (cpu, *_) = parse_targets(target)
+    cpu = parse_targets(target)[0].at(optimize)
     if log:
         cpu = TuningLog.read(log).applied_to(cpu, optimize)
     report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,

@@ -55,7 +55,8 @@ def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: st
 
 def changes(graph: Graph, target: Target, measured: Target, optimize: str) -> dict:
     """Calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
-    before, after = (plan_kernels(run_passes(graph, cpu), cpu, optimize) for cpu in (target, measured))
+    cpus = (target.at(optimize), measured.at(optimize))
+    before, after = (plan_kernels(run_passes(graph, cpu), cpu, optimize) for cpu in cpus)
     old = {step.choice.op.origin: step.spec.symbol for step in before.steps}
     new = {step.choice.op.origin: step.spec.symbol for step in after.steps}
     changed = [{"origin": origin, "before": old[origin], "after": new[origin]}

@@ -23,11 +23,11 @@ demo: $(READY)
 	$(BIN)/python scripts/demo.py
 
 check: $(READY)
-	$(BIN)/pytest -q -n auto -m "not slow"
+	$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"
 	$(BIN)/ruff check -q .
 
 test: $(READY)
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist loadgroup
 
 wheel: $(READY)
 	$(BIN)/python -m build -q --wheel

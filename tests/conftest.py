@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests `make check` leaves out: those that compile much C, but for one of each kind."""
+"""Which tests `make check` leaves out: those that compile much C, but for one of each kind. And which run together."""
 
 import pytest
 
@@ -12,9 +12,16 @@ QUICK_PART = {
     "models/test_streaming.py": "dtln_stage1-native",
 }
 
+#: Files whose tests share what a fixture compiled for a network, by the name of the parameter that is its name: those
+#: of one network run in one process.
+SHARED = {"models/test_compiled.py": "name", "models/test_builds.py": "name", "models/test_dynamic.py": "model"}
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        part = QUICK_PART.get("/".join(item.path.parts[-2:]))
+        file = "/".join(item.path.parts[-2:])
+        if file in SHARED and hasattr(item, "callspec") and SHARED[file] in item.callspec.params:
+            item.add_marker(pytest.mark.xdist_group(f"{file} {item.callspec.params[SHARED[file]]}"))
+        part = QUICK_PART.get(file)
         if part is not None and not (part and part in item.name) and hasattr(item, "callspec"):
             item.add_marker(pytest.mark.slow)

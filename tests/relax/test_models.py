@@ -36,7 +36,9 @@ class Network:
 NETWORKS = (
     Network("mnist8", slow=False), Network("resnet8_cifar10_f32"), Network("kws_dscnn_f32"),
     Network("mobilenet_v1_025_224_f32"), Network("super_resolution_10"), Network("sinet_portrait_seg"),
-    Network("lw_person_detector_192"), Network("yolox_nano_416"),
+    Network("lw_person_detector_192"), Network("yolox_nano_416"), Network("yunet_n_dynamic"),
+    Network("ad_autoencoder_f32"), Network("dtln_stage2"), Network("kwt1_keyword_transformer"),
+    Network("minilm_l1_f32"),
 )
 
 
@@ -57,7 +59,8 @@ def test_network(network, tmp_path):
     mod, inputs, outputs = load(network.name)
     mod = tvm_megcc.partition_for_megcc(mod)
     report = megcc.report(mod)
-    assert report.share == 1.0 and len(report.regions) == network.regions and not report.theirs, str(report)
+    assert report.share == 1.0 and len(report.regions) == network.regions, str(report)
+    assert not report.theirs and not report.tir, str(report)
     executable = tvm.compile(mod, target="megcc-native", relax_pipeline="megcc")
     assert_same(run(executable, inputs), outputs)
     executable.export_library(str(tmp_path / "model.so"))

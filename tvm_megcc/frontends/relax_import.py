@@ -149,6 +149,9 @@ class Importer:
 
     def _lowered(self, call: ir.Call, name: str) -> Value:
         """An operator by the loops that TVM makes of it."""
+        if any(isinstance(argument.ty, relax.ShapeType) and not isinstance(argument, relax.ShapeExpr)
+               for argument in call.args):
+            raise MegccError("its operand is a shape")
         main, functions = legalized(call, is_tensor)
         arguments = tensors_of(call.args)
         for argument in arguments:

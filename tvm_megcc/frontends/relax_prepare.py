@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ..errors import MegccError
 from .relax_extents import OUTSIDE
@@ -119,12 +119,18 @@ class Lift(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Simplify(relax.PyExprMutator):
-    """How TVM's ONNX importer writes a sum (broadcast, stacked, reduced) → additions."""
+    """How TVM's ONNX importer writes a sum (broadcast, stacked, reduced) → additions; shapes of tensors → what they
+    are."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
         if not is_operator(call):
             return call
+        if call.op.name == "relax.shape_of" and call.ty.values is not None:
+            return relax.ShapeExpr(call.ty.values)
+        if call.op.name == "relax.shape_to_tensor" and call.args[0].ty.values is not None \
+                and all(isinstance(extent, tirx.IntImm) for extent in call.args[0].ty.values):
+            return relax.const(np.array([int(extent) for extent in call.args[0].ty.values]), "int64")
         if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(call.args[0].ty, call.ty):
             return call.args[0]
         stacked = self.lookup_binding(call.args[0]) if call.op.name == "relax.sum" \
@@ -169,7 +175,7 @@ class Fold(relax.PyExprMutator):
         operands = sum(array.nbytes for name, array in importer.builder.constants.items() if name != value)
         if type_.bytes > operands + FOLD_GROWTH:
             return call
-        return relax.const(importer.builder.constants[value])
+        return relax.const(_tensor(importer.builder.constants[value]))
 
     def _is_known(self, expr) -> bool:
         if isinstance(expr, ir.Tuple):

@@ -12,31 +12,37 @@ from .codegen.tuning_log import TuningLog
 from .compiler import Dump, compile_graph, model_facts
 from .dispatch import Dispatcher, Intervals, buckets_of, parse_dispatch, parse_shape_sets
 from .errors import MegccError
+from .frontends import _tvm
 from .ir.types import DTYPES
 from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
 
 if TYPE_CHECKING:
     import onnx
+    import tvm
 
+    from .ir.graph import Graph
+    from .ir.shapes import Bucket
     from .runtime.session import Session
 
 Shapes = Mapping[str, Sequence[int]]
 Inputs = Mapping[str, Union[Input, str]]
 
 
-def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | Sequence[Target] = "native", *,
+def compile(model: str | Path | bytes | onnx.ModelProto | tvm.IRModule,
+            target: str | Target | Sequence[Target] = "native", *, params: Mapping[str, object] | None = None,
             input_shapes: str | Shapes | Sequence[Shapes] | None = None,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
             threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
             inputs: str | Inputs | None = None, log: str | Path | None = None,
             dump: str | Path | None = None) -> Artifact:
-    """Compiles an ONNX model ahead of time.
+    """Compiles a model ahead of time.
 
     Args:
-        model: path of an ONNX file, its bytes, or a `ModelProto`.
+        model: path of an ONNX file, its bytes, a `ModelProto`, or a Relay module of a TVM that has Relay.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64").
+        params: weights of a Relay module, as TVM's importers give them.
         input_shapes: for inputs with dimensions that the model leaves open: a dictionary, or text such as
             "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
             as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
@@ -63,12 +69,17 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
     Raises:
         MegccError: saying what of the model cannot be compiled, where, and what to do.
     """
-    from .frontends.onnx import import_onnx, input_dims
-
     measured = TuningLog.read(log) if log else None
-    shapes, buckets = buckets_of(input_dims(model), shape_sets(input_shapes),
-                                 parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch)
-    graph = import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants)
+    sets, rules = shape_sets(input_shapes), parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
+    if _tvm.is_module(model):
+        if constants or output_names:
+            raise MegccError("constants and output_names are for ONNX files; bind constants of a module with params")
+        graph, buckets = _of_module(model, params, name or "model", sets, rules)
+    elif params:
+        raise MegccError("params are the weights of a Relay module; an ONNX file has its own, and constants= binds "
+                         "inputs")
+    else:
+        graph, buckets = _of_onnx(model, sets, rules, output_names, constants)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None
@@ -80,6 +91,23 @@ def compile(model: str | Path | bytes | onnx.ModelProto, target: str | Target | 
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured,
                          model={**(model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
+
+
+def _of_onnx(model, sets: Sequence[Shapes], rules: Dispatcher | Intervals | None, output_names, constants) \
+        -> tuple[Graph, tuple[Bucket, ...]]:
+    from .frontends.onnx import import_onnx, input_dims
+
+    shapes, buckets = buckets_of(input_dims(model), sets, rules)
+    return import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants), buckets
+
+
+def _of_module(mod, params, name: str, sets: Sequence[Shapes], rules: Dispatcher | Intervals | None) \
+        -> tuple[Graph, tuple[Bucket, ...]]:
+    if _tvm.front_end() != "relay":
+        raise MegccError("a Relax module is compiled inside TVM: tvm_megcc.build(mod, target); by itself an ONNX file "
+                         "is, or a Relay module of an older TVM")
+    shapes, buckets = buckets_of(_tvm.attribute("input_dims", "module")(mod), sets, rules)
+    return _tvm.attribute("import_module", "module")(mod, params, shapes, name), buckets
 
 
 def load(path: str | Path, target: str = "native") -> Session:

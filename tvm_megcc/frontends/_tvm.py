@@ -31,6 +31,11 @@ def front_end() -> str:
     return "relay" if hasattr(importlib.import_module("tvm"), "relay") else "relax"
 
 
+def is_module(model) -> bool:
+    """Whether a model is a module of TVM."""
+    return "tvm" in sys.modules and isinstance(model, getattr(sys.modules["tvm"], "IRModule", ()))
+
+
 def attribute(name: str, module: str = ""):
     """One of `LAZY`, or an attribute of another module of the front end.
 
@@ -42,14 +47,16 @@ def attribute(name: str, module: str = ""):
     """
     try:
         active = front_end()
-        found = importlib.import_module(f"{__package__}.{'_'.join(filter(None, (active, module)))}")
     except ModuleNotFoundError as error:
         if error.name not in ("tvm", "tvm_ffi"):
             raise
         raise ImportError(f"{name} needs TVM, which is not installed: pip install 'tvm_megcc[tvm]'") from error
+    path = "_".join(filter(None, (f"{__package__}.{active}", module)))
+    found = importlib.import_module(path) if importlib.util.find_spec(path) else None
     if not hasattr(found, name):
-        raise ImportError(f"{name} is for TVM with Relax; this is TVM {sys.modules['tvm'].__version__} with Relay "
-                          "(docs/relay.md)")
+        other = {"relax": "Relay", "relay": "Relax"}[active]
+        raise ImportError(f"{name} is for the TVM with {other}; this is TVM {sys.modules['tvm'].__version__} "
+                          "(docs/tvm.md, docs/relay.md)")
     return getattr(found, name)
 
 

@@ -19,7 +19,7 @@ from ..compiler import compile_graph
 from ..errors import MegccError
 from ..runtime import tvm_module
 from . import relay_patterns, tvm_target
-from .relay_import import import_main, import_region
+from .relay_import import import_region
 from .relay_patterns import COMPILER
 from .relay_prepare import prepare
 from .relay_regions import OUTSIDE, TARGET, attr, buckets_of, by_function, finished, is_ours
@@ -100,17 +100,6 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
     return relay.build(mod, target=tvm.target.Target(tvm_target.config(cpu)))
-
-
-def import_module(mod: tvm.IRModule, params: Mapping | None = None, name: str = "model"):
-    """A whole module as a graph, for the stand-alone compiler.
-
-    Raises:
-        ModelError: naming the operators that have no kernel.
-    """
-    functions = {var.name_hint: function for var, function in prepare(mod, params).functions.items()
-                 if isinstance(function, relay.Function)}
-    return import_main(functions, name)
 
 
 def _export_library(self, file_name, *, fcompile=None, **more):

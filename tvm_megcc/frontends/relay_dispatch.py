@@ -52,7 +52,7 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(sorted(functions))}")
     mod = relay.transform.InferType()(mod)
     function = _with_known_extents(mod[func_name], func_name, input_shape)
-    inputs = {name: _extents(_parameter(function, func_name, name)) for name in input_shape}
+    inputs = {name: extents_of(_parameter(function, func_name, name)) for name in input_shape}
     limits = json.loads(str(attr(function, BOUNDS, "{}")))
     buckets = within(buckets_of(inputs, [], dispatch_func)[1], limits)
     if not buckets:
@@ -76,7 +76,8 @@ def _parameter(function: relay.Function, func_name: str, name: str) -> relay.Var
     return parameter
 
 
-def _extents(parameter: relay.Var) -> tuple[int | None, ...]:
+def extents_of(parameter: relay.Var) -> tuple[int | None, ...]:
+    """The shape of an input, None where it is Any."""
     return tuple(int(dim) if isinstance(dim, tir.IntImm) else None for dim in parameter.type_annotation.shape)
 
 
@@ -84,7 +85,7 @@ def _with_known_extents(function: relay.Function, func_name: str, input_shape: M
     """The function with ints of `input_shape` in the place of Any."""
     shapes = {}
     for name, shape in input_shape.items():
-        dims = _extents(_parameter(function, func_name, name))
+        dims = extents_of(_parameter(function, func_name, name))
         if len(shape) != len(dims):
             raise MegccError(f"Dispatch: input_shape has {len(shape)} axes for input '{name}' of {func_name}, which "
                              f"has {len(dims)}")
@@ -97,10 +98,10 @@ def _with_known_extents(function: relay.Function, func_name: str, input_shape: M
                 raise MegccError(f"Dispatch: {where} is {dim}, input_shape says {wanted}")
         shapes[name] = {axis: int(wanted) for axis, wanted in enumerate(shape)
                         if isinstance(wanted, (int, np.integer, tir.IntImm))}
-    return _renewed(function, shapes)
+    return renewed(function, shapes)
 
 
-def _renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
+def renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
     """A copy with variables of its own and extents of inputs, {input: {axis: extent}}, known. result: its type."""
     parameters = _parameters(function, shapes)
     body = relay.bind(function.body, dict(zip(function.params, parameters, strict=True)))
@@ -169,7 +170,7 @@ class _Writer:
             if low == high:
                 name, axis = self.axes[symbol]
                 shapes.setdefault(name, {})[axis] = low
-        clone = _renewed(self.function, shapes, self._result())
+        clone = renewed(self.function, shapes, self._result())
         bounds = {**json.loads(str(attr(self.function, BOUNDS, "{}"))),
                   **{symbol: [low, high] for symbol, low, high in bucket.bounds}}
         return clone.with_attr(BOUNDS, json.dumps(bounds))

@@ -239,7 +239,7 @@ def import_main(functions: Mapping[str, object], name: str) -> Graph:
         ModelError: naming every operator that has no kernel.
     """
     main = functions["main"]
-    findings = [f"{origin(call)}: {call.op.name}: {reason}" for call in _reached(main, functions)
+    findings = [": ".join(dict.fromkeys((origin(call), call.op.name, reason))) for call in _reached(main, functions)
                 for reason in [_unimportable(call)] if reason]
     if findings:
         raise ModelError(name, list(dict.fromkeys(findings)), "partition_for_megcc leaves such operators to TVM.")

@@ -24,6 +24,8 @@ imports = into(IMPORTERS)
 
 #: Further names of what our patterns speak of.
 ALSO = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}
+#: Those that add a constant to channels, and nothing else.
+BIASES = ("nn.bias_add",)
 #: Operators that are recognised and stay with TVM, by the beginning of their names, and why.
 LEFT = {
     "qnn.": "it computes with quantised integers, which TVM does",

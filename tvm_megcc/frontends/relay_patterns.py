@@ -4,7 +4,7 @@ one kernel, and the attribute "target.megcc" of every single operator that we ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tvm import ir
 from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
@@ -80,16 +80,15 @@ class _Fold:
         if isinstance(term, patterns.Const):
             return is_constant()
         if isinstance(term, patterns.Call):
-            return self._calls(term.kinds, [self.pattern(argument) for argument in term.args])
-        value = self.pattern(term.arg)
-        return self._calls(term.kinds, [value, *map(self.pattern, term.more)]) | value
+            return self._calls(term.kinds, term.args)
+        return self._calls(term.kinds, (term.arg, *term.more)) | self.pattern(term.arg)
 
-    def _calls(self, kinds: Iterable[str], arguments: list[DFPattern]) -> DFPattern:
+    def _calls(self, kinds: Iterable[str], operands: Sequence[patterns.Term]) -> DFPattern:
         found: DFPattern | None = None
         for kind in kinds:
-            for name in relay_names(kind):
-                for order in orders(kind, arguments) if name in self.available else ():
-                    call = is_op(name)(*order)
+            for name in relay_names(kind, operands):
+                for order in orders(kind, operands) if name in self.available else ():
+                    call = is_op(name)(*map(self.pattern, order))
                     found = call if found is None else found | call
         if found is None:
             raise MegccError(f"Relay has none of {', '.join(kinds)}")

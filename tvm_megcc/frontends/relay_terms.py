@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from .. import patterns
 from ..ops.base import OPERATORS
 from .relay_import import is_operator, kind_of
-from .relay_ops import ALSO
+from .relay_ops import ALSO, BIASES
 
 
-def relay_names(kind: str) -> tuple[str, ...]:
-    """What Relay calls one of our operators where it stands in a pattern."""
+def relay_names(kind: str, operands: Sequence[patterns.Term]) -> tuple[str, ...]:
+    """What Relay calls one of our operators where it stands in a pattern, applied to these terms."""
     declared = OPERATORS[kind].relay if kind in OPERATORS else ()
-    return (*declared, *ALSO.get(kind, ()))
+    further = ALSO.get(kind, ())
+    return (*declared, *(name for name in further if name not in BIASES or isinstance(operands[-1], patterns.Const)))
 
 
 def orders(kind: str, terms: Sequence) -> Iterator[Sequence]:
@@ -29,11 +30,15 @@ def matched_calls(term: patterns.Term, expr) -> list | None:
     found = _matched(term, expr, {})
     return None if found is None else list(dict.fromkeys(
         expr for of, expr in found.items() if isinstance(of, (patterns.Call, patterns.Opt)) and is_operator(expr)
-        and _is_called(of, expr)))
+        and expr.op.name in _names(of)))
 
 
-def _is_called(term, expr) -> bool:
-    return any(expr.op.name in relay_names(kind) for kind in term.kinds)
+def _operands(term: patterns.Call | patterns.Opt) -> tuple[patterns.Term, ...]:
+    return term.args if isinstance(term, patterns.Call) else (term.arg, *term.more)
+
+
+def _names(term: patterns.Call | patterns.Opt) -> set[str]:
+    return {name for kind in term.kinds for name in relay_names(kind, _operands(term))}
 
 
 def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
@@ -44,9 +49,9 @@ def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
     if isinstance(term, (patterns.Any, patterns.Const)):
         return {**found, term: expr}
     if is_operator(expr):
-        operands = term.args if isinstance(term, patterns.Call) else (term.arg, *term.more)
+        operands = _operands(term)
         for kind in term.kinds:
-            for order in orders(kind, operands) if expr.op.name in relay_names(kind) else ():
+            for order in orders(kind, operands) if expr.op.name in relay_names(kind, operands) else ():
                 bound = _all_matched(order, list(expr.args), found)
                 if bound is not None:
                     return {**bound, term: expr}

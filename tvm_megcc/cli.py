@@ -166,7 +166,7 @@ def _explain(args: argparse.Namespace) -> int:
     from .tools import explain, source
 
     report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize, args.log,
-                             inputs=parse_inputs(args.input), **source.graph_arguments(args))
+                             args.dispatch, inputs=parse_inputs(args.input), **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 
@@ -276,6 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     verb = _verb(verbs, "compare", _compare, "compare the built C with ONNX Runtime or the numpy reference")
     verb.add_argument("path", metavar="MODEL", help="an ONNX model")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
     verb.add_argument("--reference", choices=("onnxruntime", "numpy"),
                       help="what to compare with (default: onnxruntime where it is installed)")

@@ -71,7 +71,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     if log is not None:
         targets = [log.applied_to(target, optimize) for target in targets]
     buckets = [bucket.ordered(graph_symbols(graph)) for bucket in buckets]
-    graph = with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
+    graph = at_largest(graph, buckets)
     plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
     unordered: list[int] = []
     for target in targets:
@@ -108,6 +108,11 @@ def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] 
         verify(graph)
         seen(f"{number:02}_{name}", graph)
     return graph
+
+
+def at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
+    """The graph with the shapes that choices of speed are made for as its likely ones: those of the largest bucket."""
+    return with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
 
 
 def require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 import tempfile
@@ -116,6 +117,12 @@ class Session:
     def trace(self, inputs: Arrays) -> list[bytes]:
         """One run, with the first result of each kernel call as it lies in memory."""
         raise MegccError(f"calls can only be watched where the code runs in this process, not for {self.target}")
+
+    def _explained(self, message: str) -> str:
+        """An error of a run; "instruction N" is followed by the operator of the model that it came from."""
+        found = re.search(r"instruction (\d+)", message)
+        call = next((c for c in self.calls if found and c["instruction"] == int(found[1])), None)
+        return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 
     def _checked(self, inputs: Arrays) -> list[np.ndarray]:
         """The inputs in the model's order, contiguous."""
@@ -289,7 +296,7 @@ class NativeSession(Session):
             status = self._library.megcc_py_run(self._handle, _pointers(arrays), sizes, _pointers(outputs), seconds,
                                                 observer or _OBSERVER(), operand, text, _TEXT_BYTES)
         if status:
-            raise MegccError(f"{self.name}: {text.value.decode(errors='replace')}")
+            raise MegccError(f"{self.name}: {self._explained(text.value.decode(errors='replace'))}")
         return self._named([array for array in outputs if array is not None])
 
     def _set_shapes(self, arrays: Sequence[np.ndarray | None], text) -> None:
@@ -386,7 +393,7 @@ class EmulatedSession(Session):
             raise self._shape_error(given, result.stderr.strip())
         if result.returncode:
             raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
-                             f"{(result.stderr or result.stdout).strip()[-500:]}")
+                             f"{self._explained((result.stderr or result.stdout).strip()[-500:])}")
         return result.stdout
 
 

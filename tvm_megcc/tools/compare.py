@@ -13,9 +13,10 @@ import onnx
 from ..api import parse_constants, parse_inputs, parse_output_names, parse_shapes
 from ..codegen.plan import plan_kernels
 from ..codegen.tuning_log import TuningLog
-from ..compiler import run_passes
+from ..compiler import at_largest, run_passes
 from ..errors import MegccError
 from ..frontends.onnx import import_onnx
+from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout, numpy_dtype
 from ..passes.inputs import convert_inputs, with_network
@@ -38,7 +39,8 @@ def compare(model: str | Path, options) -> dict:
         raise MegccError(f"{model}: compare wants the ONNX model itself; the reference is computed from it")
     session = source.session_of(model, options)
     names = [port.name for port in session.inputs]
-    feeds = run.read_npz(options.inputs, names) if options.inputs else run.seeded(session.inputs, options.seed)
+    feeds = run.read_npz(options.inputs, names) if options.inputs else \
+        run.seeded(session.inputs, options.seed, parse_shapes(options.shape or ""))
     against, expected_of = REFERENCES[options.reference or default_reference()]
     everything = {**network_inputs(model, feeds, options), **session.states,
                   **constant_inputs(model, parse_constants(options.constant))}
@@ -86,14 +88,17 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
 
     feeds: what the session wants. everything: all inputs of the model.
     """
-    graph = import_onnx(model, input_shapes=parse_shapes(options.input_shapes or ""),
-                        **source.graph_arguments(options))
+    graph, buckets = source.import_graph(model, options)
     named = {name for op in graph.ops for name in op.outputs}
     graph = convert_inputs(graph, parse_inputs(options.input))
     target = session.target.at(options.optimize)
     if options.log:
         target = TuningLog.read(options.log).applied_to(target, options.optimize)
-    plan = plan_kernels(run_passes(graph, target), target, options.optimize, options.threads)
+    plan = plan_kernels(run_passes(at_largest(graph, buckets), target), target, options.optimize, options.threads)
+    sizes = {dim.name: size for name, array in everything.items() if name in graph.types
+             for dim, size in zip(graph.types[name].shape, array.shape, strict=True) if isinstance(dim, Symbol)}
+    types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)
+             for name, type_ in plan.graph.types.items()}
     calls = session.calls
     wanted = [call["output"] for call in calls if call["output"] in named]
     expected = expected_of(model, everything, list(dict.fromkeys(wanted)), parse_output_names(options.output_names))
@@ -101,7 +106,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
         if name in expected:
-            type_ = plan.graph.types[name]
+            type_ = types[name]
             value = from_layout(np.frombuffer(raw, numpy_dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
                          **difference(name, value, expected[name], options.tolerance)})

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..api import parse_shapes
+from ..api import shape_sets
 from ..codegen.plan import plan_kernels
 from ..codegen.tuning_log import TuningLog
-from ..compiler import require_bounds, run_passes
+from ..compiler import at_largest, require_bounds, run_passes
+from ..dispatch import buckets_of, parse_dispatch
 from ..errors import MegccError, ModelError
-from ..frontends.onnx import import_onnx
-from ..ir.shapes import EVERYTHING
+from ..frontends.onnx import import_onnx, input_dims
+from ..ir.dims import likely
 from ..ir.text import op_text
 from ..ops.base import operator
 from ..passes.inputs import Input, convert_inputs
@@ -20,11 +21,12 @@ from ..target import parse_targets
 
 
 def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
-            optimize: str = "speed", log: str | Path | None = None,
+            optimize: str = "speed", log: str | Path | None = None, dispatch: str | None = None,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
             inputs: Mapping[str, Input] | None = None) -> dict:
     """The choice for every operator of an ONNX model, or every reason why it cannot be compiled.
 
+    dispatch: ranges of shapes; costs and multiply-adds are those of the largest.
     log: tuning log; costs are nanoseconds then. constants: value of inputs that are compiled in.
     output_names: values instead of the model's outputs. inputs: what is given as the inputs.
     """
@@ -36,20 +38,21 @@ def explain(model: str | Path, target: str = "native", input_shapes: str | None 
     report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
                     "findings": [], "calls": []}
     try:
-        graph = import_onnx(model, input_shapes=parse_shapes(input_shapes or ""), constants=constants,
-                            output_names=output_names)
+        shapes, buckets = buckets_of(input_dims(model), shape_sets(input_shapes),
+                                     parse_dispatch(dispatch) if dispatch else None)
+        graph = import_onnx(model, input_shapes=shapes, constants=constants, output_names=output_names)
         graph = convert_inputs(graph, inputs or {})
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
-    require_bounds(graph, [EVERYTHING])
-    plan = plan_kernels(run_passes(graph, cpu), cpu, optimize)
+    require_bounds(graph, buckets)
+    plan = plan_kernels(run_passes(at_largest(graph, buckets), cpu), cpu, optimize)
     for step in plan.steps:
         op = step.choice.op
         own = plan.graph.input_types(op)[:len(op.own_inputs)]
         report["calls"].append({
             "operator": op_text(plan.graph, op), "kind": op.kind, "origin": op.origin,
             "kernel": step.spec.symbol, "algorithm": step.choice.kernel.label, "cost": step.choice.cost,
-            "macs": operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)),
+            "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))),
             "refused": dict(step.choice.refused)})
     called = {step.choice.op for step in plan.steps}
     report["views"] = [op_text(plan.graph, op) for op in plan.graph.ops if op not in called]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc compare`, `explain` and `run` on a model whose shapes change, and on values that a kernel refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tvm_megcc.cli import REFUSED, main
+
+RANGES = ["--dispatch", "words[0]=log(1,16)"]
+
+
+@pytest.fixture(autouse=True)
+def network(tmp_path, monkeypatch):
+    """Rows of a table by number, and a product with them: net.onnx in the present folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+    weights = {"table": generator.standard_normal((10, 12)), "w": generator.standard_normal((12, 9))}
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "words"], ["rows"], "look_up"),
+         helper.make_node("MatMul", ["rows", "w"], ["product"]), helper.make_node("Softmax", ["product"], ["y"])],
+        "net", [helper.make_tensor_value_info("words", TensorProto.INT64, ["n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 9])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), "net.onnx")
+
+
+@pytest.mark.parametrize("count", [1, 5, 16])
+def test_layers_at_some_shape(count: int, capsys):
+    command = ["compare", "net.onnx", "--layers", "--reference", "numpy", "--shape", f"words=({count})"]
+    assert main([*command, *RANGES]) == 0
+    text = capsys.readouterr().out
+    assert "no layer differs" in text and " product: max error" in text
+
+
+def test_a_shape_outside(capsys):
+    assert main(["compare", "net.onnx", "--shape", "words=(17)", *RANGES]) == REFUSED
+    assert "was not compiled for inputs" in capsys.readouterr().err
+
+
+def test_explain_the_largest(capsys):
+    assert main(["explain", "net.onnx", *RANGES]) == 0
+    assert "matmul" in capsys.readouterr().out
+    assert main(["explain", "net.onnx"]) == REFUSED
+    assert '--dispatch "words[0]=' in capsys.readouterr().err
+
+
+def test_a_number_off_the_table_names_the_operator(capsys):
+    np.savez("in.npz", words=np.array([3, 10, 1]))
+    assert main(["run", "net.onnx", "--inputs", "in.npz", *RANGES]) == REFUSED
+    assert "gather from look_up" in capsys.readouterr().err

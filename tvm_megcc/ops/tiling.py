@@ -24,7 +24,7 @@ class Group:
     """Neighbouring output channels that tiles of one width cover.
 
     vectors: of a tile. start, end: range of channels, `vectors * lanes` apart. width: channels in the weight block.
-    tiles: (pixels, how many in a row), in order; 0: as many as fit into a row of any length.
+    tiles: (pixels, how many in a row), in order; 0: chosen when the length of a row is known.
     """
 
     vectors: int
@@ -32,6 +32,16 @@ class Group:
     end: int
     width: int
     tiles: tuple[tuple[int, int], ...]
+
+    @property
+    def half(self) -> int:
+        """Pixels of the lowest of the tiles that a row of more pixels than the tallest has is cut into."""
+        return (self.tiles[0][0] + 1) // 2
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """The tiles, in powers of two, for shorter rows."""
+        return tuple(p for p, _ in self.tiles if p < self.half)
 
 
 @dataclass(frozen=True)
@@ -81,10 +91,10 @@ class Tiling:
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
 
     def rows(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
-        """A row of pixels in nearly equal tiles; one of any length in the tallest, then powers of two."""
+        """A row of pixels in nearly equal tiles; None: those that rows of any length need to be cut so."""
         most = self.most_pixels(vectors)
         if pixels is None:
-            return ((most, 0), *((1 << bit, 0) for bit in reversed(range((most - 1).bit_length()))))
+            return tuple((p, 0) for p in range(most, 0, -1) if 2 * p >= most or p & (p - 1) == 0)
         return _even(pixels, most)
 
     def cost(self, pixels: int, vectors: int) -> float:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command: what it prints where, and how it ends. Without a C compiler."""
 
+import argparse
 import json
 
 import numpy as np
@@ -8,10 +9,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tvm_megcc import api, paths
+from tvm_megcc import api, cli, paths
 from tvm_megcc.cli import BUG, REFUSED, USAGE, main
 from tvm_megcc.errors import InternalError
 from tvm_megcc.target import TARGETS
+from tvm_megcc.tools import source
 
 DIGITS = str(paths.examples() / "digits.onnx")
 
@@ -143,6 +145,23 @@ def test_same_code_as(tmp_path, capsys):
     assert (tmp_path / "new" / "digits.megcc").read_bytes() != (tmp_path / "old" / "digits.megcc").read_bytes()
     assert main(["compile", "digits.onnx", "--target", "arm64", "--same-code-as", "old"]) == REFUSED
     assert "firmware" in capsys.readouterr().err
+
+
+def test_options_that_a_compiled_folder_cannot_obey(capsys):
+    assert main(["compile", DIGITS, "--target", "c", "-o", "made", "-q"]) == 0
+    for options in (["--dispatch", "image[0]=1..2", "-O", "size"], ["--input-shapes", "image=(1,1,8,8)"],
+                    ["--threads", "2"]):
+        assert main(["inspect", "made", *options]) == REFUSED
+        text = capsys.readouterr().err
+        assert "made is compiled already" in text and options[0] in text
+        assert ("--shape" in text.replace("--input-shapes", "")) == (options[0] == "--input-shapes")
+
+
+def test_every_option_that_changes_the_code_is_listed():
+    """So that none is ignored silently on a compiled folder."""
+    parser = argparse.ArgumentParser()
+    cli._compile_options(parser)
+    assert vars(parser.parse_args([])) == {name: default for _, name, default in source.COMPILE_FLAGS}
 
 
 def test_explain(capsys):

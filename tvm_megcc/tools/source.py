@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from ..runtime.device import DeviceSession
     from ..runtime.session import Session
 
+#: Options that change the generated code: as written, in the parsed command line, and where they are not given.
+COMPILE_FLAGS = (("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
+                 ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
+                 ("--state", "state", []), ("--log", "log", None), ("--threads", "threads", 1),
+                 ("--keep-inputs", "keep_inputs", False))
+
 
 def folder_of(path: str | Path, options) -> Path:
     """The generated folder. An ONNX model is compiled into the cache with the options of the command line."""
@@ -28,6 +34,11 @@ def folder_of(path: str | Path, options) -> Path:
         path = path.parent
     if path.is_dir():
         read_manifest(path)
+        given = [flag for flag, name, default in COMPILE_FLAGS if getattr(options, name) != default]
+        if given:
+            raise MegccError(f"{path} is compiled already, {', '.join(given)} cannot change it: give that to "
+                             "'megcc compile', or the ONNX model in place of the folder"
+                             + ("; which shape to run with is said with --shape" if "--input-shapes" in given else ""))
         return path
     arguments = compile_arguments(options)
     artifact = api.compile(path, options.target or "native", **arguments)

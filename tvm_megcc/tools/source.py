@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from ..runtime.session import Session
 
 #: Options that change the generated code: as written, in the parsed command line, and where they are not given.
-COMPILE_FLAGS = (("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
-                 ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
-                 ("--state", "state", []), ("--log", "log", None), ("--threads", "threads", 1),
-                 ("--keep-inputs", "keep_inputs", False))
+COMPILE_FLAGS = (
+    ("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
+    ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
+    ("--state", "state", []), ("--log", "log", None), ("--threads", "threads", 1),
+    ("--keep-inputs", "keep_inputs", False))
 
 
 def folder_of(path: str | Path, options) -> Path:

@@ -323,6 +323,15 @@ def test_chosen_outputs():
         import_onnx(proto, output_names=["z"])
 
 
+def test_a_cut_model_has_the_inputs_that_it_needs():
+    proto = model([node("Relu", "a", "h"), node("Add", "h b", "y")], [value("a", [2]), value("b", [2])],
+                  [value("y", None)])
+    assert import_onnx(proto, output_names=["h"]).inputs == ("a",)
+    assert import_onnx(proto, output_names=["b", "h"], input_shapes={"b": (2,)}).inputs == ("a", "b")
+    unused = model([node("Relu", "a", "y")], [value("a", [2]), value("b", [2])], [value("y", None)])
+    assert import_onnx(unused).inputs == ("a", "b")
+
+
 # Subgraphs and functions
 
 

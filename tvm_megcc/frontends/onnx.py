@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +84,7 @@ class _Importer:
         self.graph = model.proto.graph
         self.input_shapes = input_shapes
         self.fixed = constants
+        self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
         self.builder = Builder()
         self.importers = _importers()
@@ -94,9 +95,9 @@ class _Importer:
     def run(self) -> Graph:
         scope = _Scope(declared=self._declared())
         self._initializers(self.graph, scope)
-        inputs = self._inputs(scope)
-        self._check_duplicates(self.graph.node, scope)
         nodes = self._needed(self.output_names)
+        inputs = self._inputs(scope, {*self.output_names, *(name for node in nodes for name in reads(node))})
+        self._check_duplicates(self.graph.node, scope)
         self._nodes(nodes, scope, self.model.opsets)
         for name in self.output_names:
             if name not in scope:
@@ -132,7 +133,8 @@ class _Importer:
             self.findings.append(f"initializer '{name}': is sparse, which is not supported; make it dense")
             scope.values[name] = None
 
-    def _inputs(self, scope: _Scope) -> list[str]:
+    def _inputs(self, scope: _Scope, needed: Container[str]) -> list[str]:
+        """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
         given = [value for value in self.graph.input if value.name not in scope.values]
         for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
             unknown = set(wanted) - {value.name for value in given}
@@ -153,6 +155,8 @@ class _Importer:
                 continue
             if array is not None:
                 scope.values[value.name] = self.builder.constant(array, value.name)
+                continue
+            if self.cut and value.name not in needed:
                 continue
             self.builder.add_input(value.name, type_)
             scope.values[value.name] = value.name

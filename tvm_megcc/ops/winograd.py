@@ -130,7 +130,7 @@ def _blocking(s: Geometry, target: Target) -> tuple[Tiling, int, int, int, int]:
     _, vectors, pixels, products = best
     lanes = target.isa.lanes
     bytes_ = _scratch(round_up(s.ic, lanes), pixels, vectors * lanes, lanes)
-    fitting = max(1, min(products, target.l2 // 2 // bytes_))
+    fitting = max(1, min(products, target.l2 // 4 // bytes_))
     parts = -(-products // fitting)
     chunks = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
     return tiling, vectors, pixels, -(-products // parts) * pixels, chunks

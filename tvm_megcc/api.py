@@ -19,7 +19,6 @@ from .target import Target, parse_targets
 
 if TYPE_CHECKING:
     import onnx
-    import tvm
 
     from .ir.graph import Graph
     from .ir.shapes import Bucket
@@ -29,7 +28,7 @@ Shapes = Mapping[str, Sequence[int]]
 Inputs = Mapping[str, Union[Input, str]]
 
 
-def compile(model: str | Path | bytes | onnx.ModelProto | tvm.IRModule,
+def compile(model: str | Path | bytes | onnx.ModelProto | _tvm.Module,
             target: str | Target | Sequence[Target] = "native", *, params: Mapping[str, object] | None = None,
             input_shapes: str | Shapes | Sequence[Shapes] | None = None,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
@@ -40,9 +39,10 @@ def compile(model: str | Path | bytes | onnx.ModelProto | tvm.IRModule,
     """Compiles a model ahead of time.
 
     Args:
-        model: path of an ONNX file, its bytes, a `ModelProto`, or a Relay module of a TVM that has Relay.
+        model: path of an ONNX file, its bytes, a `ModelProto`, or a module of TVM, of Relax or Relay. Through TVM's
+            importers: path of a TFLite file (.tflite) or of a saved program of torch.export (.pt2), or the program.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64").
-        params: weights of a Relay module, as TVM's importers give them.
+        params: weights of a module of TVM, as its importers give them.
         input_shapes: for inputs with dimensions that the model leaves open: a dictionary, or text such as
             "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
             as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
@@ -71,18 +71,21 @@ def compile(model: str | Path | bytes | onnx.ModelProto | tvm.IRModule,
     """
     measured = TuningLog.read(log) if log else None
     sets, rules = shape_sets(input_shapes), parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
+    path = Path(model) if isinstance(model, (str, Path)) else None
+    if _tvm.is_for_importers(model):
+        model = _tvm.loaded(model)
+        name = name or (path.stem if path else "")
     if _tvm.is_module(model):
         if constants or output_names:
             raise MegccError("constants and output_names are for ONNX files; bind constants of a module with params")
         graph, buckets = _of_module(model, params, name or "model", sets, rules)
     elif params:
-        raise MegccError("params are the weights of a Relay module; an ONNX file has its own, and constants= binds "
+        raise MegccError("params are the weights of a module of TVM; an ONNX file has its own, and constants= binds "
                          "inputs")
     else:
         graph, buckets = _of_onnx(model, sets, rules, output_names, constants)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
-    path = Path(model) if isinstance(model, (str, Path)) else None
     if isinstance(target, Target):
         targets: tuple[Target, ...] = (target,)
     else:
@@ -103,9 +106,6 @@ def _of_onnx(model, sets: Sequence[Shapes], rules: Dispatcher | Intervals | None
 
 def _of_module(mod, params, name: str, sets: Sequence[Shapes], rules: Dispatcher | Intervals | None) \
         -> tuple[Graph, tuple[Bucket, ...]]:
-    if _tvm.front_end() != "relay":
-        raise MegccError("a Relax module is compiled inside TVM: tvm_megcc.build(mod, target); by itself an ONNX file "
-                         "is, or a Relay module of an older TVM")
     shapes, buckets = buckets_of(_tvm.attribute("input_dims", "module")(mod), sets, rules)
     return _tvm.attribute("import_module", "module")(mod, params, shapes, name), buckets
 

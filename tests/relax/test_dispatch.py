@@ -257,7 +257,7 @@ def moving(emit, x, y):
 
 def halved(emit, x):
     """Behind an operator of TVM's the extents are expressions, and the symbol itself is none of them."""
-    y = emit(op.sort(emit(op.nn.max_pool2d(x, 2, 2)), axis=1))
+    y = emit(op.sort(emit(op.nn.max_pool2d(x, 2, 2)), axis=2))
     y = emit(op.nn.relu(emit(op.nn.conv2d(y, weights(4, 3, 3, 3), padding=1))))
     return emit(op.nn.avg_pool2d(y, 2, 2))
 

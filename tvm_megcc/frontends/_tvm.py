@@ -15,9 +15,18 @@ import warnings
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import MegccError
+
+if TYPE_CHECKING:
+    from tvm import IRModule as Module  # noqa: F401  (what `tvm_megcc.compile` takes beside files)
 
 #: What `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
 LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
+#: Files that TVM's importers read, by suffix: what they are, and the package that reads them.
+FILES = {".tflite": ("TFLite files", "tflite"), ".pt2": ("programs of torch.export", "torch")}
 #: Where the command `tvmc` of the older TVM looks for code generators.
 TVMC = "tvm.driver.tvmc.composite_target"
 
@@ -34,6 +43,28 @@ def front_end() -> str:
 def is_module(model) -> bool:
     """Whether a model is a module of TVM."""
     return "tvm" in sys.modules and isinstance(model, getattr(sys.modules["tvm"], "IRModule", ()))
+
+
+def is_for_importers(model) -> bool:
+    """Whether a model is one that TVM's importers read: a TFLite file, a program of torch.export."""
+    if isinstance(model, (str, Path)):
+        return Path(model).suffix in FILES
+    return any(part.__module__.startswith("torch.export") for part in type(model).__mro__)
+
+
+def loaded(model):
+    """Such a model as a module.
+
+    Raises:
+        MegccError: saying what has to be installed for it, and for what the importer does not take.
+    """
+    try:
+        load = attribute("load", "files")
+    except ImportError as error:
+        what = FILES.get(Path(model).suffix, FILES[".pt2"]) if isinstance(model, (str, Path)) else FILES[".pt2"]
+        raise MegccError(f"{model if isinstance(model, (str, Path)) else 'the program'}: {what[0]} come in through "
+                         f"TVM's importers: pip install 'tvm_megcc[tvm]' {what[1]}") from error
+    return load(model)
 
 
 def attribute(name: str, module: str = ""):

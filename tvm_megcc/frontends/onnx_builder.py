@@ -127,6 +127,16 @@ class Builder:
                                for op in self.ops[first_op:]]
         self.producers.update((name, op) for op in self.ops[first_op:] for name in op.outputs)
 
+    def part(self, first_op: int) -> Graph:
+        """The operators from `first_op` on as a graph."""
+        ops = self.ops[first_op:]
+        made = [name for op in ops for name in op.outputs]
+        read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in self.constants)
+        inputs = [name for name in read if name not in made]
+        names = {*read, *made, *(name for op in ops for name in op.inputs if name)}
+        return Graph("part", tuple(inputs), tuple(made), tuple(ops), {name: self.types[name] for name in names},
+                     {name: self.constants[name] for name in names if name in self.constants})
+
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The finished graph, without what no output needs."""
         self._materialise_shapes(outputs)

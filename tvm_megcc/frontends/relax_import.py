@@ -11,7 +11,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ..codegen.symbols import identifier
-from ..errors import MegccError
+from ..errors import MegccError, ModelError
 from ..ir.dims import Dim
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
@@ -72,6 +72,8 @@ class Importer:
 
     functions: local functions (composites) by variable. extents: of the function that is being imported.
     tir: TIR functions by name. loops: operators are imported as loops, not by our own tables.
+    refuses: says why no kernel realises some operators of ours, or None; with it, calls that our tables or kernels do
+        not take are imported as loops, and those that cannot be are noted in `findings`. Without, they are errors.
     """
 
     def __init__(self, unbound: Callable[[ir.Var], Value] | None = None):
@@ -81,6 +83,8 @@ class Importer:
         self.extents = Extents()
         self.tir: Mapping[str, tirx.PrimFunc] = {}
         self.loops = False
+        self.refuses: Callable[[Graph], str | None] | None = None
+        self.findings: list[str] = []
         self._unbound = unbound
 
     def add_input(self, var: ir.Var, name: str) -> str:
@@ -123,13 +127,19 @@ class Importer:
             return self._local(self.functions[call.op], call.args, name)
         if not is_operator(call):
             raise MegccError(f"a call of {call.op} cannot be imported")
-        imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
-        if imported is None and not self.loops:
-            raise MegccError("there is no kernel for it")
+        if self.refuses is not None and not self.loops:
+            return self._either(call, name)
         if call.op.name not in KEEP_SHAPES and any(map(_is_symbolic_shape, call.args)):
             raise MegccError("its shape is a symbolic operand, which TVM loses where the operator moves to a function")
         if self.loops and call.op.name != CALL_TIR:
             return self._lowered(call, name)
+        return self._imported(call, name)
+
+    def _imported(self, call: ir.Call, name: str) -> Value:
+        """An operator by our own tables."""
+        imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
+        if imported is None:
+            raise MegccError("there is no kernel for it")
         types = result_types(call.ty, self.extents)
         operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
         node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
@@ -137,6 +147,38 @@ class Importer:
         check_types(node, values, self.extents.same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if isinstance(call.ty, ir.TupleType) else values[0]
+
+    def _either(self, call: ir.Call, name: str) -> Value:
+        """An operator by our own tables where a kernel realises it, else by the loops that TVM makes of it."""
+        for argument in tensors_of(call.args):
+            self.value(argument, name)
+        first = len(self.builder.ops)
+        try:
+            value = self._imported(call, name)
+            reason = self.refuses(self.builder.part(first))
+            if reason is None:
+                return value
+        except REFUSALS as error:
+            reason = str(error)
+        del self.builder.ops[first:]
+        refuses, self.refuses = self.refuses, None
+        try:
+            if call.op.name != CALL_TIR:
+                return self._lowered(call, name)
+        except MegccError as error:
+            reason = f"{reason}; its loops: {error}"
+        finally:
+            self.refuses = refuses
+        self.findings.append(f"{call.op.name.removeprefix('relax.')} '{name}': {reason}")
+        return self._unknown(call)
+
+    def _unknown(self, call: ir.Call) -> Value:
+        """Values of the call's types that nothing computes, so that more findings are found."""
+        names = []
+        for type_ in result_types(call.ty, self.extents):
+            names.append(self.builder.unique("unknown"))
+            self.builder.add_input(names[-1], type_)
+        return tuple(names) if isinstance(call.ty, ir.TupleType) else names[0]
 
     def _call_tir(self, node: TvmNode) -> Sequence[str]:
         called = node.args[0].name_hint
@@ -236,6 +278,18 @@ def import_region(function: relax.Function, name: str) -> Graph:
     """
     importer_ = Importer()
     importer_.tir = (function.attrs or {}).get(TIR_FUNCTIONS, {})
+    return import_function(function, name, importer_)
+
+
+def import_function(function: relax.Function, name: str, importer_: Importer, outputs: Sequence[str] = ()) -> Graph:
+    """A function as a graph, imported by an importer that has seen nothing yet.
+
+    Args:
+        outputs: names of the results; output0, … where they are not given.
+
+    Raises:
+        MegccError: naming what cannot be imported; ModelError with all that the importer found.
+    """
     builder = importer_.builder
     parameters = [parameter for parameter in function.params if not isinstance(parameter.ty, relax.ShapeType)]
     importer_.extents.declare(parameter.ty for parameter in parameters)
@@ -244,9 +298,11 @@ def import_region(function: relax.Function, name: str) -> Graph:
         results = flattened([importer_.value(function.body)])
     except REFUSALS as error:
         raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
-    outputs: list[str] = []
+    if importer_.findings:
+        raise ModelError(name, importer_.findings, "Such operators stay with TVM in tvm_megcc.build(mod).")
+    names, outputs = outputs, []
     for index, value in enumerate(results):
-        output = builder.unique(f"output{index}")
+        output = builder.unique(names[index] if index < len(names) else f"output{index}")
         if value in inputs or value in outputs or value in builder.constants:
             builder.copy(value, output)
         else:

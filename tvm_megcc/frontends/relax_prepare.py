@@ -15,6 +15,7 @@ from tvm import ir, relax, tirx
 from ..errors import MegccError
 from .relax_extents import OUTSIDE
 from .relax_import import REFUSALS, Importer, is_operator, tensor_type
+from .relax_layouts import channels_first
 from .relax_tir import as_operator
 
 #: A result of constants that is this much larger than its operands (bytes) stays an operator.
@@ -26,6 +27,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
+    mod = channels_first(mod)
     mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
     mod = rewrite(rewrite(mod, Lift), Simplify)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules with channels last → channels first, which our passes and kernels' epilogues expect: between convolutions no
+transpose is left. How tensors lie in memory is chosen later, by cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+#: Operators whose layout is converted: the layouts of their operands.
+WANTED = {"relax.nn.conv2d": ["NCHW", "OIHW"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
+#: Operators that TVM moves layouts through if both operands have the same rank.
+_BINARY = tuple(f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"))
+
+
+def channels_first(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with its two-dimensional convolutions in NCHW, if some are not; as it is where TVM cannot."""
+    found: list[str] = []
+
+    def visit(expr) -> None:
+        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name in WANTED:
+            found.append(str(expr.attrs.data_layout))
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    if all(layout == "NCHW" for layout in found):
+        return mod
+    changed = Widen(mod)
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function):
+            changed.builder_.update_func(var, changed.visit_expr(function))
+    try:
+        return relax.transform.ConvertLayout(WANTED)(changed.builder_.get())
+    except Exception:  # it raises many kinds; channels last work as well, only slower
+        return mod
+
+
+@relax.expr_functor.mutator
+class Widen(relax.PyExprMutator):
+    """Constants that are added and so on get all axes, and clips become minima and maxima: only then does TVM move
+    layouts through."""
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if not isinstance(call.op, ir.Op) or not isinstance(call.ty, relax.TensorType) or call.ty.ndim != 4:
+            return call
+        if call.op.name == "relax.clip" and str(call.ty.dtype) == "float32":
+            x, low, high = call.args
+            floor = self.builder_.normalize(relax.op.maximum(x, _scalar(low)))
+            return self.builder_.normalize(relax.op.minimum(floor, _scalar(high)))
+        if call.op.name not in _BINARY:
+            return call
+        operands = [_widened(operand) for operand in call.args]
+        return self.builder_.normalize(ir.Call(call.op, operands, call.attrs, call.ty_args))
+
+
+def _widened(operand):
+    if not isinstance(operand, ir.GenericConst) or operand.ty.ndim == 4:
+        return operand
+    array = operand.value.numpy()
+    return relax.const(tvm.runtime.tensor(array.reshape((1,) * (4 - array.ndim) + array.shape)))
+
+
+def _scalar(bound):
+    value = float(getattr(bound, "value", bound))
+    return relax.const(tvm.runtime.tensor(np.full((1, 1, 1, 1), value, np.float32)))

@@ -167,7 +167,9 @@ class DirectConv(Kernel):
             return float(s.ic * s.oc)
         wide = -(-s.oc // lanes)
         # AVX-512 takes a pixel from memory while it multiplies, NEON four channels of one by lane.
-        load = 0.25 if inputs[0].layout != PLAIN and (lanes == 16 or target.isa.lane_fma) else 0.8
+        load = 0.5 if lanes == 16 else 0.8
+        if inputs[0].layout != PLAIN and (lanes == 16 or target.isa.lane_fma):
+            load = 0.25
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         return vectors + other * outputs[0].size / lanes + 200

@@ -145,6 +145,11 @@ class Tiling:
                 first += p
         return tuple(runs)
 
+    @staticmethod
+    def any_runs(most: int) -> tuple[Run, ...]:
+        """Tiles that cover what lies inside a row of any length: the widest, then powers of two. They have no count."""
+        return tuple(Run(p, 0, ()) for p in range(most, 0, -1) if p == most or p & (p - 1) == 0)
+
     def most_windows(self, taps: int) -> int:
         """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all."""
         return min(8, max(4, self.registers - taps - 2))

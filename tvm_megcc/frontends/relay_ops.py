@@ -31,13 +31,15 @@ LEFT = {
     "qnn.": "it computes with quantised integers, which TVM does",
     "dyn.": "its attributes are computed at run time",
     "vm.": "it is TVM's own", "memory.": "it is TVM's own", "annotation.": "it is TVM's own",
+    "nn.deformable_conv2d": "TVM takes what is beyond an edge for the edge, we for zero",
     "on_device": "it is TVM's own", "device_copy": "it is TVM's own", "shape_of": "TVM knows shapes",
 }
 
 
 def importer(name: str) -> Importer | None:
     """What imports a Relay operator; None if nothing does."""
-    return importer_of(name, IMPORTERS, "relay")
+    left = name not in IMPORTERS and name.startswith(tuple(LEFT))
+    return None if left else importer_of(name, IMPORTERS, "relay")
 
 
 def refused(name: str) -> str:
@@ -173,16 +175,6 @@ def adaptive_max_pool(node: TvmNode) -> Values:
     kernel = [extent // size for extent, size in zip(extents, wanted, strict=True)]
     (y,) = node.onnx("MaxPool", x, kernel_shape=kernel, strides=kernel)
     return (node.transposed(y, logical, str(node.attrs.out_layout) or layout),)
-
-
-@imports("nn.deformable_conv2d")
-def deformable_convolution(node: TvmNode) -> Values:
-    a = node.attrs
-    x, offset, w = node.inputs
-    if (a.data_layout, a.kernel_layout) != ("NCHW", "OIHW"):
-        raise MegccError(f"layouts {a.data_layout} and {a.kernel_layout} are not supported")
-    return node.onnx("DeformConv", x, w, offset, strides=ints(a.strides), pads=tvm_ops.pads_of(a.padding, 2),
-                     dilations=ints(a.dilation), group=int(a.groups), offset_group=int(a.deformable_groups))
 
 
 _UPSAMPLING = {"nearest_neighbor": "nearest", "bilinear": "linear"}

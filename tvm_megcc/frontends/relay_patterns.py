@@ -88,7 +88,8 @@ class _Fold:
         for kind in kinds:
             for name in relay_names(kind, operands):
                 for order in orders(kind, operands) if name in self.available else ():
-                    call = is_op(name)(*map(self.pattern, order))
+                    others = ir.Op.get(name).num_inputs - len(operands)
+                    call = is_op(name)(*map(self.pattern, order), *(wildcard() for _ in range(others)))
                     found = call if found is None else found | call
         if found is None:
             raise MegccError(f"Relay has none of {', '.join(kinds)}")

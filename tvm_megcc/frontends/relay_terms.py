@@ -62,10 +62,11 @@ def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
 
 
 def _all_matched(terms: Sequence, operands: Sequence, found: Mapping) -> dict | None:
-    if len(terms) != len(operands):
+    """What an operator has behind the pattern's operands (the slope of a prelu) may be anything."""
+    if len(terms) > len(operands):
         return None
     bound: dict | None = dict(found)
-    for term, operand in zip(terms, operands, strict=True):
+    for term, operand in zip(terms, operands, strict=False):
         bound = _matched(term, operand, bound)
         if bound is None:
             return None

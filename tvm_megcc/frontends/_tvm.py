@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 #: What `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
 LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
-#: Files that TVM's importers read, by suffix: what they are, and the package that reads them.
-FILES = {".tflite": ("TFLite files", "tflite"), ".pt2": ("programs of torch.export", "torch")}
+#: Files that TVM's importers read, by suffix: what they are, and what to install.
+FILES = {".tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
+         ".pt2": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
 #: Where the command `tvmc` of the older TVM looks for code generators.
 TVMC = "tvm.driver.tvmc.composite_target"
 
@@ -63,7 +64,7 @@ def loaded(model):
     except ImportError as error:
         what = FILES.get(Path(model).suffix, FILES[".pt2"]) if isinstance(model, (str, Path)) else FILES[".pt2"]
         raise MegccError(f"{model if isinstance(model, (str, Path)) else 'the program'}: {what[0]} come in through "
-                         f"TVM's importers: pip install 'tvm_megcc[tvm]' {what[1]}") from error
+                         f"TVM's importers: pip install {what[1]}") from error
     return load(model)
 
 

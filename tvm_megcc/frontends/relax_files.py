@@ -24,6 +24,8 @@ def load(model) -> tvm.IRModule:
     if not isinstance(model, (str, Path)):
         return _of_program(model, "the program")
     path = Path(model)
+    if not path.is_file():
+        raise MegccError(f"{path}: there is no such file")
     if path.suffix == ".tflite":
         return _of_tflite(path)
     torch = _package("torch", path, "programs of torch.export are read by PyTorch")
@@ -35,7 +37,7 @@ def load(model) -> tvm.IRModule:
 
 
 def _of_tflite(path: Path) -> tvm.IRModule:
-    tflite = _package("tflite", path, "TVM reads TFLite files with it")
+    tflite = _package("tflite", path, "TVM reads TFLite files with the package tflite")
     from tvm.relax.frontend.tflite import from_tflite
 
     try:
@@ -43,8 +45,6 @@ def _of_tflite(path: Path) -> tvm.IRModule:
         graph = model.Subgraphs(0)
         outputs = [graph.Tensors(graph.Outputs(index)).Name().decode() for index in range(graph.OutputsLength())]
         mod = from_tflite(model)
-    except OSError:
-        raise
     except Exception as error:  # TVM's importer raises many kinds
         raise MegccError(f"{path}: TVM's importer does not take it: {_line(error)}") from error
     return mod.with_attr(OUTPUTS, outputs)
@@ -66,7 +66,7 @@ def _package(name: str, path: Path, why: str):
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise MegccError(f"{path}: {why}, and {name} is not installed: pip install {name}") from error
+        raise MegccError(f"{path}: {why}, which is not installed: pip install {name}") from error
 
 
 def _line(error: Exception) -> str:

@@ -141,7 +141,7 @@ class Importer:
         if imported is None:
             raise MegccError("there is no kernel for it")
         types = result_types(call.ty, self.extents)
-        operands = [self.value(argument, name) for argument in call.args if is_tensor(argument)]
+        operands = [self.value(argument, name) for argument in tensors_of(call.args)]
         node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
         values = tuple(imported(node))
         check_types(node, values, self.extents.same)
@@ -184,8 +184,10 @@ class Importer:
         called = node.args[0].name_hint
         if called not in self.tir:
             raise MegccError(f"the loops of {called} are not known")
-        integers = node.args[2].values if len(node.args) > 2 else ()
+        integers = [value for value in node.args[1].fields if not is_tensor(value)]
+        integers += list(node.args[2].values) if len(node.args) > 2 else []
         given = tuple(self.extents.ours(self.extents.raw(value)) for value in integers)
+        require_known(given)
         program = loops_of(self.tir[called], len(node.inputs), identifier(called))
         return node.spelled().emit("tir", node.inputs, program=program, given=given)
 

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relax modules, TFLite files and programs of torch.export compiled by themselves: C, no TVM at run time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm", reason="TVM is not installed")
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+import tvm_megcc
+from tvm_megcc.errors import MegccError, ModelError
+
+from .modules import assert_same, f32, module, random_inputs, reference, run, weights
+from .tflite_files import network
+
+MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
+
+
+def compiled(model, tmp_path, target: str = "c", **options):
+    """(artifact, session) of a model, compiled as a stand-alone folder."""
+    artifact = tvm_megcc.compile(model, target, **options)
+    artifact.save(tmp_path / "out")
+    return artifact, tvm_megcc.load(tmp_path / "out", target)
+
+
+def kinds(artifact) -> set[str]:
+    return {call["kind"] for call in artifact.manifest["programs"][0]["calls"]}
+
+
+@pytest.fixture
+def extents():
+    return tirx.Var("n", "int64"), tirx.Var("m", "int64")
+
+
+def test_relax_module(tmp_path):
+    """Hand-written kernels where there are some, loops of TVM's for the rest, one model."""
+    def build(emit, x):
+        y = emit(op.nn.relu(emit(op.nn.conv2d(x, weights(8, 3, 3, 3), padding=1))))
+        y = emit(op.nn.avg_pool2d(y, 3, 2, padding=1, ceil_mode=True, count_include_pad=True))
+        return emit(op.atan2(y, emit(op.exp(y)))), y
+
+    mod = module(build, f32(1, 3, 8, 9))
+    artifact, session = compiled(mod, tmp_path, name="mixed")
+    assert kinds(artifact) >= {"conv2d", "tir"}
+    inputs = random_inputs(mod)
+    assert_same(list(session.run({"x0": inputs[0]}).values()), run(reference(mod), inputs))
+
+
+def test_symbolic_module(tmp_path, extents):
+    """Ranges of shapes."""
+    n, _ = extents
+
+    def build(emit, x):
+        y = emit(op.cumprod(emit(op.tanh(x)), 1))
+        return emit(op.add(emit(op.nn.log_softmax(y)), emit(op.broadcast_to(emit(op.max(y, [0], True)), (n, 6)))))
+
+    mod = module(build, f32(n, 6))
+    _, session = compiled(mod, tmp_path, name="open", dispatch={"x0": {0: [(1, 5), (5, 40)]}})
+    for value in (1, 4, 7, 39):
+        inputs = random_inputs(mod, symbols={"n": value})
+        assert_same(list(session.run({"x0": inputs[0]}).values()), run(reference(mod), inputs))
+
+
+def test_extent_among_the_arguments(tmp_path, extents):
+    """A TIR function of the user's own that gets an extent of another tensor."""
+    n, m = extents
+
+    def turned(x, by):
+        return te.compute(x.shape, lambda i, j: x[(i + by) % x.shape[0], j] * 2.0)
+
+    builder = relax.BlockBuilder()
+    x, y = relax.Var("x", f32(n, 5)), relax.Var("y", f32(m, 5))
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            z = builder.emit_te(turned, builder.emit(op.tanh(x)), m)
+            output = builder.emit_output(builder.emit(op.add(z, builder.emit(op.sum(y, [0], True)))))
+        builder.emit_func_output(output)
+    mod = builder.get()
+    artifact, session = compiled(mod, tmp_path, name="turned", dispatch={"x": {0: [(1, 50)]}, "y": {0: [(1, 50)]}})
+    assert "tir" in kinds(artifact)
+    for rows, by in ((4, 1), (7, 9), (1, 3)):
+        inputs = random_inputs(mod, symbols={"n": rows, "m": by})
+        assert_same(list(session.run(dict(zip("xy", inputs, strict=True))).values()), run(reference(mod), inputs))
+
+
+def test_shapes_are_given(tmp_path, extents):
+    n, m = extents
+    mod = module(lambda emit, x: emit(op.matmul(x, emit(op.permute_dims(x)))), f32(n, m))
+    artifact, session = compiled(mod, tmp_path, name="given", input_shapes="x0=(3,7)")
+    assert artifact.manifest["outputs"][0]["shape"] == [3, 3]
+    inputs = random_inputs(mod, symbols={"n": 3, "m": 7})
+    assert_same(list(session.run({"x0": inputs[0]}).values()), run(reference(mod), inputs))
+    with pytest.raises(MegccError, match="axis 1 the extent 7"):
+        tvm_megcc.compile(module(lambda emit, x: emit(op.exp(x)), f32(n, 8)), "c", input_shapes="x0=(3,7)")
+    with pytest.raises(MegccError, match="the inputs are: x0"):
+        tvm_megcc.compile(mod, "c", input_shapes="data=(3,7)")
+
+
+def test_everything_that_is_missing_is_named():
+    def build(emit, x):
+        y = emit(op.median(emit(op.tanh(x)), [1]))
+        return y, emit(op.median(x, [0]))
+
+    with pytest.raises(ModelError) as error:
+        tvm_megcc.compile(module(build, f32(4, 6)), "c")
+    assert len(error.value.findings) == 2 and all("tvm.contrib.sort.argsort" in line for line in error.value.findings)
+
+
+def test_tflite_file(tmp_path):
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    from tvm_megcc.frontends.relax_files import load
+
+    path = tmp_path / "small.tflite"
+    path.write_bytes(network())
+    artifact, session = compiled(path, tmp_path)
+    assert [value["name"] for value in artifact.manifest["outputs"]] == ["scores", "sum"]
+    assert artifact.name == "small" and artifact.manifest["model"]["file"] == "small.tflite"
+    # Channels come first inside: no transpose is left, and biases and activations are in the convolutions.
+    assert kinds(artifact) <= {"conv2d", "max_pool", "relayout", "transpose", "matmul", "softmax"}, kinds(artifact)
+    mod = load(path)
+    inputs = random_inputs(mod)
+    assert_same(list(session.run({"image": inputs[0]}).values()), run(reference(mod), inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ad_autoencoder_f32", "resnet8_cifar10_f32", "mobilenet_v1_025_224_f32",
+                                  "dtln_stage1", "dtln_stage2", "deeplab_v3_257"])
+def test_tflite_networks(name: str, tmp_path):
+    """As LiteRT computes them."""
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    path = MODELS / name / "model.tflite"
+    if not path.exists():
+        pytest.skip(f"{name} is not on this machine (set MEGCC_MODELS)")
+    stored = path.parent / "reference_tflite.npz"
+    arrays = np.load(stored if stored.exists() else path.parent / "reference.npz")
+    artifact, session = compiled(path, tmp_path, "native")
+    assert "tir" not in kinds(artifact)
+    results = session.run({key[3:]: arrays[key] for key in arrays.files if key.startswith("in:")})
+    for key in arrays.files:
+        if key.startswith("out:"):
+            np.testing.assert_allclose(results[key[4:]], arrays[key], atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
+def test_exported_program(tmp_path):
+    """From memory and from a file; a layer of a transformer whose length is open."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = torch.nn.Embedding(50, 16)
+            self.layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0)
+
+        def forward(self, ids, mask):
+            y = self.layer(self.words(ids))
+            return (y * mask[..., None]).cumsum(1), torch.atan2(y[..., 0], y[..., 1]), torch.sort(y, dim=-1)[0]
+
+    torch.manual_seed(0)
+    model, generator = Layer().eval(), torch.Generator().manual_seed(1)
+
+    def operands(count: int):
+        return torch.randint(0, 50, (2, count), generator=generator), torch.rand(2, count, generator=generator)
+
+    length = torch.export.Dim("length", min=2, max=64)
+    program = torch.export.export(model, operands(7), dynamic_shapes={"ids": {1: length}, "mask": {1: length}})
+    torch.export.save(program, tmp_path / "layer.pt2")
+    artifact, session = compiled(tmp_path / "layer.pt2", tmp_path, dispatch={"ids": {1: [(1, 9), (9, 65)]}})
+    assert artifact.name == "layer" and "tir" in kinds(artifact)
+    again = tvm_megcc.compile(program, "c", name="layer", dispatch={"ids": {1: [(1, 9), (9, 65)]}})
+    assert again.container == artifact.container and again.sources == artifact.sources
+    for count in (7, 3, 30):
+        ids, mask = operands(count)
+        with torch.no_grad():
+            expected = [value.numpy() for value in model(ids, mask)]
+        results = session.run({"ids": ids.numpy(), "mask": mask.numpy()})
+        assert_same(list(results.values()), expected)
+
+
+WITHOUT = """\
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name.split(".")[0])
+
+sys.meta_path.insert(0, Missing())
+import tvm_megcc
+try:
+    tvm_megcc.compile({path!r}, "c")
+except tvm_megcc.MegccError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("name", "missing", "advice"), [
+    ("m.tflite", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tflite]'"),
+    ("m.tflite", ("tflite",), "pip install tflite"),
+    ("m.pt2", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tvm]' torch"), ("m.pt2", ("torch",), "pip install torch")])
+def test_missing_packages_are_named(name: str, missing: tuple[str, ...], advice: str, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(b"anything")
+    script = WITHOUT.format(missing=missing, path=str(path))
+    text = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert advice in text and name in text
+
+
+def test_broken_files(tmp_path):
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    path = tmp_path / "broken.tflite"
+    with pytest.raises(MegccError, match="no such file"):
+        tvm_megcc.compile(path, "c")
+    path.write_bytes(b"anything")
+    with pytest.raises(MegccError, match=r"broken\.tflite: TVM's importer does not take it"):
+        tvm_megcc.compile(path, "c")

@@ -36,6 +36,8 @@ __all__ = ["Report", "build", "build_megcc_kernels", "linker", "partition_for_me
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}
 _TARGET, _OPTION = "megcc_target", "megcc_{}"
+#: Attribute of partitioned modules.
+_PARTITIONED = "megcc_partitioned"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = True,
@@ -68,7 +70,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     with relax_patterns.checking_for(cpu, mod):
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
-    return merge(mod, attrs)
+    return merge(mod, attrs).with_attr(_PARTITIONED, True)
 
 
 def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,
@@ -152,11 +154,16 @@ def pipeline(target=None):
     @tvm.transform.module_pass(opt_level=0, name="megcc")
     def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
         cpu = our_target(target)
-        if not any(is_ours(function) for function in mod.functions.values()):
+        if not _is_partitioned(mod):
             mod = partition_for_megcc(mod, target=cpu)
         return relax.get_pipeline("default")(build_megcc_kernels(mod, cpu))
 
     return run
+
+
+def _is_partitioned(mod: tvm.IRModule) -> bool:
+    """Whether a module went through `partition_for_megcc`; it may have no region for all that."""
+    return _PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())
 
 
 def _entries(mod: tvm.IRModule) -> list[str]:
@@ -185,7 +192,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
         TVM's executable: `relax.VirtualMachine` runs it, `export_library` writes it.
     """
     cpu = our_target(target)
-    if not any(is_ours(function) for function in mod.functions.values()):
+    if not _is_partitioned(mod):
         mod = partition_for_megcc(mod, params, cpu, **options)
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")

@@ -20,6 +20,7 @@
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity
+ *   mgc_prefetch(p)            brings a line to the first cache; any address of an object
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  */
 #ifndef MEGCC_SIMD_H
@@ -34,12 +35,14 @@
 #define MGC_INF __builtin_inff()
 #define MGC_NAN __builtin_nanf("")
 #define MGC_GNU 1
+#define mgc_prefetch(p) __builtin_prefetch(p)
 #else
 #define MGC_INLINE inline
 #define MGC_NOINLINE
 #define MGC_INF (1e38f * 10.0f)
 #define MGC_NAN (MGC_INF - MGC_INF)
 #define MGC_GNU 0
+#define mgc_prefetch(p) ((void)(p))
 #endif
 
 /* The intrinsics' header comes first: what it defines must not depend on the raised ISA. gcc for 32-bit Arm has fused

@@ -293,7 +293,7 @@ class PixelConv(Kernel):
     def _split(self, s: Geometry, target: Target) -> tuple[Dim, Dim, int]:
         """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
-            return s.oh, s.ow, 1
+            return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
             return *_pixel_rows(Tiling.of(target.isa), s.oh * s.ow, s.oc), 1
         rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, target, r) <= self.COPY)
@@ -311,7 +311,7 @@ class PixelConv(Kernel):
                    "PT": s.pads[0], "PL": s.pads[1], "ROWS": rows}
         if s.is_pointwise:
             small = tiling.small_pixels()[0]
-            vectors = tiling.pixel_tile(ow, s.oc)[0] if isinstance(ow, int) else small
+            vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
             extents["COLUMNS"] = vectors * target.isa.lanes
             scratch = self._copied(s, target, 1, IC, dim_max(COLUMNS, small * target.isa.lanes))
         else:
@@ -341,7 +341,7 @@ class PixelConv(Kernel):
         copied = 0.0
         if not s.is_pointwise:
             # Columns of stride 2 are taken apart by shuffles, others one by one.
-            vector = {1: 2.0, 2: 4.0}.get(s.strides[1], 2.0 * lanes)
+            vector = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
             lines = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
             copied = s.ic * lines * s.strides[1] * (10 + vector * pixels / lanes)
         return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)

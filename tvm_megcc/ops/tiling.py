@@ -17,6 +17,8 @@ BLOCK = 16
 
 ANY_ROW = 64
 """Pixels that tiles are chosen for where the length of a row is known at run time only."""
+ANY_PIXELS = 1024
+"""The same for rows in plain layout."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class Tiling:
         """A row of pixels in nearly equal tiles; None: those that rows of any length need to be cut so."""
         most = self.most_pixels(vectors)
         if pixels is None:
+            # Taller tiles of one vector wait for loads as much: they are not worth their code.
+            most = min(most, max(8, self.lanes)) if vectors == 1 else most
             return tuple((p, 0) for p in range(most, 0, -1) if 2 * p >= most or p & (p - 1) == 0)
         return _even(pixels, most)
 
@@ -154,9 +158,10 @@ class Tiling:
         """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all."""
         return min(8, max(4, self.registers - taps - 2))
 
-    def pixel_tile(self, pixels: int, channels: int) -> tuple[int, int]:
-        """(vectors of pixels, output channels) of the tile that covers a row of pixels in plain layout best."""
-        return _pixel_tile(self, pixels, channels)
+    def pixel_tile(self, pixels: int | None, channels: int) -> tuple[int, int]:
+        """(vectors of pixels, output channels) of the tile that covers a row of pixels in plain layout best; None:
+        that covers long rows best."""
+        return _pixel_tile(self, ANY_PIXELS if pixels is None else pixels, channels)
 
     def pixel_cost(self, pixels: int, channels: int, vectors: int, most: int) -> float:
         """Cycles, roughly, of a row of pixels for one step of the reduction, in such tiles."""
@@ -167,6 +172,11 @@ class Tiling:
     def pixel_runs(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
         """(vectors, how many) of the tiles along a row; the last vector may hang over."""
         return _even(-(-pixels // self.lanes), vectors)
+
+    @staticmethod
+    def any_pixel_runs(vectors: int) -> tuple[tuple[int, int], ...]:
+        """(vectors, 0) of the tiles that cover a row of any length: the widest, then powers of two."""
+        return tuple((p, 0) for p in range(vectors, 0, -1) if p == vectors or p & (p - 1) == 0)
 
     def pixel_blocks(self, channels: int, most: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
         """(channels, tiles in it) of the full blocks of weights and of the last one; a tile: (channels, first)."""

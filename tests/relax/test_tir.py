@@ -199,7 +199,7 @@ for (int32_t ax0 = begin; ax0 < end; ax0++) {
         for (int32_t ax2 = 0; ax2 < M; ax2++) {
             float sum = 0.0f;
             for (int32_t k = 0; k < 5; k++)
-                sum = sum + lv[(ax1 * N + ax0) * 5 + k] * lv1[k * M + ax2];
+                sum = sum + x0[(ax1 * N + ax0) * 5 + k] * x1[k * M + ax2];
             T_einsum[(ax0 * 3 + ax1) * M + ax2] = sum;
         }
     }

@@ -19,6 +19,7 @@ from ..errors import MegccError
 from ..ir.expr import c_double, c_float
 from ..ir.types import DTYPES
 from . import tir_helpers
+from .tir_common import Parts
 
 #: How tightly operators of C bind.
 COMMA, CHOICE, OR, AND, EQUAL, LESS, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(11)
@@ -85,6 +86,8 @@ class Expressions:
         self.helpers: dict[str, None] = {}
         #: (buffer, offset) → the variable that has the element for now.
         self.held: list[tuple[ir.Var, str, Value]] = []
+        #: Of the statement that is being printed.
+        self.parts: Parts | None = None
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
@@ -126,6 +129,15 @@ class Expressions:
         return self._value(self.simplified(expr))
 
     def _value(self, expr) -> Value:
+        value = self._printed(expr)
+        if self.parts is None or value.text.isidentifier():
+            return value
+        is_call = value.level == ATOM and value.text.endswith(")")
+        if value.level == ATOM and not is_call:
+            return value
+        return Value(self.parts.part(value.text, value.dtype, is_call), value.level, value.dtype)
+
+    def _printed(self, expr) -> Value:
         kind = type(expr).__name__
         if kind == "Call":
             return self._call(expr)
@@ -175,7 +187,7 @@ class Expressions:
         memory = self.memory(expr.source)
         offset = self.offset(expr.source, expr.indices)
         for source, other, value in self.held:
-            if source.same_as(expr.source) and other == offset:
+            if source.same_as(expr.source) and other == (self.parts.plain(offset) if self.parts else offset):
                 return value
         text = memory.name if memory.single else f"{memory.name}[{offset}]"
         if memory.dtype == "bool":

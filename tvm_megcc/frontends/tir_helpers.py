@@ -57,16 +57,20 @@ _OF_TWO_UNSIGNED = {
 _OF_TWO_UNSIGNED.update(floordiv=_OF_TWO_UNSIGNED["div"], floormod=_OF_TWO_UNSIGNED["mod"])
 _OF_INTEGERS = {"abs": "a < 0 ? (T)(0u - (U)a) : a"}
 
-#: float32 by the vector functions of megcc_simd.h and megcc_math.h.
-_VECTOR = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", "floor", "ceil", "round", "abs")
+#: float32 by the vector functions of megcc_math.h.
+_VECTOR = ("exp", "log", "tanh", "sigmoid", "erf")
 #: Functions of doubles, which serve float32 as well.
-_DOUBLE = (*_VECTOR, "trunc", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-           "atanh")
+_DOUBLE = (*_VECTOR, "sqrt", "floor", "ceil", "round", "abs", "trunc", "log1p", "sin", "cos", "tan", "asin", "acos",
+           "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _OF_REALS = {
     "rsqrt": "1 / mgd_sqrt(x)", "exp2": "mgd_pow(2.0, x)", "exp10": "mgd_pow(10.0, x)",
     "log2": "mgd_log(x) * 1.4426950408889634", "log10": "mgd_log(x) * 0.4342944819032518",
     "round_away": "mgd_with_sign(mgd_floor(mgd_abs(x) + 0.5), x)",
 }
+#: float32 below 2^23, where the parts before the point fit an int32_t; beyond every number is whole.
+_WHOLE = {
+    "floor": "whole > x ? whole - 1.0f : whole", "ceil": "whole < x ? whole + 1.0f : whole", "trunc": "whole",
+    "round": "x < 0 ? 8388608.0f - (8388608.0f - x) : (x + 8388608.0f) - 8388608.0f"}
 _OF_TWO_REALS = {"fmod": "mgd_fmod(x, y)", "pow": "mgd_pow(x, y)", "copysign": "mgd_with_sign(x, y)",
                  "hypot": "mgd_sqrt(x * x + y * y)", "atan2": "angle(x, y)"}
 _ANGLE = """\
@@ -131,8 +135,12 @@ def _of_reals(name: str, operation: str, dtype: str) -> tuple[str, ...]:
     if operation in ("min", "max"):
         return (_function(name, c_type, f"{c_type} a, {c_type} b", _OF_TWO[operation]),)
     if dtype == "float32" and operation in _VECTOR:
-        return (f"static MGC_INLINE float {name}(float x)\n{{\n    float y;\n"
-                f"    mgc_store_n(&y, mgc_{operation}(mgc_set1(x)), 1);\n    return y;\n}}",)
+        return (f"static MGC_INLINE float {name}(float x)\n{{\n    float y[MGC_LANES];\n"
+                f"    mgc_store(y, mgc_{operation}(mgc_set1(x)));\n    return y[0];\n}}",)
+    if dtype == "float32" and operation in _WHOLE:
+        whole = "" if operation == "round" else "    const float whole = (float)(int32_t)x;\n"
+        return (f"static MGC_INLINE float {name}(float x)\n{{\n    if (!(x > -8388608.0f && x < 8388608.0f))\n"
+                f"        return x;\n{whole}    return {_WHOLE[operation]};\n}}",)
     if operation in _DOUBLE:
         value, parameters = f"mgd_{operation}(x)", "x"
     elif operation in _OF_REALS:

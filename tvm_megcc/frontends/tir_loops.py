@@ -15,6 +15,7 @@ from ..errors import MegccError
 from ..ir.dims import Dim, product
 from ..ir.types import DTYPES
 from . import tir_helpers
+from .tir_common import Parts
 from .tir_expr import AND, ATOM, LESS, UNARY, Expressions, Memory, Value, any_part, int_value
 from .tir_workspace import LOCAL, Temporary
 
@@ -211,16 +212,25 @@ class Loops(Expressions):
 
     def _BufferStore(self, statement) -> None:
         memory = self.memory(statement.buffer)
+        self.parts = Parts()
         value = self.stored(statement.value, memory.dtype)
+        place = "" if memory.single else self.offset(statement.buffer, statement.indices)
+        value, place = self.finished([value, place])
         if memory.single:
             self.lines.append(f"{memory.name} = {value};")
             return
-        place = self.offset(statement.buffer, statement.indices)
         if tir_helpers.INDEX in place and f"[{place}]" in value:
             name = self.name("at")
             self.lines.append(f"const int32_t {name} = {place};")
             place, value = name, value.replace(f"[{place}]", f"[{name}]")
         self.lines.append(f"{memory.name}[{place}] = {value};")
+
+    def finished(self, texts: list[str]) -> list[str]:
+        """The texts of a statement; what occurs in them several times is defined before."""
+        lines, texts = self.parts.named(texts, self.name)
+        self.parts = None
+        self.lines += lines
+        return texts
 
     def stored(self, expr, dtype: str) -> str:
         """A value as it lies in memory."""
@@ -331,7 +341,9 @@ class Loops(Expressions):
         def update() -> None:
             self._bind_axes(realize)
             self._count(block)
-            self.lines.append(f"{name} = {self.text(store.value)};")
+            self.parts = Parts()
+            (value,) = self.finished([self.text(store.value)])
+            self.lines.append(f"{name} = {value};")
 
         self._nest(loop, update)
         self.held.pop()

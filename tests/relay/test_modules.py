@@ -143,20 +143,22 @@ def test_constants_that_depend_on_constants_are_folded():
     assert sum(check(module(build, (3, 4))).ours.values()) == 1
 
 
-def test_equal_regions_become_one():
-    """TVM makes a function of each; the constants would be there twice."""
-    def build(x):
-        y = relay.trunc(conv_relu(x))
-        return relay.trunc(conv_relu(relay.nn.conv2d(y, weights(3, 8, 1, 1))))
-    mod = module(build, (1, 3, 8, 6))
-    assert len(regions(megcc.partition_for_megcc(mod, target=TARGET))) == 2
-
+def test_equal_regions_of_one_function():
+    """They stay apart, because TVM inlines a function at one place only; each has its own entry."""
     def twice(x):
         y = relay.nn.relu(relay.nn.dense(relay.trunc(x), weights(6, 6)))
         return relay.nn.relu(relay.nn.dense(relay.trunc(y), weights(6, 6)))
     mod = module(twice, (2, 6))
-    assert len(regions(megcc.partition_for_megcc(mod, target=TARGET))) == 1
+    assert len(regions(megcc.partition_for_megcc(mod, target=TARGET))) == 2
     check(mod)
+
+
+def test_tuples_that_enter_a_region():
+    """TVM makes them parameters; ours are tensors."""
+    def build(x, y):
+        parts = relay.trunc(x), y
+        return relay.concatenate(parts, axis=1), relay.stack(relay.split(relay.sort(x), 2, axis=1), axis=0)
+    check(module(build, (3, 4), (3, 5)), run=run_vm)
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -173,7 +175,8 @@ def test_branches(flag):
 def test_functions_that_call_functions():
     y = relay.var("y", shape=(2, 6))
     inner = relay.GlobalVar("inner")
-    mod = tvm.IRModule({inner: relay.Function([y], relay.nn.relu(relay.nn.dense(y, weights(6, 6))))})
+    body = relay.nn.relu(relay.nn.dense(y, weights(6, 6)))
+    mod = tvm.IRModule({inner: relay.Function([y], body, relay.TensorType((2, 6)))})
     x = relay.var("x", shape=(2, 6))
     mod["main"] = relay.Function([x], relay.negative(relay.Call(inner, [relay.exp(x)])))
     mod = relay.transform.InferType()(mod)

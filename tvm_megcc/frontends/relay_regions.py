@@ -22,6 +22,8 @@ TARGET = "megcc_target"
 BOUNDS = "megcc_bounds"
 #: Attribute of a region: the bounds of all functions that call it, a list of such.
 BUCKETS = "megcc_buckets"
+#: TVM's attribute of functions that passes leave alone.
+_SKIP = "SkipOptimization"
 #: Attribute of a function that only chooses which clone is called.
 DISPATCH = "megcc_dispatch"
 #: Attribute of a function that fails: for shapes in no bucket. The message.
@@ -45,26 +47,34 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
                  for var, function in mod.functions.items()}
     new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
-    bounds: dict[str, str] = {}
-    for function in mod.functions.values():
+    callers: dict[relay.GlobalVar, relay.GlobalVar] = {}
+    for caller, function in mod.functions.items():
         for call in _calls_of(function, new):
             functions[call.op] = _named(functions[call.op], call)
-            bounds[call.op] = str(attr(function, BOUNDS, "{}"))
-    functions = dict(_typed(functions, mod).functions.items())
-    alike: dict[str, list] = {}
-    for var in sorted(new, key=lambda var: _natural(var.name_hint)):
-        alike.setdefault(digest_of(functions[var]), []).append(var)
+            callers[call.op] = caller
+    functions = dict(_typed({var: _Redirected({}, new).visit(function) if var in callers.values() else function
+                             for var, function in functions.items()}, mod).functions.items())
     moved = {}
-    for first, *others in alike.values():
-        ranges = dict.fromkeys(bounds.get(var, "{}") for var in (first, *others))
-        functions[first] = functions[first].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
-        for var in others:
-            moved[var] = first
-            del functions[var]
-    for var, function in functions.items() if moved else ():
-        if isinstance(function, relay.Function) and not is_ours(function):
-            functions[var] = _Redirected(moved).visit(function)
+    for same in _alike({var: functions[var] for var in new}, callers):
+        ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in same)
+        functions[same[0]] = functions[same[0]].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
+        moved.update(dict.fromkeys(same[1:], same[0]))
+    functions = {var: _Redirected(moved).visit(function) if var in callers.values() and moved else function
+                 for var, function in functions.items() if var not in moved}
     return _typed(functions, mod)
+
+
+def _alike(regions: Mapping, callers: Mapping) -> list[list]:
+    """Regions in groups that compute the same, each for several callers: TVM inlines a function at one place only."""
+    groups: dict[str, list[list]] = {}
+    for var in sorted(regions, key=lambda var: _natural(var.name_hint)):
+        known = groups.setdefault(digest_of(regions[var]), [])
+        fitting = next((group for group in known if callers[var] not in [callers[other] for other in group]), None)
+        if fitting is None:
+            known.append([var])
+        else:
+            fitting.append(var)
+    return [group for known in groups.values() for group in known]
 
 
 def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
@@ -79,7 +89,7 @@ def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass
                                                            for name in ("Compiler", DISPATCH)):
             continue
         main = relay.GlobalVar("main")
-        called = {other: mod[other] for other in _reached(function, mod)}
+        called = {other: mod[other].with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for other in _reached(function, mod)}
         plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
         result = transform(var.name_hint)(_typed({main: plain, **called}, mod))
         changed = result["main"]
@@ -121,27 +131,56 @@ def _calls_of(function, regions) -> list:
 
 
 def _named(function: relay.Function, call) -> relay.Function:
-    """The region whose parameters are called as what they are given: an input of the caller by its name."""
-    names, parameters = set(), []
-    for index, (parameter, argument) in enumerate(zip(function.params, call.args, strict=True)):
-        name = argument.name_hint if kind_of(argument) == "Var" else f"input{index}"
+    """The region whose parameters are called as what they are given: an input of the caller by its name. A tuple
+    becomes several parameters."""
+    names: set[str] = set()
+
+    def parameter(type_, argument, name: str) -> relay.Var:
+        name = argument.name_hint if kind_of(argument) == "Var" else name
         while name in names:
             name += "_"
         names.add(name)
-        parameters.append(relay.Var(name, type_of(parameter)))
-    body = relay.bind(function.body, dict(zip(function.params, parameters, strict=True)))
+        return relay.Var(name, type_)
+
+    parameters, bound = [], {}
+    for old, argument in zip(function.params, call.args, strict=True):
+        fields = _fields(argument, type_of(old))
+        types = type_of(old).fields if kind_of(type_of(old)) == "TupleType" else [type_of(old)]
+        new = [parameter(type_, field, f"input{len(parameters) + index}")
+               for index, (type_, field) in enumerate(zip(types, fields, strict=True))]
+        bound[old] = relay.Tuple(new) if kind_of(type_of(old)) == "TupleType" else new[0]
+        parameters += new
+    body = relay.bind(function.body, bound)
     return relay.Function(parameters, body, function.ret_type, function.type_params, function.attrs)
 
 
-class _Redirected(relay.ExprMutator):
-    """Calls of some global functions become calls of others."""
+def _fields(argument, type_) -> list:
+    """What an argument is where tuples are taken apart."""
+    if kind_of(type_) != "TupleType":
+        return [argument]
+    if kind_of(argument) == "Tuple":
+        return list(argument.fields)
+    return [relay.TupleGetItem(argument, index) for index in range(len(type_.fields))]
 
-    def __init__(self, moved: Mapping):
+
+class _Redirected(relay.ExprMutator):
+    """Calls of some global functions become calls of others; those of `flat` get tuples field by field."""
+
+    def __init__(self, moved: Mapping, flat=()):
         super().__init__()
-        self.moved = moved
+        self.moved, self.flat = moved, flat
 
     def visit_global_var(self, var):
         return self.moved.get(var, var)
+
+    def visit_call(self, call):
+        types = [type_of(argument) for argument in call.args]
+        call = super().visit_call(call)
+        if call.op not in self.flat or not any(kind_of(type_) == "TupleType" for type_ in types):
+            return call
+        arguments = [field for argument, type_ in zip(call.args, types, strict=True)
+                     for field in _fields(argument, type_)]
+        return relay.Call(call.op, arguments, span=call.span)
 
 
 def digest_of(function: relay.Function) -> str:

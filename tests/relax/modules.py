@@ -95,7 +95,7 @@ def assert_same(actual, expected, tolerance: float = 1e-4) -> None:
 
 
 def check(mod, symbols: dict | None = None, share: float | None = 1.0, name: str = "main", tolerance: float = 1e-4,
-          inputs=None, target: str = "megcc-native", tir: bool = True) -> megcc.Report:
+          inputs=None, target: str = "megcc-native", tir: bool = False) -> megcc.Report:
     """Compiles with us and with TVM's llvm, compares the results, and checks our share of the MACs."""
     inputs = random_inputs(mod, name, symbols=symbols) if inputs is None else inputs
     partitioned = megcc.partition_for_megcc(mod, target=target, tir=tir)

@@ -88,7 +88,7 @@ def build_of(expressions: dict):
 @pytest.mark.parametrize("target", ["megcc-c", pytest.param("megcc-native", marks=pytest.mark.slow)])
 def test_hand_written(target: str):
     mod = module(build_of(HAND_WRITTEN), f32(4, 6), f32(4, 6))
-    partitioned = megcc.partition_for_megcc(mod, target=target, tir=False)
+    partitioned = megcc.partition_for_megcc(mod, target=target)
     report = megcc.report(partitioned)
     assert not report.theirs and not report.tir, str(report)
     inputs = random_inputs(mod)
@@ -98,7 +98,7 @@ def test_hand_written(target: str):
 
 def test_made_of_loops():
     mod = module(build_of(MADE_OF_LOOPS), f32(4, 6), f32(4, 6))
-    partitioned = megcc.partition_for_megcc(mod, target="megcc-c")
+    partitioned = megcc.partition_for_megcc(mod, target="megcc-c", tir=True)
     report = megcc.report(partitioned)
     assert not report.theirs, str(report)
     names = {"atan2", "bucketize", "floor_divide", "index_tensor", "index_put", "layout_transform", "meshgrid",
@@ -139,3 +139,20 @@ def test_report_tells_loops_apart():
     assert "tvm.contrib.sort.argsort" in reason
     (reason,) = stays.reasons["relax.nn.avg_pool2d"]
     assert stays.tir == {} and "tir=True would take it" in reason
+
+
+def test_index_outside_is_an_error():
+    """Of loops, too; the next call works."""
+    def build(emit, x, index):
+        return emit(op.index_tensor(x, [index, index]))
+
+    mod = module(build, f32(4, 6), relax.TensorType((3,), "int64"))
+    partitioned = megcc.partition_for_megcc(mod, target="megcc-c", tir=True)
+    assert not megcc.report(partitioned).theirs
+    executable = tvm.compile(partitioned, target="megcc-c", relax_pipeline="megcc")
+    x = random_inputs(mod)[0]
+    for index in (4, 2**40, -2**63):
+        with pytest.raises(RuntimeError, match="kernel"):
+            run(executable, [x, np.array([0, index, 1])])
+    (result,) = run(executable, [x, np.array([3, 0, 1])])
+    np.testing.assert_array_equal(result, x[[3, 0, 1], [3, 0, 1]])

@@ -40,7 +40,7 @@ _TARGET, _OPTION = "megcc_target", "megcc_{}"
 _PARTITIONED = "megcc_partitioned"
 
 
-def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = True,
+def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
                         **options) -> tvm.IRModule:
     """Gives what we have kernels for to megcc; the rest stays with TVM.
 
@@ -49,8 +49,9 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
         params: weights to bind: {name: array} of "main", or what `relax.frontend.detach_params` gives.
         target: what to ask for kernels: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the
             target of the context, else this machine.
-        tir: operators without a hand-written kernel, and `call_tir` of TIR functions, become kernels in C that are
-            made of TVM's loops for them, where these can be printed (docs/tvm.md). False: they stay with TVM.
+        tir: whether operators without a hand-written kernel, and `call_tir` of TIR functions, become kernels in C
+            that are made of TVM's loops for them, where these can be printed. Else they stay with TVM, whose own
+            builds of them are faster on CPUs with wide vectors.
         optimize: "speed" or "size", as in `tvm_megcc.compile`.
 
     Returns:

@@ -13,6 +13,8 @@ PREFIX = "megcc-"
 
 #: How functions are called on a machine, where LLVM does not know by itself.
 _ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
+#: What LLVM is told where its own default is none of the machine's: some versions end the process for it.
+_CPU = {"riscv64": "generic-rv64"}
 #: What the linker needs: TVM makes the object with the module's data, which has no functions, for another ABI.
 LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
 
@@ -27,8 +29,8 @@ def config(target: Target) -> dict:
         found["keys"].insert(1, "arm_cpu")
     if not is_local(target):
         found["mtriple"] = target.triples[0].removesuffix("-")
-    if target.machine == "x86_64":
-        found["mcpu"] = target.name
+    if target.machine in _CPU or target.machine == "x86_64":
+        found["mcpu"] = _CPU.get(target.machine, target.name)
     if target.features:
         found["mattr"] = list(target.features)
     return {**found, **_ABI.get(target.machine, {})}

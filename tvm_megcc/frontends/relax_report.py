@@ -62,7 +62,7 @@ def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc]) -> str:
     loops = refusal(call, target=cpu, loops=True, functions=functions)
     if reason is None or (loops is None and call.op.name == CALL_TIR):
         return "is not in a dataflow block, its results are used elsewhere, or tir is False"
-    if call.op.name == CALL_TIR:
+    if call.op.name == CALL_TIR or reason == loops:
         return reason
     return f"{reason}; its loops: {loops}" if loops else f"{reason} (tir=True would take it)"
 

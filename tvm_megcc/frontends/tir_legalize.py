@@ -98,7 +98,8 @@ def _require_loops(value, name: str) -> None:
     if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
         return
     if value.op.name in _OPAQUE:
-        raise MegccError(f"TVM computes it with {value.args[0]}, which is no loops")
+        called = getattr(value.args[0], "global_symbol", value.args[0])
+        raise MegccError(f"TVM computes it with {called}, which is no loops")
     if value.op.name == name:
         raise MegccError("TVM has no loops for it")
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Union
 from .codegen.artifact import Artifact
 from .codegen.tuning_log import TuningLog
 from .compiler import Dump, compile_graph, model_facts
-from .dispatch import Dispatcher, Intervals, buckets_of, parse_dispatch, parse_shape_sets
+from .dispatch import Dispatcher, Intervals, parse_shape_sets
 from .errors import MegccError
-from .frontends import _tvm
 from .ir.types import DTYPES
 from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
@@ -20,15 +19,14 @@ from .target import Target, parse_targets
 if TYPE_CHECKING:
     import onnx
 
-    from .ir.graph import Graph
-    from .ir.shapes import Bucket
+    from .frontends._tvm import Module
+    from .frontends.models import Shapes
     from .runtime.session import Session
 
-Shapes = Mapping[str, Sequence[int]]
 Inputs = Mapping[str, Union[Input, str]]
 
 
-def compile(model: str | Path | bytes | onnx.ModelProto | _tvm.Module,
+def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             target: str | Target | Sequence[Target] = "native", *, params: Mapping[str, object] | None = None,
             input_shapes: str | Shapes | Sequence[Shapes] | None = None,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
@@ -69,23 +67,14 @@ def compile(model: str | Path | bytes | onnx.ModelProto | _tvm.Module,
     Raises:
         MegccError: saying what of the model cannot be compiled, where, and what to do.
     """
+    from .frontends.models import import_model
+
     measured = TuningLog.read(log) if log else None
-    sets, rules = shape_sets(input_shapes), parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
-    path = Path(model) if isinstance(model, (str, Path)) else None
-    if _tvm.is_for_importers(model):
-        model = _tvm.loaded(model)
-        name = name or (path.stem if path else "")
-    if _tvm.is_module(model):
-        if constants or output_names:
-            raise MegccError("constants and output_names are for ONNX files; bind constants of a module with params")
-        graph, buckets = _of_module(model, params, name or "model", sets, rules)
-    elif params:
-        raise MegccError("params are the weights of a module of TVM; an ONNX file has its own, and constants= binds "
-                         "inputs")
-    else:
-        graph, buckets = _of_onnx(model, sets, rules, output_names, constants)
+    graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
+                                  constants=constants, output_names=output_names)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
+    path = Path(model) if isinstance(model, (str, Path)) else None
     if isinstance(target, Target):
         targets: tuple[Target, ...] = (target,)
     else:
@@ -96,34 +85,11 @@ def compile(model: str | Path | bytes | onnx.ModelProto | _tvm.Module,
                          **({"dump": dump_into(dump)} if dump else {}))
 
 
-def _of_onnx(model, sets: Sequence[Shapes], rules: Dispatcher | Intervals | None, output_names, constants) \
-        -> tuple[Graph, tuple[Bucket, ...]]:
-    from .frontends.onnx import import_onnx, input_dims
-
-    shapes, buckets = buckets_of(input_dims(model), sets, rules)
-    return import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants), buckets
-
-
-def _of_module(mod, params, name: str, sets: Sequence[Shapes], rules: Dispatcher | Intervals | None) \
-        -> tuple[Graph, tuple[Bucket, ...]]:
-    shapes, buckets = buckets_of(_tvm.attribute("input_dims", "module")(mod), sets, rules)
-    return _tvm.attribute("import_module", "module")(mod, params, shapes, name), buckets
-
-
 def load(path: str | Path, target: str = "native") -> Session:
     """A session on a generated folder; builds it first where that has not been done."""
     from .runtime.session import load as load_session
 
     return load_session(path, target)
-
-
-def shape_sets(input_shapes: str | Shapes | Sequence[Shapes] | None) -> list[Shapes]:
-    """Sets of input shapes, in whichever form they were given."""
-    if isinstance(input_shapes, str):
-        return parse_shape_sets(input_shapes)
-    if input_shapes is None or isinstance(input_shapes, Mapping):
-        return [dict(input_shapes or {})]
-    return list(input_shapes)
 
 
 def dump_into(folder: str | Path) -> Dump:

@@ -130,7 +130,7 @@ def _tune(args: argparse.Namespace) -> int:
     from .tools import tune
 
     with _warnings_on_stderr():
-        models = [tune.import_model(model, args) for model in args.model]
+        models = [tune.graph_of(model, args) for model in args.model]
         report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
                            trials=args.trials, runner=tune.runner_of(args.rpc, args.key), cc=args.cc,
                            progress=tune.progress_bar(args.quiet))
@@ -165,8 +165,8 @@ def _explain(args: argparse.Namespace) -> int:
     from .api import parse_inputs
     from .tools import explain, source
 
-    report = explain.explain(args.path, args.target or "native", args.input_shapes, args.optimize, args.log,
-                             args.dispatch, inputs=parse_inputs(args.input), **source.graph_arguments(args))
+    report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
+                             **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 
@@ -215,13 +215,15 @@ def _progress(args: argparse.Namespace, what: str) -> Iterator[None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="megcc", description="Neural networks to C: an ONNX model in, a folder of C out.",
-        epilog="PATH is an ONNX model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
+        prog="megcc", description="Neural networks to C: a model in, a folder of C out.",
+        epilog="MODEL is an ONNX file or, through TVM, a TFLite file (.tflite) or a saved program of torch.export "
+               "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    verb = _verb(verbs, "compile", _compile, "compile ONNX models into a folder of C")
-    verb.add_argument("model", nargs="+", help="ONNX models; several share one folder, runtime and kernels")
+    verb = _verb(verbs, "compile", _compile, "compile models into a folder of C")
+    verb.add_argument("model", nargs="+", metavar="MODEL",
+                      help="several models share one folder, runtime and kernels")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
     verb.add_argument("--name", help="prefix of everything generated (default: the file's name)")
     verb.add_argument("--embed", action="store_true", help="the model as a constant array in C, not as a file")
@@ -265,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
     _compile_options(verb)
 
     verb = _verb(verbs, "tune", _tune, "time the kernels that a model could have, here or on devices, into a log")
-    verb.add_argument("model", nargs="+", metavar="MODEL", help="ONNX models")
+    verb.add_argument("model", nargs="+", metavar="MODEL", help="models")
     verb.add_argument("--trials", type=_count, metavar="N",
                       help="at most N candidates of a call, the most promising ones first (default: all)")
     _target_option(verb, "which CPUs the code is for (default: native)", "native")
@@ -274,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
     _compile_options(verb)
 
     verb = _verb(verbs, "compare", _compare, "compare the built C with ONNX Runtime or the numpy reference")
-    verb.add_argument("path", metavar="MODEL", help="an ONNX model")
+    verb.add_argument("path", metavar="MODEL", help="a model")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
@@ -295,7 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     _compile_options(verb)
 
     verb = _verb(verbs, "explain", _explain, "which kernel realises each operator, and why")
-    verb.add_argument("path", metavar="MODEL", help="an ONNX model")
+    verb.add_argument("path", metavar="MODEL", help="a model")
     _target_option(verb, "for which CPU (default: native)", "native")
     _compile_options(verb)
 
@@ -338,7 +340,7 @@ def _rpc_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _compile_options(verb: argparse.ArgumentParser) -> None:
-    """What changes the generated code; used wherever an ONNX model may be given."""
+    """What changes the generated code; used wherever a model may be given."""
     group = verb.add_argument_group("compiling")
     group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed",
                        help="known extents as constants, or kernels shared between layers (default: speed)")

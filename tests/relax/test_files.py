@@ -17,6 +17,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 import tvm_megcc
+from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 
 from .modules import assert_same, f32, module, random_inputs, reference, run, weights
@@ -129,6 +130,19 @@ def test_tflite_file(tmp_path):
     mod = load(path)
     inputs = random_inputs(mod)
     assert_same(list(session.run({"image": inputs[0]}).values()), run(reference(mod), inputs))
+
+
+def test_commands_take_it_too(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "small.tflite"
+    path.write_bytes(network())
+    assert main(["explain", str(path), "--target", "c"]) == 0
+    assert "conv2d" in capsys.readouterr().out
+    assert main(["compare", str(path), "--layers", "--target", "c"]) == 0
+    assert "no layer differs" in capsys.readouterr().out
+    assert main(["compare", str(path), "--reference", "onnxruntime", "--target", "c"]) == REFUSED
+    assert "small.tflite is no ONNX file" in capsys.readouterr().err
 
 
 @pytest.mark.slow

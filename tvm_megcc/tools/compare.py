@@ -15,7 +15,8 @@ from ..codegen.plan import plan_kernels
 from ..codegen.tuning_log import TuningLog
 from ..compiler import at_largest, run_passes
 from ..errors import MegccError
-from ..frontends.onnx import import_onnx
+from ..frontends._tvm import FILES
+from ..frontends.models import import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout, numpy_dtype
@@ -32,16 +33,16 @@ def compare(model: str | Path, options) -> dict:
     """Compares every output, and with `options.layers` the result of every kernel call, in order.
 
     Raises:
-        MegccError: if `model` is no ONNX file.
+        MegccError: if `model` is a compiled one, and for ONNX Runtime as the reference of what is no ONNX file.
     """
     model = Path(model)
     if model.is_dir() or model.suffix == ".megcc":
-        raise MegccError(f"{model}: compare wants the ONNX model itself; the reference is computed from it")
+        raise MegccError(f"{model}: compare wants the model itself; the reference is computed from it")
     session = source.session_of(model, options)
     names = [port.name for port in session.inputs]
     feeds = run.read_npz(options.inputs, names) if options.inputs else \
         run.seeded(session.inputs, options.seed, parse_shapes(options.shape or ""))
-    against, expected_of = REFERENCES[options.reference or default_reference()]
+    against, expected_of = REFERENCES[options.reference or default_reference(model)]
     everything = {**network_inputs(model, feeds, options), **session.states,
                   **constant_inputs(model, parse_constants(options.constant))}
     results = session.run(feeds)
@@ -62,7 +63,7 @@ def network_inputs(model: Path, feeds: Arrays, options) -> Arrays:
     inputs = parse_inputs(options.input)
     if not inputs:
         return feeds
-    own, _ = source.import_graph(model, options)
+    own, _ = import_model(model, **source.graph_arguments(options))
     made = dict(feeds)
     for name, given in inputs.items():
         given = with_network(own, name, given)
@@ -76,6 +77,8 @@ def network_inputs(model: Path, feeds: Arrays, options) -> Arrays:
 
 def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
     """The inputs of the model that were compiled as constants, for a reference that wants them all."""
+    if not constants:
+        return {}
     types = {value.name: value.type.tensor_type for value in onnx.load(model, load_external_data=False).graph.input}
     dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(types[name].elem_type) for name in constants}
     shapes = {name: tuple(dim.dim_value for dim in types[name].shape.dim) for name in constants}
@@ -88,7 +91,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
 
     feeds: what the session wants. everything: all inputs of the model.
     """
-    graph, buckets = source.import_graph(model, options)
+    graph, buckets = import_model(model, **source.graph_arguments(options))
     named = {name for op in graph.ops for name in op.outputs}
     graph = convert_inputs(graph, parse_inputs(options.input))
     target = session.target.at(options.optimize)
@@ -152,12 +155,19 @@ def _row(row: Mapping) -> str:
             f"cosine {row['cosine']:.8f}")
 
 
-def default_reference() -> str:
-    return "onnxruntime" if importlib.util.find_spec("onnxruntime") else "numpy"
+def default_reference(model: Path) -> str:
+    """ONNX Runtime where it is installed and reads the model."""
+    return "onnxruntime" if importlib.util.find_spec("onnxruntime") and is_onnx(model) else "numpy"
+
+
+def is_onnx(model: Path) -> bool:
+    return model.suffix not in FILES
 
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = ()) -> Arrays:
     """Values of these names by ONNX Runtime on one thread, optimiser off; the whole model, wherever it is cut."""
+    if not is_onnx(model):
+        raise MegccError(f"{model} is no ONNX file: compare it with --reference numpy")
     if not importlib.util.find_spec("onnxruntime"):
         raise MegccError("onnxruntime is not installed: 'pip install onnxruntime', or --reference numpy")
     import onnxruntime
@@ -181,7 +191,8 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
     outputs: values that the model is cut at; what it has behind them need not be supported.
     """
     shapes = {name: value.shape for name, value in feeds.items()}
-    values = reference.run(import_onnx(model, input_shapes=shapes, output_names=outputs), feeds, names)
+    graph, _ = import_model(model, input_shapes=shapes, output_names=outputs)
+    values = reference.run(graph, feeds, names)
     return {name: values[name] for name in names}
 
 

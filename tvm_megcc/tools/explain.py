@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from ..api import shape_sets
 from ..codegen.plan import plan_kernels
 from ..codegen.tuning_log import TuningLog
 from ..compiler import at_largest, require_bounds, run_passes
-from ..dispatch import buckets_of, parse_dispatch
 from ..errors import MegccError, ModelError
-from ..frontends.onnx import import_onnx, input_dims
+from ..frontends.models import import_model
 from ..ir.dims import likely
 from ..ir.text import op_text
 from ..ops.base import operator
@@ -20,27 +18,23 @@ from ..passes.inputs import Input, convert_inputs
 from ..target import parse_targets
 
 
-def explain(model: str | Path, target: str = "native", input_shapes: str | None = None,
-            optimize: str = "speed", log: str | Path | None = None, dispatch: str | None = None,
-            constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
-            inputs: Mapping[str, Input] | None = None) -> dict:
-    """The choice for every operator of an ONNX model, or every reason why it cannot be compiled.
+def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
+            inputs: Mapping[str, Input] | None = None, **options) -> dict:
+    """The choice for every operator of a model, or every reason why it cannot be compiled.
 
-    dispatch: ranges of shapes; costs and multiply-adds are those of the largest.
-    log: tuning log; costs are nanoseconds then. constants: value of inputs that are compiled in.
-    output_names: values instead of the model's outputs. inputs: what is given as the inputs.
+    Where shapes change, costs and multiply-adds are those of the largest.
+
+    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. options: of `import_model`.
     """
     if Path(model).is_dir():
-        raise MegccError(f"{model}: explain wants the ONNX model itself")
+        raise MegccError(f"{model}: explain wants the model itself")
     cpu = parse_targets(target)[0].at(optimize)
     if log:
         cpu = TuningLog.read(log).applied_to(cpu, optimize)
     report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
                     "findings": [], "calls": []}
     try:
-        shapes, buckets = buckets_of(input_dims(model), shape_sets(input_shapes),
-                                     parse_dispatch(dispatch) if dispatch else None)
-        graph = import_onnx(model, input_shapes=shapes, constants=constants, output_names=output_names)
+        graph, buckets = import_model(model, **options)
         graph = convert_inputs(graph, inputs or {})
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 from .. import api, paths
 from ..codegen.bundle import read_manifest
-from ..dispatch import buckets_of, parse_dispatch
 from ..errors import MegccError
 
 if TYPE_CHECKING:
-    from ..ir.graph import Graph
-    from ..ir.shapes import Bucket
     from ..runtime.device import DeviceSession
     from ..runtime.session import Session
 
@@ -51,25 +48,16 @@ def folder_of(path: str | Path, options) -> Path:
 
 def compile_arguments(options) -> dict:
     """The options of the command line that change the generated code, as arguments of `api.compile`."""
-    return {"input_shapes": options.input_shapes, "dispatch": options.dispatch, "optimize": options.optimize,
-            "threads": options.threads, "keep_inputs": options.keep_inputs, "log": options.log,
-            "states": api.parse_states(options.state), **graph_arguments(options),
+    return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
+            "log": options.log, "states": api.parse_states(options.state), **graph_arguments(options),
             "inputs": api.parse_inputs(options.input)}
 
 
 def graph_arguments(options) -> dict:
-    """Those that change the imported graph, as arguments of `import_onnx`."""
-    return {"constants": api.parse_constants(options.constant),
+    """Those that change the imported graph, as arguments of `import_model`."""
+    return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
+            "constants": api.parse_constants(options.constant),
             "output_names": api.parse_output_names(options.output_names)}
-
-
-def import_graph(model: str | Path, options) -> tuple[Graph, tuple[Bucket, ...]]:
-    """The graph of an ONNX model, its inputs as the file has them, and the buckets it is compiled for."""
-    from ..frontends.onnx import import_onnx, input_dims
-
-    shapes, buckets = buckets_of(input_dims(model), api.shape_sets(options.input_shapes),
-                                 parse_dispatch(options.dispatch) if options.dispatch else None)
-    return import_onnx(model, input_shapes=shapes, **graph_arguments(options)), buckets
 
 
 def session_of(path: str | Path, options) -> Session:

@@ -12,6 +12,7 @@ from ..codegen.plan import KernelPlan, plan_kernels
 from ..codegen.tuning_log import TuningLog, priced
 from ..compiler import require_bounds, run_passes
 from ..errors import MegccError
+from ..frontends.models import import_model
 from ..ir.graph import Graph
 from ..ir.shapes import with_symbols
 from ..passes.inputs import convert_inputs
@@ -21,15 +22,15 @@ from ..runtime.tuner import tune as tune_graphs
 from ..target import Target
 from . import source
 
-__all__ = ["changes", "import_model", "progress_bar", "runner_of", "text", "tune"]
+__all__ = ["changes", "graph_of", "progress_bar", "runner_of", "text", "tune"]
 
 
-def import_model(model: str | Path, options) -> tuple[str, Graph]:
-    """Name and graph of an ONNX model, with the options of the command line. Open shapes get the values that choices of
+def graph_of(model: str | Path, options) -> tuple[str, Graph]:
+    """Name and graph of a model, with the options of the command line. Open shapes get the values that choices of
     speed are made for: the largest of the largest bucket."""
     if not Path(model).is_file() or Path(model).suffix == ".megcc":
-        raise MegccError(f"{model}: tuning wants the ONNX model itself")
-    graph, buckets = source.import_graph(model, options)
+        raise MegccError(f"{model}: tuning wants the model itself")
+    graph, buckets = import_model(model, **source.graph_arguments(options))
     graph = convert_inputs(graph, parse_inputs(options.input))
     require_bounds(graph, buckets)
     likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))

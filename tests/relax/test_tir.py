@@ -190,6 +190,13 @@ def test_cheap_temporaries_are_none():
     assert program.shared == program.scratch == 0 and program.body.count("for (") == 2
 
 
+def test_nests_become_one():
+    """A softmax keeps one number of each kind a row, and rows are tasks."""
+    (program,) = programs(*OPERATORS["log_softmax"])
+    assert program.tasks == dims.Symbol("N") and program.shared == program.scratch == 0
+    assert program.body.count("for (int32_t") == 4 and "float T_softmax_maxelem = 0;" in program.body
+
+
 def test_text():
     """What a person reads."""
     (program,) = programs(*OPERATORS["einsum"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The long tail: a TIR function, which TVM makes of any of its operators, as a kernel in C.
 
-    call of an operator ─ tir_legalize ─► PrimFunc ─ tir_schedule ─► fewer loops ─ tir_loops, tir_expr ─► Program
+    call of an operator ─ tir_legalize ─► PrimFunc ─ tir_schedule, tir_fuse ─► fewer loops ─ tir_loops ─► Program
 
 What cannot be printed (calls of libraries, threads, vectors) is refused by its name and stays with TVM.
 """
@@ -23,6 +23,7 @@ from ..ir.types import DTYPES, TensorType
 from ..ops.tir import Program
 from . import tir_helpers
 from .tir_expr import ATOM, Memory, Value, int_value
+from .tir_fuse import Fused, Fusion
 from .tir_loops import SPATIAL, Loops, dtype_of_buffer
 from .tir_schedule import scheduled
 from .tir_workspace import declared, slots
@@ -67,7 +68,11 @@ class _Printer:
             if len(buffer.ty.strides):
                 raise MegccError(f"the buffer {buffer.name} has strides")
             loops.buffers[buffer] = Memory(text, type_.dtype, tuple(buffer.ty.shape))
-        statements = top_level(self.function.body, loops.allocate)
+        temporaries: list = []
+        fusion = Fusion()
+        statements = fusion.fused(top_level(self.function.body, temporaries.append))
+        for buffer in temporaries:
+            loops.allocate(buffer, fusion.dropped.get(buffer, ()))
         tasks = self.print(statements)
         parallel = tasks != 1
         workspace = slots(list(loops.temporaries.values()))
@@ -180,6 +185,8 @@ def parallel_loop(statements: Sequence):
     if len(statements) != 1:
         return None
     loop = statements[0]
+    if isinstance(loop, Fused):
+        return loop.loops[0]
     while type(loop).__name__ == "For" and int_value(loop.extent) == 1:
         loop = loop.body
     if type(loop).__name__ != "For" or int_value(loop.min) != 0 or loop.step is not None \

@@ -63,13 +63,19 @@ class Value:
 class Memory:
     """A buffer in C.
 
-    name: of the pointer, the array, or the variable if `single`. shape: extents as TIR has them.
+    name: of the pointer, the array, or the variable if `single`. shape: extents as TIR has them. dropped: axes that
+    are not in memory.
     """
 
     name: str
     dtype: str
     shape: tuple
     single: bool = False
+    dropped: frozenset[int] = frozenset()
+
+    def stored(self, values) -> list:
+        """Those of values an axis that are of axes in memory."""
+        return [value for axis, value in enumerate(values) if axis not in self.dropped]
 
 
 class Expressions:
@@ -413,15 +419,16 @@ class Expressions:
             return "0"
         if any(dtype_of(index) not in ("int32", "int64") for index in indices):
             raise MegccError(f"an index of {memory.name} is no int32 or int64")
-        indices = [self.simplified(index) for index in indices]
-        inside = [self.inside(index, extent) for index, extent in zip(indices, memory.shape, strict=True)]
-        flat = _flattened(indices, memory.shape)
+        shape = memory.stored(memory.shape)
+        indices = [self.simplified(index) for index in memory.stored(indices)]
+        inside = [self.inside(index, extent) for index, extent in zip(indices, shape, strict=True)]
+        flat = _flattened(indices, shape)
         merged = self.simplified(flat)
         if len(indices) > 1 and _nodes(merged) < sum(map(_nodes, indices)):
-            size = self.simplified(_product(memory.shape))
+            size = self.simplified(_product(shape))
             return self.element(merged, size, all(inside) or self.inside(merged, size)).text
         place: Value | None = None
-        for index, extent, known in zip(indices, memory.shape, inside, strict=True):
+        for index, extent, known in zip(indices, shape, inside, strict=True):
             value = None if int_value(index) == 0 else self.element(index, extent, known)
             place = value if place is None else self._row(place, extent, value)
         return "0" if place is None else place.text

@@ -17,6 +17,7 @@ from ..ir.types import DTYPES
 from . import tir_helpers
 from .tir_common import Parts
 from .tir_expr import AND, ATOM, LESS, UNARY, Expressions, Memory, Value, any_part, int_value
+from .tir_fuse import Fused
 from .tir_workspace import LOCAL, Temporary
 
 #: Kinds of a block's variables, as TIR numbers them.
@@ -84,7 +85,8 @@ class Loops(Expressions):
     # --- statements ----------------------------------------------------------------------------------------------
 
     def outermost(self, statements: Iterable) -> None:
-        for self.position, statement in enumerate(statements):
+        for statement in statements:
+            self.position += 1
             self.statement(statement)
 
     def tasks(self, statement, loop) -> Dim:
@@ -104,6 +106,16 @@ class Loops(Expressions):
         if printer is None:
             raise MegccError(f"TIR's {kind} has no C of ours")
         printer(statement)
+
+    def _Fused(self, nests: Fused) -> None:
+        for unit in nests.units:
+            self.analyzer.bind(unit.loop_var, self.simplified(unit.min), True)
+        first, *others = nests.loops
+        with self.loop(first):
+            for other in others:
+                if not other.loop_var.same_as(first.loop_var):
+                    self.analyzer.bind(other.loop_var, first.loop_var, True)
+            self.outermost(nests.bodies)
 
     def _SeqStmt(self, statement) -> None:
         for part in statement.seq:
@@ -272,15 +284,18 @@ class Loops(Expressions):
     def _AllocBuffer(self, statement) -> None:
         self.allocate(statement.buffer)
 
-    def allocate(self, buffer) -> None:
-        """Small temporaries are variables here; the others get a place when all are known."""
+    def allocate(self, buffer, dropped: Iterable[int] = ()) -> None:
+        """Small temporaries are variables here; the others get a place when all are known.
+
+        dropped: axes that are not in memory.
+        """
         if len(buffer.ty.strides):
             raise MegccError(f"the buffer {buffer.name} has strides")
         shape, dtype = tuple(buffer.ty.shape), dtype_of_buffer(buffer)
-        size = self.dim_product(shape)
+        size = product(self.dim(extent) for axis, extent in enumerate(shape) if axis not in set(dropped))
         name = self.name(buffer.name)
         single = size == 1
-        self.buffers[buffer] = Memory(name, dtype, shape, single)
+        self.buffers[buffer] = Memory(name, dtype, shape, single, frozenset(dropped))
         c_type, bytes_ = DTYPES[dtype]
         if single:
             self.lines.append(f"{c_type} {name} = 0;")
@@ -288,9 +303,6 @@ class Loops(Expressions):
             self.lines.append(f"{c_type} {name}[{size}] = {{ 0 }};")
         else:
             self.temporaries[buffer] = Temporary(name, dtype, size)
-
-    def dim_product(self, shape) -> Dim:
-        return product(map(self.dim, shape))
 
     def memory(self, source) -> Memory:
         if source in self.temporaries:

@@ -52,6 +52,15 @@ static MGC_INLINE mgc_v mgc_exp(mgc_v x)
  * normal float; its product with 2^fraction and the sum are one instruction. */
 static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
 {
+#ifdef MGC_POWERS
+    /* The whole sixteenths of the exponent come from a table: what remains is a short polynomial. */
+    const mgc_v rounder = mgc_set1(MGC_ROUNDER / 16.0f), log2_e = mgc_set1(1.44269504f);
+    const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);
+    mgc_v p = mgc_set1(5.550541e-2f);
+    p = mgc_fma(p, f, mgc_set1(0.24023356f));
+    p = mgc_fma(p, f, mgc_set1(0.69314718f));
+    return mgc_fma(mgc_fma(p, f, mgc_set1(1.0f)), mgc_power(mgc_bits(shifted)), term);
+#else
     const mgc_v rounder = mgc_set1(MGC_ROUNDER), log2_e = mgc_set1(1.44269504f);
     const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);
     const mgc_v power = mgc_float((mgc_bits(shifted) + 127u) << 23);
@@ -62,6 +71,7 @@ static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
     p = mgc_fma(p, f, mgc_set1(0.24022648f));
     p = mgc_fma(p, f, mgc_set1(0.69314718f));
     return mgc_fma(mgc_fma(p, f, mgc_set1(1.0f)), power, term);
+#endif
 }
 
 static MGC_INLINE mgc_v mgc_sigmoid(mgc_v x)

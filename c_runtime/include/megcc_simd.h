@@ -21,6 +21,7 @@
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity
  *   mgc_prefetch(p)            brings a line to the first cache; any address of an object
+ *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  */
 #ifndef MEGCC_SIMD_H

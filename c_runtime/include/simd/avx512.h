@@ -79,4 +79,14 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n) { return _mm512_scalef_ps(v, n); }
 
+/* 2^(n / 16) for n in [-2016, 2032): the sixteenths come from a table in a register, less what they add to the shift. */
+#define MGC_POWERS 1
+static MGC_INLINE mgc_v mgc_power(mgc_u n)
+{
+    const __m512i sixteenths = _mm512_setr_epi32(
+        0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7, 0x3f75583f,
+        0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d);
+    return (mgc_v)_mm512_add_epi32(_mm512_slli_epi32((__m512i)n, 19), _mm512_permutexvar_epi32((__m512i)n, sixteenths));
+}
+
 #endif

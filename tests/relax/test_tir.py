@@ -200,7 +200,8 @@ def test_nests_become_one():
 def test_text():
     """What a person reads."""
     (program,) = programs(*OPERATORS["einsum"])
-    assert reindent(program.body) == """\
+    too_large = [f"megcc_size_mul({size}) > INT32_MAX" for size in ("60, N", "20, M", "12, megcc_size_mul(M, N)")]
+    assert reindent(program.body) == f"if ({' || '.join(too_large)})\n    return MEGCC_KERNEL_FAILED;\n" """\
 for (int32_t ax0 = begin; ax0 < end; ax0++) {
     for (int32_t ax1 = 0; ax1 < 3; ax1++) {
         for (int32_t ax2 = 0; ax2 < M; ax2++) {

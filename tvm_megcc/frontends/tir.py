@@ -18,7 +18,7 @@ from tvm import ir, tirx
 from tvm.sym import Analyzer
 
 from ..errors import MegccError
-from ..ir.dims import Dim, Symbol, floordiv
+from ..ir.dims import Dim, Symbol, floordiv, product, to_c
 from ..ir.types import DTYPES, TensorType
 from ..ops.tir import Program
 from . import tir_helpers
@@ -78,7 +78,10 @@ class _Printer:
         workspace = slots(list(loops.temporaries.values()))
         pointers, size = declared(workspace, "scratch" if parallel else "call->shared", self.count_text)
         checked = tir_helpers.INDEX in loops.helpers
+        sizes = [type_.bytes for _, type_ in operands]
+        sizes += [product((slot.size, DTYPES[slot.dtype][1])) for slot in workspace]
         head = [] if parallel else ["if (begin >= end)", "return 0;"]
+        head += guard(sizes)
         head += pointers + ["int outside = 0;"] * checked
         body = "\n".join([*head, *loops.lines, f"return {'outside ? MEGCC_KERNEL_FAILED : 0' if checked else '0'};"])
         helpers = dict.fromkeys(part for helper in loops.helpers for part in tir_helpers.helper(helper))
@@ -141,6 +144,12 @@ class _Printer:
         if isinstance(size, int):
             return str(size)
         return c_of(size)
+
+
+def guard(sizes: Iterable[Dim]) -> list[str]:
+    """Refuses extents of which a tensor has more than 2 GB: places in it are int32_t."""
+    large = [f"{to_c(size)} > INT32_MAX" for size in dict.fromkeys(sizes) if not isinstance(size, int)]
+    return [f"if ({' || '.join(large)})", "return MEGCC_KERNEL_FAILED;"] if large else []
 
 
 def c_of(dim: Dim) -> str:

@@ -7,6 +7,15 @@ import os
 
 import pytest
 
+from ..relay.relay_or_skip import HAS_RELAY
+
+#: A TVM that has Relay gets the front end for it.
+collect_ignore_glob = ["test_*.py"] if HAS_RELAY else []
+
+
+def pytest_report_header() -> str | None:
+    return "tests/relax: left out, this TVM has Relay (docs/relay.md)" if HAS_RELAY else None
+
 
 @pytest.fixture(autouse=True, scope="session")
 def object_cache(tmp_path_factory):

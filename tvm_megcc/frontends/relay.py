@@ -102,8 +102,11 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     return relay.build(mod, target=tvm.target.Target(tvm_target.config(cpu)))
 
 
-def _export_library(self, file_name, *, fcompile=None, **more):
-    """`export_library` of TVM's modules; links with the compiler of our target where that is not this machine."""
+def _export_library(self, file_name, fcompile=None, *addons, **more):
+    """`export_library` of TVM's modules; links with the compiler of our target where that is not this machine.
+
+    addons: older versions have positions behind fcompile, newer ones only names.
+    """
     targets = targets_of(self._collect_from_import_tree(lambda module: module.type_key == "static_library"),
                          lambda part, name: part.implements_function(name))
     for part in self._collect_dso_modules() if targets else ():
@@ -111,6 +114,8 @@ def _export_library(self, file_name, *, fcompile=None, **more):
             _require_same_machine(tvm.target.Target(part.get_function("_get_target_string")()), targets)
     if fcompile is None and not str(file_name).endswith(".tar"):
         fcompile = linker_of(targets)
+    if addons:
+        return _tvm_export_library(self, file_name, fcompile, *addons, **more)
     return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
 
 

@@ -113,8 +113,9 @@ def _reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVa
 
 def _typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
     mod = tvm.IRModule(functions, like.type_definitions)
-    if like.attrs is not None:
-        mod = mod.with_attrs(like.attrs)
+    attrs = getattr(like, "attrs", None)
+    for name in attrs.keys() if attrs is not None else ():
+        mod = mod.with_attr(name, attrs[name])
     return relay.transform.InferType()(mod)
 
 

@@ -22,10 +22,10 @@ from ..ir.dims import Dim, Symbol, floordiv, product, to_c
 from ..ir.types import DTYPES, TensorType
 from ..ops.tir import Program
 from . import tir_helpers
-from .tir_expr import ATOM, Memory, Value, int_value
 from .tir_fuse import Fused, Fusion
 from .tir_loops import SPATIAL, Loops, dtype_of_buffer
 from .tir_schedule import scheduled
+from .tir_values import ATOM, Memory, Value, int_value
 from .tir_workspace import declared, slots
 
 #: Extents are int32_t in C.

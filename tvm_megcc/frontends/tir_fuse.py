@@ -11,7 +11,7 @@ from typing import Union
 from tvm import ir, tirx
 from tvm.sym import Analyzer
 
-from .tir_expr import any_part, int_value
+from .tir_values import any_part, int_value
 
 
 @dataclass

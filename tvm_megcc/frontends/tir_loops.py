@@ -16,8 +16,9 @@ from ..ir.dims import Dim, product
 from ..ir.types import DTYPES
 from . import tir_helpers
 from .tir_common import Parts
-from .tir_expr import AND, ATOM, LESS, UNARY, Expressions, Memory, Value, any_part, int_value
+from .tir_expr import Expressions
 from .tir_fuse import Fused
+from .tir_values import AND, ATOM, LESS, UNARY, Memory, Value, any_part, int_value
 from .tir_workspace import LOCAL, Temporary
 
 #: Kinds of a block's variables, as TIR numbers them.

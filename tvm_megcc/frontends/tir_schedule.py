@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir, tirx
 
-from .tir_expr import any_part
+from .tir_values import any_part
 
 #: Functions that take more than a few instructions.
 _CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 
 import tvm
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op
 
-from .modules import assert_same, f32, megcc, module, random_inputs, reference, run
+from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, weights
 
 INDICES = relax.const(np.array([[1, 0, 2], [3, 3, 1]]), "int64")
 ROWS = relax.const(np.array([2, 0]), "int64")
@@ -156,3 +156,28 @@ def test_index_outside_is_an_error():
             run(executable, [x, np.array([0, index, 1])])
     (result,) = run(executable, [x, np.array([3, 0, 1])])
     np.testing.assert_array_equal(result, x[[3, 0, 1], [3, 0, 1]])
+
+
+def test_symbolic_extents_of_loops():
+    """A region with hand-written kernels and loops between them, for every batch."""
+    n = tvm.tirx.Var("n", "int64")
+
+    def doubled(x):
+        return te.compute(x.shape, lambda i, j: x[x.shape[0] - 1 - i, j] * 2.0)
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x0", f32(n, 6))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_te(doubled, builder.emit(op.nn.relu(x)))
+            y = builder.emit(op.nn.softplus(builder.emit(op.matmul(y, weights(6, 5))), 2.0, 10.0))
+            output = builder.emit_output(builder.emit(op.cumprod(builder.emit(op.tanh(y)), 1)))
+        builder.emit_func_output(output)
+    mod = builder.get()
+    partitioned = megcc.partition_for_megcc(mod, target="megcc-c", tir=True)
+    report = megcc.report(partitioned)
+    assert report.tir == {"relax.call_tir doubled": 1, "relax.nn.softplus": 1} and len(report.regions) == 1, str(report)
+    ours, theirs = tvm.compile(partitioned, target="megcc-c", relax_pipeline="megcc"), reference(mod)
+    for batch in (1, 5, 3):
+        inputs = random_inputs(mod, symbols={"n": batch})
+        assert_same(run(ours, inputs), run(theirs, inputs))

@@ -85,7 +85,8 @@ def truth(a: T.Buffer((21,), "bool"), b: T.Buffer((21,), "float32"), y: T.Buffer
           z: T.Buffer((21,), "int64")):
     for i in range(21):
         y[i] = (a[i] and b[i] > T.float32(0)) or (not a[i] and b[i] < T.float32(-1))
-        z[i] = T.Select(a[i], T.Cast("int64", i), T.int64(-1)) + T.Cast("int64", T.isnan(b[i] * T.float32(2)) or T.isinf(b[i]))
+        z[i] = T.Select(a[i], T.Cast("int64", i), T.int64(-1)) \
+            + T.Cast("int64", T.isnan(b[i] * T.float32(2)) or T.isinf(b[i]))
 
 
 @T.prim_func(s_tir=True)

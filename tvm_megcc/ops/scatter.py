@@ -80,6 +80,7 @@ class ScatterElements(Scatter):
     """y = x, but y[index[i][j]][j] = update[i][j] along `axis`; negative indices count from the end."""
 
     kind = "scatter_elements"
+    relax = ("relax.scatter_elements",)
     kernels = (ScatterLines(),)
     cases = (Case((f32(5, 3), ((2, 3), "int64"), f32(2, 3)), {"axis": 0, "reduction": "none"},
                   values={1: np.array([[0, 4, -1], [2, -5, 1]])}),
@@ -150,6 +151,7 @@ class ScatterPoints(Scatter):
     """y = x, but y[point[i]] = update[i] where the last axis of the indices is a point."""
 
     kind = "scatter_nd"
+    relax = ("relax.scatter_nd",)
     kernels = (ScatterRows(),)
     cases = (Case((f32(3, 4, 5), ((2, 2), "int64"), f32(2, 5)), {"reduction": "none"},
                   values={1: np.array([[0, -1], [2, 1]])}),

@@ -201,6 +201,7 @@ class Size(Operator):
 
     kind = "size"
     onnx = ("Size",)
+    relax = ("relax.size",)
     relay = ("ndarray_size",)
     cases = (Case((f32(2, 3, 4),)),)
 

@@ -49,6 +49,7 @@ class TopK(Operator):
 
     kind = "top_k"
     onnx = ("TopK",)
+    relax = ("relax.topk", "relax.sort", "relax.argsort")
     kernels = (TopKHeap(),)
     cases = (Case((f32(3, 40),), {"axis": 1, "k": 7, "largest": True}),
              Case((f32(2, 9, 5),), {"axis": 1, "k": 9, "largest": False}),

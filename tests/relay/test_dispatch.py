@@ -9,6 +9,11 @@ import typing
 import numpy as np
 import pytest
 
+from .relay_or_skip import WITHOUT
+
+pytest.importorskip("tvm", reason=WITHOUT)
+pytest.importorskip("tvm.relay", reason=WITHOUT)
+
 import tvm_megcc
 from tvm_megcc.dispatch import Dispatch, log_dispatcher, uniform_dispatcher
 from tvm_megcc.frontends.relay_import import kind_of, post_order

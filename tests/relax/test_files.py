@@ -71,6 +71,7 @@ def test_symbolic_module(tmp_path, extents):
         assert_same(list(session.run({"x0": inputs[0]}).values()), run(reference(mod), inputs))
 
 
+@pytest.mark.slow
 def test_extent_among_the_arguments(tmp_path, extents):
     """A TIR function of the user's own that gets an extent of another tensor."""
     n, m = extents
@@ -219,8 +220,9 @@ except tvm_megcc.MegccError as error:
 
 @pytest.mark.parametrize(("name", "missing", "advice"), [
     ("m.tflite", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tflite]'"),
-    ("m.tflite", ("tflite",), "pip install tflite"),
-    ("m.pt2", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tvm]' torch"), ("m.pt2", ("torch",), "pip install torch")])
+    ("m.pt2", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tvm]' torch"),
+    pytest.param("m.tflite", ("tflite",), "pip install tflite", marks=pytest.mark.slow),
+    pytest.param("m.pt2", ("torch",), "pip install torch", marks=pytest.mark.slow)])
 def test_missing_packages_are_named(name: str, missing: tuple[str, ...], advice: str, tmp_path):
     path = tmp_path / name
     path.write_bytes(b"anything")

@@ -33,7 +33,7 @@ def description(expr) -> dict:
     """An expression whose operands are variables and constants as JSON. Variables by name, scalars by value."""
     kind = type(expr).__name__
     if kind == "Var":
-        return {"var": expr.name_hint, "type": _type(expr.checked_type)}
+        return {"var": expr.name_hint, "type": type_text(expr.checked_type)}
     if kind == "Constant":
         return {"constant": plain(expr.data.numpy().tolist()), "dtype": expr.data.dtype}
     if kind == "Tuple":
@@ -41,13 +41,13 @@ def description(expr) -> dict:
     if kind == "TupleGetItem":
         return {"field": int(expr.index), "of": description(expr.tuple_value)}
     attrs = None if expr.attrs is None else {key: plain(getattr(expr.attrs, key)) for key in expr.attrs.keys()}
-    return {"op": expr.op.name, "attrs": attrs, "type": _type(expr.checked_type),
+    return {"op": expr.op.name, "attrs": attrs, "type": type_text(expr.checked_type),
             "args": [description(argument) for argument in expr.args]}
 
 
-def _type(type_) -> list:
+def type_text(type_) -> list:
     if type(type_).__name__ == "TupleType":
-        return [_type(field) for field in type_.fields]
+        return [type_text(field) for field in type_.fields]
     return [[int(extent) for extent in type_.shape], str(type_.dtype)]
 
 
@@ -65,13 +65,13 @@ def stand_in_for(text: dict, variables: dict):
     if "field" in text:
         return stand_in.TupleGetItem(None, tuple_value=stand_in_for(text["of"], variables), index=text["field"])
     return stand_in.call(text["op"], [stand_in_for(argument, variables) for argument in text["args"]],
-                         _stand_in_type(text["type"]), text["attrs"])
+                         stand_in_type(text["type"]), text["attrs"])
 
 
-def _stand_in_type(type_):
+def stand_in_type(type_):
     if isinstance(type_[1], str):
         return stand_in.TensorType(*type_)
-    return stand_in.TupleType([_stand_in_type(field) for field in type_])
+    return stand_in.TupleType([stand_in_type(field) for field in type_])
 
 
 def call_of(case: Case):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is compiled of a network is the same by either front end, where TVM's importers write it with the same operators:
-container byte for byte, kernels but for comments.
+"""What is compiled of a network is the same by either front end, where TVM's importers write it with the same
+operators: container byte for byte, kernels but for comments.
 
 Relay's regions are those that TVM 0.19 has recorded; where there is Relay, they are compared with what it makes now."""
 

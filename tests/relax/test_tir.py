@@ -63,6 +63,7 @@ OPERATORS = {
     "one_hot": (lambda x: op.one_hot(x, relax.prim_value(1), relax.prim_value(0), 5), i64(N)),
     "pool": (lambda x: op.nn.avg_pool2d(x, 3, 2, padding=1, ceil_mode=True, count_include_pad=True), f32(1, 2, 7, 6)),
     "scatter_elements": (lambda x, i, y: op.scatter_elements(x, i, y, 1, "add"), f32(2, 10), i64(2, N), f32(2, N)),
+    "softplus": (lambda x: op.nn.softplus(x, 2.0, 10.0), f32(3, N)),
     "softmax": (lambda x: op.nn.softmax(x, 1), f32(2, N, M)),
     "take": (lambda x, i: op.take(x, i, 0, mode="wrap"), f32(4, N), i64(7)),
     "variance": (lambda x: op.variance(x, [1]), f32(3, N)),
@@ -195,6 +196,12 @@ def test_nests_become_one():
     (program,) = programs(*OPERATORS["log_softmax"])
     assert program.tasks == dims.Symbol("N") and program.shared == program.scratch == 0
     assert program.body.count("for (int32_t") == 4 and "float T_softmax_maxelem = 0;" in program.body
+
+
+def test_functions_on_vectors():
+    """What compilers leave scalar, with what is read twice loaded once."""
+    (program,) = programs(*OPERATORS["softplus"])
+    assert program.body.count("mgc_load_n(") == 1 and "mgc_log(mgc_set1(1.0f) + mgc_exp(" in program.body
 
 
 def test_text():

@@ -16,9 +16,9 @@ from ..ir.dims import Dim, product
 from ..ir.types import DTYPES
 from . import tir_helpers
 from .tir_common import Parts
-from .tir_expr import Expressions
 from .tir_fuse import Fused
 from .tir_values import AND, ATOM, LESS, UNARY, Memory, Value, any_part, int_value
+from .tir_vectors import Vectors
 from .tir_workspace import LOCAL, Temporary
 
 #: Kinds of a block's variables, as TIR numbers them.
@@ -29,10 +29,10 @@ _ACCUMULATORS = {"Add": "sum", "Mul": "product", "Max": "most", "Min": "least"}
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
     "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
-    "begin end scratch call outside half angle asm main".split())
+    "begin end scratch call outside lanes half angle asm main".split())
 
 
-class Loops(Expressions):
+class Loops(Vectors):
     """Prints the statements of one function into `lines`.
 
     temporaries: buffers that the function allocates, with the numbers of the first and the last of its outermost
@@ -183,9 +183,36 @@ class Loops(Expressions):
         reduction = self._reduction(loop)
         if reduction is not None:
             self._reduce(loop, reduction)
-        else:
-            with self.loop(loop):
-                self.statement(loop.body)
+            return
+        with self.scope():
+            if self.vector_loop(loop, self._elementwise):
+                return
+        with self.loop(loop):
+            self.statement(loop.body)
+
+    def _elementwise(self, loop):
+        """The only store in a loop, and the variables that move with the loop's; None if there is more in it. The
+        variables are bound then."""
+        statement = loop.body
+        if self._split is not None and self._split.same_as(loop):
+            return None
+        realize = statement if type(statement).__name__ == "SBlockRealize" else None
+        if realize is not None:
+            block = realize.block
+            if int_value(realize.predicate) != 1 or block.init is not None or len(block.alloc_buffers) \
+                    or len(block.match_buffers):
+                return None
+            statement = block.body
+        if type(statement).__name__ != "BufferStore" or not self.fits(loop.extent, 1, 2**30):
+            return None
+        self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, self.simplified(loop.extent)), True)
+        self.variables[loop.loop_var] = Value(self.name(loop.loop_var.name), ATOM, "int32")
+        moving = [loop.loop_var]
+        if realize is not None:
+            self._bind_axes(realize)
+            moving += [axis.var for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+                       if any(variable.same_as(loop.loop_var) for variable in _variables(value))]
+        return statement, moving
 
     @contextmanager
     def loop(self, loop) -> Iterator[None]:

@@ -51,7 +51,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
             target of the context, else this machine.
         tir: whether operators without a hand-written kernel, and `call_tir` of TIR functions, become kernels in C
             that are made of TVM's loops for them, where these can be printed. Else they stay with TVM, whose own
-            builds of them are faster on CPUs with wide vectors.
+            builds of some are faster.
         optimize: "speed" or "size", as in `tvm_megcc.compile`.
 
     Returns:

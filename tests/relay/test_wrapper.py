@@ -56,10 +56,11 @@ __attribute__((visibility("default"))) const char *taken_error(void) { return la
 
 
 def linked(parts, folder):
-    """A shared library of object files, with the function of TVM that they want."""
+    """A shared library of object files, with the function of TVM that they want; that of a TVM which is loaded is not
+    taken."""
     (folder / "stub.c").write_text(STUB)
     command = find_compiler(TARGETS["c"]).command
-    subprocess.run([*command, "-shared", "-fPIC", str(folder / "stub.c"), *map(str, parts), "-pthread", "-o",
+    subprocess.run([*command, "-shared", "-fPIC", "-Wl,-Bsymbolic", str(folder / "stub.c"), *map(str, parts), "-pthread", "-o",
                     str(folder / "lib.so")], check=True)
     library = ctypes.CDLL(str(folder / "lib.so"))
     library.taken_error.restype = ctypes.c_char_p

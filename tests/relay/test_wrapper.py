@@ -60,8 +60,8 @@ def linked(parts, folder):
     taken."""
     (folder / "stub.c").write_text(STUB)
     command = find_compiler(TARGETS["c"]).command
-    subprocess.run([*command, "-shared", "-fPIC", "-Wl,-Bsymbolic", str(folder / "stub.c"), *map(str, parts), "-pthread", "-o",
-                    str(folder / "lib.so")], check=True)
+    subprocess.run([*command, "-shared", "-fPIC", "-Wl,-Bsymbolic", str(folder / "stub.c"), *map(str, parts),
+                    "-pthread", "-o", str(folder / "lib.so")], check=True)
     library = ctypes.CDLL(str(folder / "lib.so"))
     library.taken_error.restype = ctypes.c_char_p
     return library

@@ -89,7 +89,8 @@ def assert_same(actual, expected, tolerance: float = 1e-4, noise: float = 0.0) -
             largest = float(np.abs(want[np.isfinite(want)]).max(initial=0.0))
             with np.errstate(invalid="ignore"):
                 error = float(np.abs(np.where((got == want) | np.isnan(want), 0, got - want)).max(initial=0.0))
-            assert error <= max(tolerance * max(largest, 1e-3), noise), f"output {index}: error {error:g} of {largest:g}"
+            allowed = max(tolerance * max(largest, 1e-3), noise)
+            assert error <= allowed, f"output {index}: error {error:g} of {largest:g}"
         else:
             np.testing.assert_array_equal(got, want)
 

@@ -137,6 +137,19 @@ class Builder:
         return Graph("part", tuple(inputs), tuple(made), tuple(ops), {name: self.types[name] for name in names},
                      {name: self.constants[name] for name in names if name in self.constants})
 
+    def outputs(self, results: Sequence[str], inputs: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+        """Each result as a value of a name of its own: of `names`, beyond them output0, output1, …"""
+        outputs: list[str] = []
+        for index, value in enumerate(results):
+            output = self.unique(names[index] if index < len(names) else f"output{index}")
+            if value in inputs or value in outputs or value in self.constants:
+                self.copy(value, output)
+            else:
+                self.rename(value, output, 0)
+                results = [output if other == value else other for other in results]
+            outputs.append(output)
+        return outputs
+
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The finished graph, without what no output needs."""
         self._materialise_shapes(outputs)

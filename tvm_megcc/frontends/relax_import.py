@@ -304,16 +304,7 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
         raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
     if importer_.findings:
         raise ModelError(name, importer_.findings, "Such operators stay with TVM in tvm_megcc.build(mod).")
-    names, outputs = outputs, []
-    for index, value in enumerate(results):
-        output = builder.unique(names[index] if index < len(names) else f"output{index}")
-        if value in inputs or value in outputs or value in builder.constants:
-            builder.copy(value, output)
-        else:
-            builder.rename(value, output, 0)
-            results = [output if other == value else other for other in results]
-        outputs.append(output)
-    return builder.graph(name, inputs, outputs)
+    return builder.graph(name, inputs, builder.outputs(results, inputs, outputs))
 
 
 def region_bucket(function: relax.Function) -> Bucket:

@@ -274,16 +274,7 @@ def _import_function(function, name: str, importer_: Importer) -> Graph:
         results = flattened([importer_.value(function.body)])
     except REFUSALS as error:
         raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
-    outputs: list[str] = []
-    for index, value in enumerate(results):
-        output = builder.unique(f"output{index}")
-        if value in inputs or value in outputs or value in builder.constants:
-            builder.copy(value, output)
-        else:
-            builder.rename(value, output, 0)
-            results = [output if other == value else other for other in results]
-        outputs.append(output)
-    return builder.graph(name, inputs, outputs)
+    return builder.graph(name, inputs, builder.outputs(results, inputs))
 
 
 def import_call(call) -> Graph:

@@ -24,6 +24,7 @@ from . import api, paths
 from .codegen.artifact import Artifact
 from .errors import InternalError, MegccError, ToolError
 from .runtime import build as builds
+from .runtime.precompiled import intrinsics
 from .runtime.session import NativeSession
 from .runtime.toolchain import Compiler, find_compiler
 from .target import Target, native
@@ -130,9 +131,10 @@ def _load(artifact: Artifact, target: Target) -> NativeSession:
         folder = artifact.save(Path(scratch) / "model")
         library = folder / "libmodel.so"
         sources = [folder / "kernels.c", *sorted((folder / "kernels").glob("*.c"))]
-        builds.run_tool([*compiler.command, *_FLAGS, *target.cflags, f"-I{paths.c_runtime() / 'include'}",
-                         "-shared", "-pthread", *map(str, sources), *map(str, _runtime_objects(compiler, target)),
-                         "-o", str(library)])
+        flags = (*_FLAGS, *target.cflags, "-pthread")
+        first = intrinsics(compiler, flags, "".join(source.read_text() for source in sources))
+        builds.run_tool([*compiler.command, *flags, *first, f"-I{paths.c_runtime() / 'include'}", "-shared",
+                         *map(str, sources), *map(str, _runtime_objects(compiler, target)), "-o", str(library)])
         return NativeSession(builds.Build(folder, target, compiler, library, None))
 
 

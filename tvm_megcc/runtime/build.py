@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from ..codegen.bundle import BUILD, data_source, read_container, read_manifest
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target
 from . import firmware
+from .precompiled import intrinsics
 from .toolchain import Compiler, find_compiler, runs_here
 
 #: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
@@ -23,7 +25,7 @@ CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunc
 #: The runtime without what a static network on a small device does not need.
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
 #: C compilers at work at a time.
-JOBS = 2
+JOBS = os.cpu_count() or 2
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ class Objects:
         if not result.exists():
             with tempfile.TemporaryDirectory(dir=self.cache) as aside:
                 made = Path(aside) / "o.o"
-                run_tool([*self.compiler.command, *flags, *self.include, "-c", str(source), "-o", str(made)])
+                first = intrinsics(self.compiler, flags, source.read_text())
+                run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(made)])
                 made.replace(result)
         return result
 

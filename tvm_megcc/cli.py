@@ -116,12 +116,31 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
+    if args.against:
+        return _bench_against(args)
     from .tools import bench, source
 
-    with _progress(args, f"compiling and building {args.path}"):
-        session = source.remote_session_of(args.path, args) if args.rpc else source.timed_session_of(args.path, args)
+    if len(args.path) > 1:
+        raise MegccError("several models are for --against; without it, bench one at a time")
+    path = args.path[0]
+    with _progress(args, f"compiling and building {path}"):
+        session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)
     _print(args, report, bench.text)
+    return 0
+
+
+def _bench_against(args: argparse.Namespace) -> int:
+    from .tools import against, against_report
+
+    if args.rpc:
+        raise MegccError("--against times engines of this machine: leave out --rpc")
+
+    def progress(text: str) -> None:
+        if not args.quiet:
+            print(f"megcc: {text} …", file=sys.stderr, flush=True)
+
+    _print(args, against.against(args.path, args, progress), against_report.text)
     return 0
 
 
@@ -256,11 +275,21 @@ def _parser() -> argparse.ArgumentParser:
     _rpc_options(verb)
     _compile_options(verb)
 
-    verb = _verb(verbs, "bench", _bench, "how long a model takes, in all and by operator, here or on a device")
-    verb.add_argument("path", metavar="PATH")
+    verb = _verb(verbs, "bench", _bench, "how long a model takes, in all and by operator, here or on a device; or "
+                                         "beside other inference engines")
+    verb.add_argument("path", metavar="PATH", nargs="+", help="one; with --against any number of ONNX files")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--repeat", type=_count, metavar="N", help="runs to time (default: about a second of them)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    group = verb.add_argument_group("beside other engines (docs/tuning.md)")
+    group.add_argument("--against", metavar="A,B", help="of onnxruntime, openvino, litert, ncnn, mnn, tvm: all in turn "
+                       "in one run, --threads N each; a table of times, errors, memory, start-up")
+    group.add_argument("--rounds", type=_count, default=9, metavar="N",
+                       help="bursts of each engine; medians count (default: 9)")
+    group.add_argument("--processor", type=int, default=0, metavar="N",
+                       help="the first one that engines are bound to (default: 0)")
+    group.add_argument("--python", metavar="[ENGINE=]PATH", action="append",
+                       help="what has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this)")
     _target_option(verb, "which target (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
     _rpc_options(verb)

@@ -150,19 +150,23 @@ EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, megcc_s
     return MEGCC_OK;
 }
 
+/* Inputs in the caller's memory; NULL: a state, which the session keeps. */
+static int32_t bind(handle *h, const void *const *inputs, const uint64_t *bytes)
+{
+    int32_t status = MEGCC_OK;
+    for (uint32_t i = 0; i < megcc_model_inputs(&h->model) && !status; i++)
+        if (inputs[i] != NULL)
+            status = megcc_session_bind_input(h->session, i, inputs[i], (size_t)bytes[i]);
+    return status;
+}
+
 static int32_t run(handle *h, const void *const *inputs, const uint64_t *bytes, void *const *outputs,
                    megcc_error *error)
 {
     megcc_tensor tensor;
-    for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++) {
-        if (inputs[i] == NULL) /* a state */
-            continue;
-        int32_t status = megcc_session_bind_input(h->session, i, inputs[i], (size_t)bytes[i]);
-        if (status) {
-            error->status = status;
-            return status;
-        }
-    }
+    error->status = bind(h, inputs, bytes);
+    if (error->status)
+        return error->status;
     int32_t status = megcc_session_run(h->session, error);
     if (status)
         return status;
@@ -186,8 +190,22 @@ EXPORT void *megcc_py_input(handle *h, uint32_t index)
     return megcc_session_input(h->session, index, NULL);
 }
 
-/* One run from and to the memory of the caller; `bytes`: sizes of the inputs. With `seconds`, the time of each instruction; with `observer`, a call
- * after each instruction with its operand `operand[instruction]`. */
+/* Binds inputs, `bytes` long, for megcc_py_again: nothing but a run, its results left in the session. For callers that
+ * take times. Both return a status. */
+EXPORT int32_t megcc_py_bind(handle *h, const void *const *inputs, const uint64_t *bytes)
+{
+    h->seconds = NULL;
+    h->observer = NULL;
+    return bind(h, inputs, bytes);
+}
+
+EXPORT int32_t megcc_py_again(handle *h)
+{
+    return megcc_session_run(h->session, NULL);
+}
+
+/* One run from and to the memory of the caller; `bytes`: sizes of the inputs. With `seconds`, the time of each
+ * instruction; with `observer`, a call after each instruction with its operand `operand[instruction]`. */
 EXPORT int32_t megcc_py_run(handle *h, const void *const *inputs, const uint64_t *bytes, void *const *outputs,
                             double *seconds, observer_fn observer, const uint32_t *operand, char *text,
                             uint64_t text_size)

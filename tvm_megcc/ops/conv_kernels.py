@@ -110,11 +110,15 @@ class DirectConv(Kernel):
                 return f"groups of {inputs[1].shape[1]} channels are no whole vectors"
         return None
 
+    def _tiling(self, s: Geometry, x: Layout, target: Target) -> Tiling:
+        rows = s.is_pointwise and x == blocked(target) and not target.compact
+        return Tiling.of(target.isa, target.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
+
     def lower(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         x_layout = inputs[0].layout.kind
         y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
-        tiling = Tiling.of(target.isa, target.isa.lane_fma and x_layout != "plain", self.vectors)
+        tiling = self._tiling(s, inputs[0].layout, target)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         bias = has_bias(op)
         ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
@@ -157,7 +161,7 @@ class DirectConv(Kernel):
     def tiled(self, op, inputs, outputs, target):
         s = Geometry.of(op, inputs, outputs)
         if s.is_static:
-            tiling = Tiling.of(target.isa, target.isa.lane_fma and inputs[0].layout != PLAIN)
+            tiling = DirectConv()._tiling(s, inputs[0].layout, target)
             row = equal_rows(tiling, s.oh, s.ow, s.oc)[1] if s.is_pointwise else s.ow
             yield from map(type(self), tiling.others(row, s.oc))
 

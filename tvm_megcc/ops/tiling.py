@@ -64,6 +64,7 @@ class Tiling:
 
     lane_fma: inputs are loaded as vectors and multiplied by lane.
     vectors: of the main tile; 0: those that cover the shape at hand best.
+    assembler: the loop over input channels is written in assembler, which uses every register.
     """
 
     lanes: int
@@ -71,13 +72,15 @@ class Tiling:
     lane_fma: bool
     fused: bool
     vectors: int = 0
+    assembler: bool = False
 
     def __str__(self) -> str:
         return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
 
     @staticmethod
-    def of(isa: Isa, lane_fma: bool = False, vectors: int = 0) -> Tiling:
-        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"), vectors)
+    def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
+        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"), vectors,
+                      assembler and isa.assembler)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
@@ -87,7 +90,7 @@ class Tiling:
     def most_pixels(self, vectors: int) -> int:
         """Pixels of the tallest tile that does not spill; compilers load some inputs ahead of their use."""
         if self.lane_fma:
-            return {1: 12, 2: 9, 4: 5}.get(vectors, 1)
+            return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
         spare = 1 if self.fused else 2
         most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
@@ -103,9 +106,17 @@ class Tiling:
 
     def cost(self, pixels: int, vectors: int) -> float:
         """Cycles, roughly, of a row of pixels for one step of the reduction."""
+        if self.assembler:
+            return sum(n * self.assembler_step(p, vectors) for p, n in self.rows(pixels, vectors))
         load = 0.5 if self.lanes > 1 else 1.0
         inputs = 0.25 if self.lanes == 16 or self.lane_fma else 1.0
         return sum(n * (p * vectors + load * (vectors + inputs * p) + 0.5) for p, n in self.rows(pixels, vectors))
+
+    @staticmethod
+    def assembler_step(pixels: int, vectors: int) -> float:
+        """Instructions of a tile in assembler for one step: a row of weights is one load, four channels of up to four
+        pixels are another, and eight steps share a decrement and a branch."""
+        return pixels * vectors + 1 + (pixels + 3) // 4 / 4 + 0.25
 
     def total(self, pixels: int, channels: int, vectors: int) -> float:
         return sum((g.end - g.start + g.vectors * self.lanes - 1) // (g.vectors * self.lanes)

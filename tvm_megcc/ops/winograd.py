@@ -106,7 +106,8 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
     """Cost of one step of the sums of a tile of the product with all output channels."""
     cost = 0.0
     for group in tiling.plan(pixels, channels, vectors):
-        step = pixels * group.vectors + 0.5 * (group.vectors + 0.25 * pixels) + 0.5
+        step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else
+                pixels * group.vectors + 0.5 * (group.vectors + 0.25 * pixels) + 0.5)
         cost += step * -(-(group.end - group.start) // (group.vectors * tiling.lanes))
     return cost
 
@@ -118,7 +119,7 @@ def _scratch(channels: int, tiles: int, outputs: int, lanes: int) -> int:
 
 def _blocking(s: Geometry, target: Target) -> tuple[Tiling, int, int, int, int]:
     """(tiling, vectors of output channels, tiles of a product, tiles of a task, chunks of output channels)."""
-    tiling = Tiling.of(target.isa, target.isa.lane_fma)
+    tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
     size = WINDOW + 1 - s.kh
     count = max(1, -(-likely(s.oh) // size) * -(-likely(s.ow) // size))
     best = None

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,20 +23,13 @@ from tvm_megcc.ir.shapes import likely_type, likely_types
 from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
 from tvm_megcc.ops.base import Case, operator
 from tvm_megcc.ops.support import refusal
+from tvm_megcc.runtime.precompiled import intrinsics
+from tvm_megcc.runtime.toolchain import Compiler
 from tvm_megcc.target import Target
 
 HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
-
-#: What half the time of compiling a kernel goes into; precompiled once for each set of flags.
-INTRINSICS = """\
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
-#endif
-"""
 
 #: Tails that kernels which fuse an epilogue are tested with, in turn: expression and class of each operand.
 EPILOGUES = ((None, ()), (X * call("sigmoid", X), ()),
@@ -173,7 +164,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
 class Program:
     """The distinct kernels of some jobs, compiled into one executable."""
 
-    def __init__(self, jobs: list[Job], folder: Path, cc: list[str], flags: list[str], runner: list[str]):
+    def __init__(self, jobs: list[Job], folder: Path, compiler: Compiler, flags: list[str], runner: list[str]):
         self.jobs, self.folder, self.runner = jobs, folder, runner
         specs = list(dict.fromkeys(job.choice.spec for job in jobs))
         symbols = {}
@@ -189,20 +180,19 @@ class Program:
             "int32_t, int32_t, void *)\n"
             f"{protos}\nstatic const megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
         include = ["-I", str(C_RUNTIME / "include"), "-I", str(folder)]
-        cc = [*cc, *flags]
-        intrinsics = _precompiled_intrinsics((*cc, "-std=c99", "-ffp-contract=off"))
+        strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
         commands = []
         for number, spec in enumerate(specs):
-            source = folder / f"k{number}.c"
-            source.write_text(render_kernel(spec))
-            commands.append([*cc, "-std=c99", "-ffp-contract=off", *WARNINGS, *include, "-include", intrinsics,
+            source, text = folder / f"k{number}.c", render_kernel(spec)
+            source.write_text(text)
+            commands.append([*compiler.command, *strict, *intrinsics(compiler, strict, text), *include,
                              "-c", str(source), "-o", str(source.with_suffix(".o"))])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             failures = [f for f in pool.map(_compile, commands) if f]
         assert not failures, "\n".join(failures[:3])
         self.binary = folder / "harness"
         objects = [str(folder / f"k{n}.o") for n in range(len(specs))]
-        error = _compile([*cc, "-std=gnu11", *include, str(HERE / "harness.c"), *objects, "-o",
+        error = _compile([*compiler.command, *flags, "-std=gnu11", *include, str(HERE / "harness.c"), *objects, "-o",
                           str(self.binary)])
         assert not error, error
 
@@ -244,15 +234,6 @@ class Program:
         for parameter in spec.outputs:
             parts.append(np.int32(self._size(job, parameter.size) * DTYPES[parameter.dtype][1]).tobytes())
         return b"".join(parts)
-
-
-@cache
-def _precompiled_intrinsics(compile_with: tuple[str, ...]) -> str:
-    """A header to include first; compilers take the precompiled form from beside it where they can."""
-    header = Path(tempfile.mkdtemp(prefix="megcc-intrinsics-")) / "intrinsics.h"
-    header.write_text(INTRINSICS)
-    _compile([*compile_with, "-x", "c-header", str(header), "-o", f"{header}.gch"])
-    return str(header)
 
 
 def _compile(command: list[str]) -> str:

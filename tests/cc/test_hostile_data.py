@@ -33,7 +33,7 @@ def indexed_cases():
 
 @pytest.mark.parametrize("optimize", [pytest.param("speed", marks=pytest.mark.slow), "size"])
 def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
-    cc, flags, runner = toolchain("x86-64-v3")
+    compiler, flags, runner = toolchain("x86-64-v3")
     jobs = []
     for kind, case, position, places in indexed_cases():
         for job in jobs_of(kind, case, 0, TARGETS["x86-64-v3"], optimize):
@@ -46,14 +46,14 @@ def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
                     hostile = list(job.inputs)
                     hostile[parameter] = table
                     jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
-    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     statuses = [text for text in failures if text.endswith(f"status {FAILED}")]
     assert len(statuses) == len(jobs), "\n".join(failures[:5])
 
 
 @pytest.mark.parametrize("name", ["c", "x86-64-v3"])
 def test_sequence_lengths_off_the_input_fail_the_call(name: str, tmp_path):
-    cc, flags, runner = toolchain(name)
+    compiler, flags, runner = toolchain(name)
     jobs = []
     for kind in ("lstm", "gru", "rnn"):
         case = next(case for case in OPERATORS[kind].cases if 2 in case.values)
@@ -65,7 +65,7 @@ def test_sequence_lengths_off_the_input_fail_the_call(name: str, tmp_path):
                     hostile = [array.copy() for array in job.inputs]
                     hostile[parameter].flat[place] = length
                     jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
-    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert len([text for text in failures if text.endswith(f"status {FAILED}")]) == len(jobs) > 0, failures[:5]
 
 
@@ -99,9 +99,9 @@ def extreme_cases():
 
 @pytest.mark.parametrize("name", ["c", *(pytest.param(n, marks=pytest.mark.slow) for n in ("x86-64-v3", "arm64"))])
 def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
-    cc, flags, runner = toolchain(name)
+    compiler, flags, runner = toolchain(name)
     jobs = [job for kind, case in extreme_cases() for job in jobs_of(kind, case, 0, TARGETS[name], "size")]
-    program = Program(jobs, tmp_path, cc, flags, runner)
+    program = Program(jobs, tmp_path, compiler, flags, runner)
     assert not program.run(), "\n".join(program.run()[:10])
 
 
@@ -109,7 +109,7 @@ def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
 @pytest.mark.parametrize("name", ["c", "x86-64-v3"])
 def test_extreme_floats_run(name: str, tmp_path):
     """Every kernel of float32 operands on NaN, infinities and subnormals: any result, no undefined behaviour."""
-    cc, flags, runner = toolchain(name)
+    compiler, flags, runner = toolchain(name)
     generator = np.random.default_rng(0)
     jobs = []
     for kind in ("elementwise", "softmax", "log_softmax", "reduce_max", "reduce_log_sum", "arg_max", "resize",
@@ -120,5 +120,5 @@ def test_extreme_floats_run(name: str, tmp_path):
                 hostile = [generator.choice(FLOATS, array.shape) if array.dtype == np.float32 else array
                            for array in job.inputs]
                 jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
-    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert not [text for text in failures if "status" in text or "died" in text], "\n".join(failures[:5])

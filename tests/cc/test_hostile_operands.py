@@ -24,7 +24,7 @@ OFF = (-(2**31), 2**31 - 1, -600, 500, 1 << 20)
 @pytest.mark.parametrize("optimize", [pytest.param("speed", marks=pytest.mark.slow), "size"])
 def test_writes_off_their_axis_fail_the_call(optimize: str, tmp_path):
     """With every element of the indices in turn."""
-    cc, flags, runner = toolchain("x86-64-v3")
+    compiler, flags, runner = toolchain("x86-64-v3")
     jobs = []
     for kind in ("scatter_elements", "scatter_nd"):
         for number, case in enumerate(OPERATORS[kind].cases[:3]):
@@ -34,7 +34,7 @@ def test_writes_off_their_axis_fail_the_call(optimize: str, tmp_path):
                     indices.flat[place] = OFF[place % len(OFF)]
                     hostile = [*job.inputs[:INDICES], indices, *job.inputs[INDICES + 1:]]
                     jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
-    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     statuses = [text for text in failures if text.endswith(f"status {FAILED}")]
     assert len(statuses) == len(jobs) > 20, "\n".join(failures[:5])
 
@@ -66,10 +66,10 @@ def extreme_cases():
 
 @pytest.mark.parametrize("name", ["c", *(pytest.param(n, marks=pytest.mark.slow) for n in ("x86-64-v3", "arm64"))])
 def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
-    cc, flags, runner = toolchain(name)
+    compiler, flags, runner = toolchain(name)
     with np.errstate(all="ignore"):
         jobs = [job for kind, case in extreme_cases() for job in jobs_of(kind, case, 0, TARGETS[name], "size")]
-    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert jobs and not failures, "\n".join(failures[:10])
 
 
@@ -77,7 +77,7 @@ def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
 @pytest.mark.parametrize("name", ["c", "x86-64-v3"])
 def test_extreme_floats_run(name: str, tmp_path):
     """NaN, infinities and subnormals: any result, no undefined behaviour."""
-    cc, flags, runner = toolchain(name)
+    compiler, flags, runner = toolchain(name)
     generator = np.random.default_rng(0)
     jobs = []
     for kind in ("sin", "tan", "asin", "sinh", "acosh", "atanh", "pow", "scatter_elements", "scatter_nd", "determinant",
@@ -87,5 +87,5 @@ def test_extreme_floats_run(name: str, tmp_path):
                 hostile = [generator.choice(FLOATS, array.shape).astype(array.dtype)
                            if array.dtype.kind == "f" else array for array in job.inputs]
                 jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
-    failures = Program(jobs, tmp_path, cc, flags, runner).run()
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert jobs and not [text for text in failures if "status" in text or "died" in text], "\n".join(failures[:5])

@@ -10,7 +10,7 @@ import pytest
 
 from tvm_megcc.errors import ToolError
 from tvm_megcc.ops.base import OPERATORS
-from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
+from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 
 from .kernel_harness import Program, jobs_of
@@ -19,7 +19,7 @@ HOST = {"c", "x86-64", "x86-64-v3", "x86-64-v4"}
 SANITIZE = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 
 
-def toolchain(name: str) -> tuple[list[str], list[str], list[str]]:
+def toolchain(name: str) -> tuple[Compiler, list[str], list[str]]:
     """Compiler, flags and emulator for a target; skips where there is none."""
     target = TARGETS[name]
     try:
@@ -27,8 +27,8 @@ def toolchain(name: str) -> tuple[list[str], list[str], list[str]]:
     except ToolError as missing:
         pytest.skip(str(missing))
     if emulator:
-        return [*compiler.command], ["-O1", "-static", *target.cflags], [*emulator]
-    return [*compiler.command], ["-O1", *SANITIZE, *target.cflags], []
+        return compiler, ["-O1", "-static", *target.cflags], [*emulator]
+    return compiler, ["-O1", *SANITIZE, *target.cflags], []
 
 
 def slow(*values) -> object:
@@ -55,13 +55,13 @@ SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum
 def test_kernels(kind: str, name: str, optimize: str, tmp_path: Path):
     if name in SAME_AS and kind not in SHOWN_ON_ALL and not ALL_KERNELS:
         pytest.skip(f"the same text as for {SAME_AS[name]}")
-    cc, flags, runner = toolchain(name)
+    compiler, flags, runner = toolchain(name)
     jobs = [job for index, case in enumerate(OPERATORS[kind].cases)
             for job in jobs_of(kind, case, index, TARGETS[name], optimize)]
     if not jobs:
         assert optimize == "open" or name != "c", f"no kernel of {kind} accepts any of its cases"
         pytest.skip(f"no kernel of {kind} for {name}")
-    program = Program(jobs, tmp_path, cc, flags, runner)
+    program = Program(jobs, tmp_path, compiler, flags, runner)
     failures = program.run(pieces=1) + program.run(pieces=3)
     assert not failures, "\n".join(failures[:10])
 

@@ -64,7 +64,7 @@ MGC_END
 @pytest.fixture(scope="module", params=["c", "x86-64", "x86-64-v3", "x86-64-v4"])
 def library(request, tmp_path_factory):
     """The functions compiled for one ISA; attribute `isa` is its name."""
-    cc, _, _ = toolchain(request.param)
+    compiler, _, _ = toolchain(request.param)
     folder: Path = tmp_path_factory.mktemp("math")
     functions = [*(f"SCALAR({name})" for name in DOUBLES), *(f"PAIR({name})" for name in ("pow", "fmod", "mod")),
                  *(f"VECTOR({name})" for name in VECTORS)]
@@ -72,8 +72,8 @@ def library(request, tmp_path_factory):
     source = folder / "math.c"
     source.write_text(SOURCE.format(isa=target.isa.name.upper(), functions="\n".join(functions)))
     made = folder / "math.so"
-    subprocess.run([*cc, "-std=c99", "-O2", "-ffp-contract=off", *WARNINGS, *UNDEFINED, "-shared", "-fPIC",
-                    f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)], check=True)
+    subprocess.run([*compiler.command, "-std=c99", "-O2", "-ffp-contract=off", *WARNINGS, *UNDEFINED, "-shared",
+                    "-fPIC", f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)], check=True)
     loaded = ctypes.CDLL(str(made))
     loaded.isa = request.param
     return loaded

@@ -160,8 +160,8 @@ UNCHECKED = {"picked_where_marked", "take", "log_softmax", "one_hot", "quotients
     slow(constructs, "x86-64-v3", "size"), slow(operators, "arm64", "open"), slow(constructs, "armv7", "speed")])
 def test_kernels(found, name: str, optimize: str, tmp_path):
     """Results are TVM's; on data of every kind no sanitizer finds anything, and an index outside is an error."""
-    cc, flags, runner = toolchain(name)
-    program = Program(jobs(found(), name, optimize), tmp_path, cc, flags, runner)
+    compiler, flags, runner = toolchain(name)
+    program = Program(jobs(found(), name, optimize), tmp_path, compiler, flags, runner)
     failures = program.run(pieces=1) + program.run(pieces=3)
     assert not failures, "\n".join(failures[:10])
     program.jobs = list(map(hostile, program.jobs))

@@ -193,7 +193,20 @@ def _explain(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from .tools import listing
 
-    _print(args, listing.TABLES[args.what](), listing.text)
+    if args.op is None:
+        given = [f"--{name}" for name in ("shape", "weight", "attrs", "tiles", "time") if getattr(args, name)]
+        if given:
+            raise MegccError(f"{', '.join(given)}: of which operator? megcc list kernels --op conv2d {given[0]} …")
+        _print(args, listing.TABLES[args.what](), listing.text)
+        return 0
+    if args.what != "kernels":
+        raise MegccError(f"--op is for 'megcc list kernels', not for 'megcc list {args.what}'")
+    from .tools import candidates
+
+    with _progress(args, f"building candidates of {args.op}"):
+        report = candidates.candidates(args.op, args.shape, args.weight, args.attrs, args.target, args.optimize,
+                                       args.tiles, args.time, args.cc)
+    _print(args, report, candidates.text)
     return 0
 
 
@@ -332,6 +345,18 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, "list", _list, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops"))
+    group = verb.add_argument_group("megcc list kernels --op OP: the candidates of one operator")
+    group.add_argument("--op", help="the operator ('megcc list ops')")
+    group.add_argument("--shape", action="append", default=[], metavar="SHAPE",
+                       help="of an operand, such as 1x64x56x56 or int64:4; once for each, in their order")
+    group.add_argument("--weight", action="append", default=[], metavar="SHAPE",
+                       help="of an operand behind those that the compiler knows, such as 64x64x3x3")
+    group.add_argument("--attrs", default="", metavar="A=V;…", help='attributes, such as "pads=1,1,1,1; strides=2,2"')
+    group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed", help="(default: speed)")
+    group.add_argument("--tiles", action="store_true", help="also the register tiles that only tuning takes")
+    group.add_argument("--time", action="store_true", help="measure each on this machine, checked against numpy")
+    group.add_argument("--cc", help="the C compiler")
+    _target_option(group, "for which CPU (default: native)", "native")
     return parser
 
 

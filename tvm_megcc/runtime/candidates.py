@@ -61,7 +61,7 @@ def calls_of(graph: Graph, target: Target, optimize: str) -> list[Call]:
     for op in graph.ops:
         text = call_text(op, graph.input_types(op), graph.output_types(op), graph.constants)
         known = text in calls
-        found = list(_candidates(graph, op, target, optimize))
+        found = list(candidates_of(graph, op, target, optimize))
         for candidate in found:
             for name, type_ in zip(op.outputs, candidate.results, strict=True):
                 made.setdefault(name, set()).add(type_.layout)
@@ -93,7 +93,8 @@ def _add_relayout(calls: dict[str, Call], graph: Graph, name: str, source: Layou
             call.candidates.append(_candidate(op, kernel, types, results, {}, target, optimize))
 
 
-def _candidates(graph: Graph, op: Op, target: Target, optimize: str) -> Iterator[Candidate]:
+def candidates_of(graph: Graph, op: Op, target: Target, optimize: str) -> Iterator[Candidate]:
+    """Every kernel, tile and combination of layouts that realises an operator of the graph; views too."""
     inputs, outputs = graph.input_types(op), graph.output_types(op)
     for kernel in candidates(op.kind):
         for types, results in placements(op, kernel, inputs, outputs, target):

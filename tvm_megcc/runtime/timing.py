@@ -143,14 +143,14 @@ class Library:
 
 
 @contextmanager
-def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
-    """Compiles kernels into a shared library, or into a program, which lives as long as the context."""
-    compiler = library_compiler(target, cc)
+def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None = None) \
+        -> Iterator[tuple[Path, Objects, Mapping[KernelSpec, Path | str]]]:
+    """Each kernel as an object file, or what the compiler said of it; with a folder to go on in, and how to compile."""
     flags = (*CFLAGS, *target.cflags, "-fPIC")
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as name:
         folder = Path(name)
         (folder / "runtime").symlink_to(paths.c_runtime())
-        objects = Objects(folder, paths.cache() / "tune" / target.name, compiler)
+        objects = Objects(folder, paths.cache() / "tune" / target.name, library_compiler(target, cc))
         objects.cache.mkdir(parents=True, exist_ok=True)
 
         def compiled(item: tuple[int, KernelSpec]) -> Path | str:
@@ -163,6 +163,13 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
 
         with ThreadPoolExecutor(JOBS) as pool:
             made = dict(zip(specs, pool.map(compiled, enumerate(specs)), strict=True))
+        yield folder, objects, made
+
+
+@contextmanager
+def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
+    """Compiles kernels into a shared library, or into a program, which lives as long as the context."""
+    with compiled_kernels(specs, target, cc) as (folder, objects, made):
         good = [spec for spec in specs if isinstance(made[spec], Path)]
         kernels = ", ".join(spec.symbol for spec in good) or "0"
         (folder / "kernels_to_measure.h").write_text(
@@ -170,7 +177,8 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
             + "".join(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);\n" for spec in good)
             + f"static const megcc_kernel_fn kernels[] = {{ {kernels} }};\n")
         path = folder / ("measure" if program else "libmeasure.so")
-        link_library(compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
+        flags = (*CFLAGS, *target.cflags, "-fPIC")
+        link_library(objects.compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
                                 str(Path(__file__).with_name("measure.c")), str(paths.c_runtime() / "src" / "cpu.c"),
                                 *(str(made[spec]) for spec in good)], path, shared=not program)
         yield Library(path, {spec: number for number, spec in enumerate(good)},

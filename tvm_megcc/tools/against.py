@@ -312,7 +312,7 @@ class Process:
                 raise Gone(said["absent"])
             return said
         if time.monotonic() - begin >= patience:
-            raise Gone(f"no answer within {patience:.0f} s")
+            raise Gone(f"no answer within {patience:g} s")
         words = self.log.read_text(errors="replace").strip().splitlines()
         raise Gone(f"crashed with status {self._process.wait()}" + (f": {words[-1][:160]}" if words else ""))
 

@@ -217,7 +217,7 @@ def test_why_an_engine_is_gone(own, tmp_path, number, reason):
 
 def test_an_engine_that_does_not_answer(own, tmp_path):
     with closing(Process(sys.executable, "measure", own(5), tmp_path)) as process, \
-            pytest.raises(Gone, match="no answer within 0.2 s"):
+            pytest.raises(Gone, match=r"no answer within 0\.2 s"):
         process.answer(0.2)
 
 

@@ -3,8 +3,10 @@
 and with engines made up here; tests/cc/test_against.py has real ones."""
 
 import json
+import runpy
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -77,6 +79,13 @@ def test_remarks():
 def test_json_has_everything():
     whole = report(FAST, GAP)
     assert against_report.text(json.loads(json.dumps(whole))) == against_report.text(whole)
+
+
+def test_the_page_is_that_of_the_results():
+    """`python benchmarks/performance.py` writes it again."""
+    root = Path(__file__).resolve().parents[2]
+    page = runpy.run_path(str(root / "benchmarks" / "performance.py"))["page"]
+    assert (root / "docs" / "performance.md").read_text() == page()
 
 
 def test_engines_by_name(tmp_path, capsys):

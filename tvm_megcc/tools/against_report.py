@@ -53,14 +53,14 @@ def tables(report: Mapping) -> list[Table]:
     macs = {row["model"]: "" if row["macs"] is None else f"{row['macs'] / 1e6:.1f}" for row in report["rows"]}
     speeds = {row["model"]: (row["best"] or "", speed_text(row["speed"])) for row in report["rows"]}
     return [
-        Table("ms of an inference; speed: ours relative to the best peer's",
+        Table("latency: ms of an inference; speed: ours relative to the best peer's",
               ("model", "MMAC", *engines, "best peer", "speed"),
               tuple((model, macs[model], *cells, *speeds[model]) for model, *cells in latency.rows)),
-        by_engine("largest error, relative to the largest magnitude",
+        by_engine("errors: the largest, relative to the largest magnitude",
                   lambda found: "" if found["error"] is None else f"{found['error']:.0e}"),
-        by_engine("MB of memory at most, over the interpreter with the engine imported",
+        by_engine("memory: MB at most, over the interpreter with the engine imported",
                   lambda found: "" if found["peak"] is None else f"{(found['peak'] - found['bare']) / 1e6:.1f}"),
-        by_engine("ms to load the model / ms to its first result, loading included",
+        by_engine("start: ms to load the model / to its first result, loading included",
                   lambda found: f"{milliseconds(found['load'])} / {milliseconds(found['first'])}"),
     ]
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmark and writes docs/performance.md.
+
+    python benchmarks/models.py MODELS
+    python benchmarks/performance.py MODELS [NAME …] [--target x86-64-v4] [--python PATH] [--processor N]
+    python benchmarks/performance.py        # only writes the page again
+
+What `megcc bench --json` says of a model is a line of benchmarks/results/TARGET.jsonl, in place of the line that was
+there before. The page is made of these files, and of results/arm64.md where that is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tvm_megcc.tools import against_report
+from tvm_megcc.tools.against_report import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "performance.md"
+#: Rows of the tables.
+NAMES = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_lite0", "efficientnet_b0", "shufflenet_v2",
+         "squeezenet1_1", "resnet18", "resnet50", "light_vgg19", "light_inception_v1", "light_densenet121",
+         "unet_small", "yolox_nano", "bert_tiny", "minilm_l6", "vit_tiny", "lstm_kws", "gru_kws", "tiny_dscnn_kws",
+         "tiny_resnet8", "tiny_vww", "tiny_ad")
+TRANSFORMERS = ("bert_tiny", "minilm_l6", "vit_tiny")
+#: Target -> what it is compared with: all, and those that can be held to AVX2 on a newer CPU.
+PEERS = {"x86-64-v4": "onnxruntime,openvino,litert,ncnn,mnn,tvm", "x86-64-v3": "openvino,mnn"}
+
+
+def bench(model: Path, target: str, args: argparse.Namespace) -> None:
+    """Runs one model and keeps its line."""
+    command = [sys.executable, "-m", "tvm_megcc", "bench", str(model), "--against", PEERS[target], "--target", target,
+               "--rounds", str(args.rounds), "--processor", str(args.processor), "--json",
+               *(f"--python={path}" for path in args.python)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        print(f"{model.stem}: megcc bench ended with {done.returncode}; its line stays as it was", file=sys.stderr)
+        return
+    report = json.loads(done.stdout)
+    lines = {line["rows"][0]["model"]: line for line in read(target)} | {model.stem: report}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{target}.jsonl").write_text(
+        "".join(json.dumps(lines[name]) + "\n" for name in NAMES if name in lines))
+    print(against_report.text(report), flush=True)
+
+
+def read(target: str) -> list[dict]:
+    path = RESULTS / f"{target}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def markdown(table: Table) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in
+            (table.columns, ("---", *["--:"] * (len(table.columns) - 1)), *table.rows)]
+
+
+HEAD = """\
+# Performance
+
+Networks with random weights (`benchmarks/models.py`), batch 1, one thread, beside other inference engines. All engines
+of a row run in turn in one run of
+
+    megcc bench NAME.onnx --against onnxruntime,openvino,litert,ncnn,mnn,tvm --target x86-64-v4
+
+a process each, bound to one processor. A round is a burst of 60 ms of each engine, after an inference that warms up,
+under a real-time class; times are medians over the rounds. *Speed* is the time of the best peer of the row divided by
+ours: the median over the rounds, each ratio inside one round, with the least and the most. Errors are those of the
+first output against ONNX Runtime with its optimiser off. Memory is the peak of resident memory. Loading is timed once,
+from a file that the system has in its cache; TVM is its default build, not tuned. Ratios repeat within a few percent,
+milliseconds depend on the machine and its day. [tuning.md](tuning.md#beside-other-engines) says how to measure a model
+of your own. This page is written by
+
+    pip install .[bench] torch torchvision  # the peers, and what makes the networks; litert-torch for LiteRT's files
+    python benchmarks/models.py MODELS
+    python benchmarks/performance.py MODELS
+"""
+V3 = """\
+The same CPU, held to AVX2: ours by what it is compiled for, OpenVINO by `ONEDNN_MAX_CPU_ISA=AVX2`, MNN because its
+Python package has no code for AVX-512. The others cannot be held.
+
+"""
+NOT_MEASURED = "Not measured yet.\n"
+
+
+def page() -> str:
+    """docs/performance.md."""
+    arm64 = RESULTS / "arm64.md"
+    return "\n".join([
+        HEAD,
+        "## x86-64-v4\n", tables("x86-64-v4", 4),
+        "## x86-64-v3\n", V3 + tables("x86-64-v3", 1),
+        "## arm64\n", arm64.read_text() if arm64.exists() else NOT_MEASURED])
+
+
+def tables(target: str, count: int) -> str:
+    """So many tables of a target, with what has to be known to read them."""
+    reports = read(target)
+    if not reports:
+        return NOT_MEASURED
+    rows = [row for report in reports for row in report["rows"]]
+    engines = list(dict.fromkeys(name for report in reports for name in report["engines"]))
+    whole = {**reports[-1], "engines": engines, "rows": rows}
+    versions = ", ".join(f"{name} {version}" for name, version in against_report.versions(whole).items())
+    lines = [f"{against_report.heading(whole)}; {versions}.", "", means(rows)]
+    for table in against_report.tables(whole)[:count]:
+        lines += ["", f"### {table.title[0].upper()}{table.title[1:]}", "", *markdown(table)]
+    said = against_report.remarks(whole)
+    if said:
+        lines += ["", "### Gaps", "", *(f"* {line}" for line in said)]
+    return "\n".join(lines) + "\n"
+
+
+def means(rows: list[dict]) -> str:
+    def mean(rows: list[dict]) -> str:
+        value = against_report.mean_speed(rows)
+        return "none" if value is None else f"{value:.2f}"
+
+    without = [row for row in rows if row["model"] not in TRANSFORMERS]
+    return (f"Geometric mean of the speeds: {mean(rows)}"
+            + (f"; without the transformers: {mean(without)}." if len(without) < len(rows) else "."))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="?", type=Path, help="folder that benchmarks/models.py wrote")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
+    parser.add_argument("--target", action="append", choices=PEERS, help="tables to measure (default: all)")
+    parser.add_argument("--python", action="append", default=[], help="as in megcc bench")
+    parser.add_argument("--processor", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(NAMES):
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    if args.models:
+        for target in args.target or PEERS:
+            for name in args.names or NAMES:
+                bench(args.models / f"{name}.onnx", target, args)
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

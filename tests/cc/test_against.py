@@ -12,11 +12,10 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 #: The `onnx` package's interpreter: right but for what `load` adds to the result.
 OWN = """
-import numpy as np
+import peers
 from onnx.reference import ReferenceEvaluator
-from tvm_megcc.tools.peers import Engine as Base
 
-class Engine(Base):
+class Engine(peers.Engine):
     def load(self):
         interpreter = ReferenceEvaluator(self.job.model)
 

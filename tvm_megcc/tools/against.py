@@ -72,7 +72,7 @@ def against(models: Sequence[str | Path], options, progress: Callable[[str], Non
     for model in map(Path, models):
         with tempfile.TemporaryDirectory(prefix="megcc-bench-") as scratch:
             rows.append(Row(model, options, engines, pythons, Path(scratch), progress).measure())
-    return {"machine": machine(), "target": options.target or str(native()), "optimize": options.optimize,
+    return {"machine": machine(), "target": level(options.target) or str(native()), "optimize": options.optimize,
             "threads": options.threads, "rounds": options.rounds, "engines": [OURS, *engines], "rows": rows}
 
 

@@ -298,9 +298,10 @@ ENGINES = {**PEERS, OURS: Megcc, REFERENCE: Reference}
 
 
 def engine_class(name: str, file: str) -> type[Engine]:
-    """The engine of this name, or the class `Engine` of a file that somebody wrote."""
+    """The engine of this name, or the class `Engine` of a file that somebody wrote; to that we are the module peers."""
     if not file:
         return ENGINES[name]
+    sys.modules["peers"] = sys.modules[__name__]
     spec = importlib.util.spec_from_file_location("own_engine", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

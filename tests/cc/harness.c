@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels_under_test.h"
+#include "megcc_kernel.h"
+
+extern const megcc_kernel_fn kernels_under_test[];
 
 enum { GUARD = 64 };
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,9 @@ from tvm_megcc.target import Target
 HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
+
+#: Goes with the process.
+_shared = tempfile.TemporaryDirectory(prefix="megcc-harness-")
 
 #: Tails that kernels which fuse an epilogue are tested with, in turn: expression and class of each operand.
 EPILOGUES = ((None, ()), (X * call("sigmoid", X), ()),
@@ -174,12 +179,11 @@ class Program:
         self.index = {spec: i for i, spec in enumerate(specs)}
         folder.mkdir(parents=True, exist_ok=True)
         names = [spec.symbol for spec in specs]
-        protos = "\n".join(f"megcc_kernel_fn_decl({name});" for name in names)
-        (folder / "kernels_under_test.h").write_text(
-            '#include "megcc_kernel.h"\n#define megcc_kernel_fn_decl(name) int32_t name(const megcc_call *, '
-            "int32_t, int32_t, void *)\n"
-            f"{protos}\nstatic const megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
-        include = ["-I", str(C_RUNTIME / "include"), "-I", str(folder)]
+        protos = "\n".join(f"int32_t {name}(const megcc_call *, int32_t, int32_t, void *);" for name in names)
+        table = folder / "kernels_under_test.c"
+        table.write_text('#include "megcc_kernel.h"\nextern const megcc_kernel_fn kernels_under_test[];\n'
+                         f"{protos}\nconst megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
+        include = ["-I", str(C_RUNTIME / "include")]
         strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
         commands = []
         for number, spec in enumerate(specs):
@@ -192,8 +196,8 @@ class Program:
         assert not failures, "\n".join(failures[:3])
         self.binary = folder / "harness"
         objects = [str(folder / f"k{n}.o") for n in range(len(specs))]
-        error = _compile([*compiler.command, *flags, "-std=gnu11", *include, str(HERE / "harness.c"), *objects, "-o",
-                          str(self.binary)])
+        error = _compile([*compiler.command, *flags, *include, str(table), _harness(compiler, tuple(flags)), *objects,
+                          "-o", str(self.binary)])
         assert not error, error
 
     def run(self, pieces: int = 1) -> list[str]:
@@ -234,6 +238,16 @@ class Program:
         for parameter in spec.outputs:
             parts.append(np.int32(self._size(job, parameter.size) * DTYPES[parameter.dtype][1]).tobytes())
         return b"".join(parts)
+
+
+@cache
+def _harness(compiler: Compiler, flags: tuple[str, ...]) -> str:
+    """harness.c as an object file, which all programs of these flags share."""
+    path = str(Path(_shared.name) / f"{len(list(Path(_shared.name).iterdir()))}.o")
+    error = _compile([*compiler.command, *flags, "-std=gnu11", "-I", str(C_RUNTIME / "include"), "-c",
+                      str(HERE / "harness.c"), "-o", path])
+    assert not error, error
+    return path
 
 
 def _compile(command: list[str]) -> str:

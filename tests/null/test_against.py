@@ -113,9 +113,10 @@ def test_pythons(monkeypatch):
 
 
 @pytest.mark.parametrize("words, said", [
+    ([DIGITS, "--processor", "9999"], "9999 to 9999; there are"), ([DIGITS, "--threads", "9999"], "0 to 9998; there"),
     ([DIGITS, "--constant", "x=1"], "leave out --constant"), ([DIGITS, "--rpc", "a:1"], "leave out --rpc"),
     ([DIGITS, DIGITS, "--inputs", "a.npz"], "those of one model"), (["model.pt2"], "wants ONNX files")])
-def test_what_peers_do_not_have(words, said, capsys):
+def test_what_cannot_be(words, said, capsys):
     assert main(["bench", *words, "--against", "ncnn"]) == REFUSED
     assert said in capsys.readouterr().err
 

@@ -70,10 +70,11 @@ def against(models: Sequence[str | Path], options, progress: Callable[[str], Non
             raise MegccError(f"{model}: --against wants ONNX files, for that is what all the engines read")
     if options.inputs and len(models) > 1:
         raise MegccError("--inputs are those of one model; of several, each may have its own NAME.npz beside NAME.onnx")
+    processors = processors_of(options)
     rows = []
     for model in map(Path, models):
         with tempfile.TemporaryDirectory(prefix="megcc-bench-") as scratch:
-            rows.append(Row(model, options, engines, pythons, Path(scratch), progress).measure())
+            rows.append(Row(model, options, engines, pythons, processors, Path(scratch), progress).measure())
     return {"machine": machine(), "target": level(options.target) or str(native()), "optimize": options.optimize,
             "threads": options.threads, "rounds": options.rounds, "engines": [OURS, *engines], "rows": rows}
 
@@ -123,13 +124,28 @@ def parse_pythons(texts: Sequence[str], engines: Mapping[str, str]) -> dict[str,
     return {name: os.path.abspath(path) for name, path in found.items()}
 
 
+def processors_of(options) -> list[int]:
+    """Those that the engines are bound to; none where the system does not bind processes.
+
+    Raises:
+        MegccError: for one that this process must not use.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    wanted, allowed = range(options.processor, options.processor + options.threads), os.sched_getaffinity(0)
+    if not allowed.issuperset(wanted):
+        raise MegccError(f"--processor {options.processor} --threads {options.threads} wants processors {wanted[0]} to "
+                         f"{wanted[-1]}; there are {', '.join(map(str, sorted(allowed)))}")
+    return list(wanted)
+
+
 class Row:
     """One model: its files, the processes of its engines, what they found."""
 
-    def __init__(self, model: Path, options, engines: Mapping[str, str], pythons: Mapping[str, str], scratch: Path,
-                 progress: Callable[[str], None]):
+    def __init__(self, model: Path, options, engines: Mapping[str, str], pythons: Mapping[str, str],
+                 processors: Sequence[int], scratch: Path, progress: Callable[[str], None]):
         self.model, self.options, self.engines, self.pythons = model, options, engines, pythons
-        self.scratch, self.progress = scratch, progress
+        self.processors, self.scratch, self.progress = processors, scratch, progress
         self.absent: dict[str, str] = {}
         self.found: dict[str, dict] = {}
 
@@ -175,10 +191,9 @@ class Row:
         cache = paths.cache() / "bench" / f"{self.model.stem}-{hashlib.sha256(b''.join(key)).hexdigest()[:16]}"
         cache.mkdir(parents=True, exist_ok=True)
         proto = onnx.load(self.model, load_external_data=False)
-        first, threads = self.options.processor, self.options.threads
         return {"model": str(plain(self.model.resolve(), proto, feeds, cache)), "beside": str(beside),
                 "inputs": str(self.scratch / "inputs.npz"), "output": proto.graph.output[0].name,
-                "cache": str(cache.resolve()), "threads": threads, "processors": list(range(first, first + threads)),
+                "cache": str(cache.resolve()), "threads": self.options.threads, "processors": list(self.processors),
                 "level": level(self.options.target), "target": built.target.name,
                 "folder": str(built.folder.resolve()), "library": str(built.library.resolve())}
 
@@ -253,7 +268,8 @@ def rotated(names: Sequence[str], by: int) -> list[str]:
 def plain(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], cache: Path) -> Path:
     """The model as every engine reads it: extents of inputs known, and no weights among the inputs, where old files
     list them and nothing of them could be folded. The file itself, if it is like that."""
-    weights = {value.name for value in (*proto.graph.initializer, *proto.graph.sparse_initializer)}
+    weights = {value.name for value in proto.graph.initializer}
+    weights |= {value.values.name for value in proto.graph.sparse_initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
     known = all([dim.dim_value for dim in value.type.tensor_type.shape.dim] == list(feeds[value.name].shape)
                 for value in inputs if value.name in feeds)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -400,7 +400,8 @@ def undisturbed() -> Iterator[bool]:
 
 def _schedule(policy: str, priority: int) -> None:
     for thread in map(int, os.listdir("/proc/self/task")):
-        os.sched_setscheduler(thread, getattr(os, policy), os.sched_param(priority))
+        with suppress(ProcessLookupError):      # it has ended
+            os.sched_setscheduler(thread, getattr(os, policy), os.sched_param(priority))
 
 
 def main() -> None:
@@ -417,7 +418,7 @@ def main() -> None:
         os.environ.update(engine.environment())
         if sys.argv[1] == "convert":
             return answer(**convert(engine))
-        if job.processors and hasattr(os, "sched_setaffinity"):
+        if job.processors:
             os.sched_setaffinity(0, job.processors)     # before the engine starts its threads
         measured, run = measure(engine)
         answer(**measured, peak=resident("VmHWM"))

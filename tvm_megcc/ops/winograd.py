@@ -89,7 +89,7 @@ class WinogradConv(Kernel):
                   near=NEAR, far=FAR),
             extents, tuple(operands), (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
             f"{s.name(bias=bias)}_ic{s.ic}oc{s.oc}", f"winograd_{tiles}x{pixels}x{vectors}",
-            scratch=_scratch(inputs_, tiles, vectors * lanes, lanes), channels=outputs_)
+            scratch=_scratch(inputs_ // lanes, tiles, pixels, vectors, lanes), channels=outputs_)
 
     def cost(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
@@ -112,9 +112,10 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
     return cost
 
 
-def _scratch(channels: int, tiles: int, outputs: int, lanes: int) -> int:
+def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
     """Bytes of the transformed tiles, of a part of their products, of half a transform and of zeros."""
-    return 4 * (WINDOW ** 2 * (tiles * (channels + outputs) + 2 * lanes) + (WINDOW ** 2 + WINDOW) * lanes)
+    places = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
+    return 4 * lanes * (WINDOW ** 2 * places + WINDOW)
 
 
 def _blocking(s: Geometry, target: Target) -> tuple[Tiling, int, int, int, int]:
@@ -124,15 +125,19 @@ def _blocking(s: Geometry, target: Target) -> tuple[Tiling, int, int, int, int]:
     count = max(1, -(-likely(s.oh) // size) * -(-likely(s.ow) // size))
     best = None
     for vectors in tiling.widths():
-        products = -(-count // tiling.most_pixels(vectors))
-        pixels = -(-count // products)
-        cost = products * _steps(tiling, pixels, s.oc, vectors)
-        if best is None or cost < best[0]:
-            best = (cost, vectors, pixels, products)
+        most = tiling.most_pixels(vectors)
+        # In assembler, tiles of fewer pixels that divide the count are worth what they load more.
+        for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else (-(-count // -(-count // most)),):
+            products = -(-count // pixels)
+            cost = products * _steps(tiling, pixels, s.oc, vectors)
+            if best is None or cost < best[0]:
+                best = (cost, vectors, pixels, products)
     _, vectors, pixels, products = best
     lanes = target.isa.lanes
-    bytes_ = _scratch(round_up(s.ic, lanes), pixels, vectors * lanes, lanes)
-    fitting = max(1, min(products, target.l2 // 4 // bytes_))
+    bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
+    # Each task reads all weights again: in assembler that is what a wait is for, so a task takes half the cache.
+    share = 2 if tiling.assembler else 4
+    fitting = max(1, min(products, target.l2 // share // bytes_))
     parts = -(-products // fitting)
     chunks = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
     return tiling, vectors, pixels, -(-products // parts) * pixels, chunks

@@ -2,11 +2,11 @@
 """Runs the benchmark and writes docs/performance.md.
 
     python benchmarks/models.py MODELS
-    python benchmarks/performance.py MODELS [NAME …] [--target x86-64-v4] [--python PATH] [--processor N]
+    python benchmarks/performance.py MODELS [NAME …] [--run x86-64-v4] [--python PATH] [--processor N]
     python benchmarks/performance.py        # only writes the page again
 
-What `megcc bench --json` says of a model is a line of benchmarks/results/TARGET.jsonl, in place of the line that was
-there before. The page is made of these files, and of results/arm64.md where that is.
+What `megcc bench --json` says of a model is a line of benchmarks/results/RUN.jsonl, in place of the line that was there
+before. The page is made of these files, and of results/arm64.md where that is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tvm_megcc.tools import against_report
@@ -28,29 +29,57 @@ NAMES = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_lit
          "unet_small", "yolox_nano", "bert_tiny", "minilm_l6", "vit_tiny", "lstm_kws", "gru_kws", "tiny_dscnn_kws",
          "tiny_resnet8", "tiny_vww", "tiny_ad")
 TRANSFORMERS = ("bert_tiny", "minilm_l6", "vit_tiny")
-#: Target -> what it is compared with: all, and those that can be held to AVX2 on a newer CPU.
-PEERS = {"x86-64-v4": "onnxruntime,openvino,litert,ncnn,mnn,tvm", "x86-64-v3": "openvino,mnn"}
+LARGE_CNNS = tuple(name for name in NAMES[:14] if name not in ("mobilenet_v3_small", "shufflenet_v2"))
 
 
-def bench(model: Path, target: str, args: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class Run:
+    """A section of the page.
+
+    against, options: of `megcc bench`. words: what a reader has to know. tables: how many of the report are shown.
+    """
+
+    title: str
+    against: str
+    options: tuple[str, ...]
+    words: str = ""
+    tables: int = 1
+    names: tuple[str, ...] = NAMES
+
+
+RUNS = {
+    "x86-64-v4": Run("x86-64-v4", "onnxruntime,openvino,litert,ncnn,mnn,tvm", ("--target", "x86-64-v4"), tables=4),
+    "x86-64-v3": Run("x86-64-v3", "openvino,mnn", ("--target", "x86-64-v3"), """\
+The same CPU, held to AVX2: ours by what it is compiled for, OpenVINO by `ONEDNN_MAX_CPU_ISA=AVX2`, MNN because its
+Python package has no code for AVX-512. The others cannot be held.
+"""),
+    "threads": Run("Two threads", f"one={Path(__file__).with_name('one_thread.py')}",
+                   ("--target", "x86-64-v4", "--threads", "2", "--processor", "0", f"--python=one={sys.executable}"),
+                   """\
+Ours on two threads against ours on one, for convolution networks of more than 300 million multiplications.
+""", names=LARGE_CNNS)}
+
+
+def bench(model: Path, name: str, args: argparse.Namespace) -> None:
     """Runs one model and keeps its line."""
-    command = [sys.executable, "-m", "tvm_megcc", "bench", str(model), "--against", PEERS[target], "--target", target,
-               "--rounds", str(args.rounds), "--processor", str(args.processor), "--json",
-               *(f"--python={path}" for path in args.python)]
+    run = RUNS[name]
+    command = [sys.executable, "-m", "tvm_megcc", "bench", str(model), "--against", run.against, "--json",
+               "--rounds", str(args.rounds), "--processor", str(args.processor),
+               *(f"--python={path}" for path in args.python), *run.options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         print(f"{model.stem}: megcc bench ended with {done.returncode}; its line stays as it was", file=sys.stderr)
         return
     report = json.loads(done.stdout)
-    lines = {line["rows"][0]["model"]: line for line in read(target)} | {model.stem: report}
+    lines = {line["rows"][0]["model"]: line for line in read(name)} | {model.stem: report}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{target}.jsonl").write_text(
-        "".join(json.dumps(lines[name]) + "\n" for name in NAMES if name in lines))
+    (RESULTS / f"{name}.jsonl").write_text(
+        "".join(json.dumps(lines[row]) + "\n" for row in run.names if row in lines))
     print(against_report.text(report), flush=True)
 
 
-def read(target: str) -> list[dict]:
-    path = RESULTS / f"{target}.jsonl"
+def read(run: str) -> list[dict]:
+    path = RESULTS / f"{run}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -79,35 +108,29 @@ of your own. This page is written by
     python benchmarks/models.py MODELS
     python benchmarks/performance.py MODELS
 """
-V3 = """\
-The same CPU, held to AVX2: ours by what it is compiled for, OpenVINO by `ONEDNN_MAX_CPU_ISA=AVX2`, MNN because its
-Python package has no code for AVX-512. The others cannot be held.
-
-"""
 NOT_MEASURED = "Not measured yet.\n"
 
 
 def page() -> str:
     """docs/performance.md."""
+    parts = [HEAD]
+    for name, run in RUNS.items():
+        parts += [f"## {run.title}\n", *([run.words] if run.words else []), tables(name)]
     arm64 = RESULTS / "arm64.md"
-    return "\n".join([
-        HEAD,
-        "## x86-64-v4\n", tables("x86-64-v4", 4),
-        "## x86-64-v3\n", V3 + tables("x86-64-v3", 1),
-        "## arm64\n", arm64.read_text() if arm64.exists() else NOT_MEASURED])
+    return "\n".join([*parts, "## arm64\n", arm64.read_text() if arm64.exists() else NOT_MEASURED])
 
 
-def tables(target: str, count: int) -> str:
-    """So many tables of a target, with what has to be known to read them."""
-    reports = read(target)
+def tables(run: str) -> str:
+    """The tables of a run, with what has to be known to read them."""
+    reports = read(run)
     if not reports:
         return NOT_MEASURED
     rows = [row for report in reports for row in report["rows"]]
     engines = list(dict.fromkeys(name for report in reports for name in report["engines"]))
     whole = {**reports[-1], "engines": engines, "rows": rows}
-    versions = ", ".join(f"{name} {version}" for name, version in against_report.versions(whole).items())
-    lines = [f"{against_report.heading(whole)}; {versions}.", "", means(rows)]
-    for table in against_report.tables(whole)[:count]:
+    versions = [f"{name} {version}" for name, version in against_report.versions(whole).items()]
+    lines = [f"{'; '.join(filter(None, (against_report.heading(whole), ', '.join(versions))))}.", "", means(rows)]
+    for table in against_report.tables(whole)[:RUNS[run].tables]:
         lines += ["", f"### {table.title[0].upper()}{table.title[1:]}", "", *markdown(table)]
     said = against_report.remarks(whole)
     if said:
@@ -129,7 +152,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="?", type=Path, help="folder that benchmarks/models.py wrote")
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
-    parser.add_argument("--target", action="append", choices=PEERS, help="tables to measure (default: all)")
+    parser.add_argument("--run", action="append", choices=RUNS, help="what to measure (default: all)")
     parser.add_argument("--python", action="append", default=[], help="as in megcc bench")
     parser.add_argument("--processor", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=9)
@@ -137,9 +160,10 @@ def main() -> int:
     if unknown := set(args.names) - set(NAMES):
         parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     if args.models:
-        for target in args.target or PEERS:
+        for run in args.run or RUNS:
             for name in args.names or NAMES:
-                bench(args.models / f"{name}.onnx", target, args)
+                if name in RUNS[run].names:
+                    bench(args.models / f"{name}.onnx", run, args)
     PAGE.write_text(page())
     return 0
 

@@ -90,8 +90,8 @@ def remarks(report: Mapping) -> list[str]:
 
 
 def heading(report: Mapping) -> str:
-    threads = f"{report['threads']} thread{'s' * (report['threads'] != 1)}"
-    return f"{report['machine']}, {report['target']}, -O {report['optimize']}, {threads}, {report['rounds']} rounds"
+    counts = ", ".join(f"{report[what]} {what[:-1] if report[what] == 1 else what}" for what in ("threads", "rounds"))
+    return f"{report['machine']}, {report['target']}, -O {report['optimize']}, {counts}"
 
 
 def versions(report: Mapping) -> dict[str, str]:
@@ -101,7 +101,8 @@ def versions(report: Mapping) -> dict[str, str]:
 
 
 def text(report: Mapping) -> str:
-    lines = [heading(report), ", ".join(f"{name} {version}" for name, version in versions(report).items())]
+    lines = [heading(report), *filter(None, [", ".join(f"{name} {version}"
+                                                       for name, version in versions(report).items())])]
     for table in tables(report):
         if table.rows:
             lines += ["", table.title, *aligned(table)]

@@ -21,6 +21,7 @@
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity
  *   mgc_prefetch(p)            brings a line to the first cache; any address of an object
+ *   mgc_prefetch_ahead(p,n)    brings the line n floats behind p to the second cache; may lie behind the object
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  */
@@ -37,6 +38,7 @@
 #define MGC_NAN __builtin_nanf("")
 #define MGC_GNU 1
 #define mgc_prefetch(p) __builtin_prefetch(p)
+#define mgc_prefetch_ahead(p, n) __builtin_prefetch((const void *)((uintptr_t)(p) + (uintptr_t)(n) * sizeof(float)), 0, 2)
 #else
 #define MGC_INLINE inline
 #define MGC_NOINLINE
@@ -44,6 +46,7 @@
 #define MGC_NAN (MGC_INF - MGC_INF)
 #define MGC_GNU 0
 #define mgc_prefetch(p) ((void)(p))
+#define mgc_prefetch_ahead(p, n) ((void)(p))
 #endif
 
 /* The intrinsics' header comes first: what it defines must not depend on the raised ISA. gcc for 32-bit Arm has fused

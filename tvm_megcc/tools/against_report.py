@@ -101,8 +101,8 @@ def versions(report: Mapping) -> dict[str, str]:
 
 
 def text(report: Mapping) -> str:
-    lines = [heading(report), *filter(None, [", ".join(f"{name} {version}"
-                                                       for name, version in versions(report).items())])]
+    used = ", ".join(f"{name} {version}" for name, version in versions(report).items())
+    lines = [heading(report), *([used] if used else [])]
     for table in tables(report):
         if table.rows:
             lines += ["", table.title, *aligned(table)]

@@ -32,6 +32,7 @@ class Isa:
         (megcc_simd.h), so this asks for the machine only.
     fallback: the ISA whose template overrides apply where this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
+    interleaves: loads and stores turn four vectors over (ld4, st4).
     assembler: the loop over input channels of a tile is there in assembler (`conv2d/lanes.neon.c.j2`).
     """
 
@@ -43,18 +44,20 @@ class Isa:
     guard: str
     fallback: str = ""
     lane_fma: bool = False
+    interleaves: bool = False
     assembler: bool = False
 
+
+_ARM64_ISA = {"lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c"),
     Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2"),
     Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2"),
-    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True, assembler=True),
-    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", lane_fma=True, assembler=True),
-    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", lane_fma=True,
-        assembler=True),
+    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", **_ARM64_ISA),
+    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", **_ARM64_ISA),
+    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", **_ARM64_ISA),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c"),
     Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),

@@ -58,6 +58,14 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return v
 
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return vzip1q_f32(a, b); }
 static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return vzip2q_f32(a, b); }
+/* Four vectors of single elements, and the other way round: p[4 * i + j] is v_j[i]. */
+typedef float32x4x4_t mgc_v4;
+static MGC_INLINE mgc_v4 mgc_load4(const float *p) { return vld4q_f32(p); }
+static MGC_INLINE void mgc_store4(float *p, mgc_v v0, mgc_v v1, mgc_v v2, mgc_v v3)
+{
+    const mgc_v4 v = { { v0, v1, v2, v3 } };
+    vst4q_f32(p, v);
+}
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { return vuzp1q_f32(a, b); }
 static MGC_INLINE float mgc_sum(mgc_v v) { return vaddvq_f32(v); }
 static MGC_INLINE float mgc_hmax(mgc_v v) { return vmaxvq_f32(v); }

@@ -161,7 +161,7 @@ class Row:
             return {**row, **standing(self.found)}
         with contextlib.ExitStack() as processes:
             workers = self.workers(job, processes)
-            self.progress(f"{self.model}: {self.options.rounds} rounds")
+            self.progress(f"{self.model}: timing")
             for number in range(self.options.rounds):
                 self.round(workers, rotated(list(workers), number))
         for found in self.found.values():

@@ -152,7 +152,7 @@ class DirectConv(Kernel):
             "conv2d/direct",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
                   x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
-                  tiling=tiling),
+                  tiling=tiling, weights_stay=tiling.assembler and 8 * s.ic * vectors * lanes <= target.l1),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,
@@ -174,6 +174,8 @@ class DirectConv(Kernel):
         load = 0.5 if lanes == 16 else 0.8
         if inputs[0].layout != PLAIN and (lanes == 16 or target.isa.lane_fma):
             load = 0.25
+        if target.isa.assembler and s.is_pointwise and s.ic >= lanes and inputs[0].layout != blocked(target):
+            wide *= 1.35 if inputs[0].layout == PLAIN else 1.1  # C, and plain inputs are loaded one by one
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         return vectors + other * outputs[0].size / lanes + 200

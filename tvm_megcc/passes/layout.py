@@ -105,7 +105,9 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Tar
     type_ = likely_type(type_)
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
     by_vectors = "nchwc" in (source.kind, wanted.kind)
-    guess = 200 + (3.0 * moved / max(target.isa.lanes, 1) if by_vectors else 0.5 * moved)
+    turned = target.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % target.isa.lanes == 0
+    vector = 1.0 if turned else 3.0
+    guess = 200 + (vector * moved / max(target.isa.lanes, 1) if by_vectors else 0.5 * moved)
     return priced_relayout(type_, source, wanted, target, guess)
 
 

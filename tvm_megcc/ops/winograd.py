@@ -98,7 +98,7 @@ class WinogradConv(Kernel):
         count = -(-(-(-s.oh // size) * -(-s.ow // size)) // pixels) * pixels
         steps = _steps(tiling, pixels, s.oc, vectors) * WINDOW ** 2 * s.ic / pixels
         transforms = _INPUT * chunks * -(-s.ic // lanes) + _OUTPUT * -(-s.oc // lanes)
-        weights = WINDOW ** 2 * s.ic * round_up(s.oc, lanes) / 8
+        weights = WINDOW ** 2 * s.ic * round_up(s.oc, lanes) / 2
         return 400 + s.n * (count * (steps + transforms) + -(-count // tiles) * weights)
 
 
@@ -135,9 +135,11 @@ def _blocking(s: Geometry, target: Target) -> tuple[Tiling, int, int, int, int]:
     _, vectors, pixels, products = best
     lanes = target.isa.lanes
     bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
-    # Each task reads all weights again: in assembler that is what a wait is for, so a task takes half the cache.
-    share = 2 if tiling.assembler else 4
-    fitting = max(1, min(products, target.l2 // share // bytes_))
+    room = target.l2 // 4
+    if tiling.assembler:
+        # Each task reads all weights again: the more they are, the more tiles should share that.
+        room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
+    fitting = max(1, min(products, room // bytes_))
     parts = -(-products // fitting)
     chunks = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
     return tiling, vectors, pixels, -(-products // parts) * pixels, chunks

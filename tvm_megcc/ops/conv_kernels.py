@@ -178,7 +178,9 @@ class DirectConv(Kernel):
             wide *= 1.35 if inputs[0].layout == PLAIN else 1.1  # C, and plain inputs are loaded one by one
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
-        return vectors + other * outputs[0].size / lanes + 200
+        # Lanes behind the last channel of a blocked input are memory all the same.
+        padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if inputs[0].layout == blocked(target) else 0
+        return vectors + (other * outputs[0].size + 2 * padded) / lanes + 200
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
@@ -343,6 +345,8 @@ class PixelConv(Kernel):
         tiling, (height, pixels, rows) = Tiling.of(target.isa), self._split(s, target)
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
+        if not target.isa.lane_fma:
+            steps *= 0.86  # measured on AVX-512: loads hide behind multiply-adds (benchmarks/cost_model.py)
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
         copied = 0.0
         if not s.is_pointwise:

@@ -288,7 +288,9 @@ class PixelConv(Kernel):
     @staticmethod
     def _columns(s: Geometry, target: Target) -> int:
         """Of a stride phase of the copy."""
-        return round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
+        columns = round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
+        # Rows that start at vectors are loaded in pairs (ldp).
+        return round_up(columns, target.isa.lanes) if target.isa.lane_fma else columns
 
     @staticmethod
     def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
@@ -348,6 +350,8 @@ class PixelConv(Kernel):
         if not target.isa.lane_fma:
             steps *= 0.86  # measured on AVX-512: loads hide behind multiply-adds (benchmarks/cost_model.py)
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
+        if target.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
+            steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs
         copied = 0.0
         if not s.is_pointwise:
             # Columns of stride 2 are taken apart by shuffles, others one by one.

@@ -15,6 +15,7 @@ import pytest
 
 import tvm_megcc
 from tvm_megcc.errors import ShapeError, ToolError
+from tvm_megcc.runtime.build import build
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -139,6 +140,8 @@ def test_sanitizers_find_nothing(model, tmp_path):
     runs = {f"{index}": (network.outside if index % 20 == 19 else network.draw)(generator) for index in range(200)}
     np.savez(tmp_path / "in.npz", **{f"{run}/{name}": array for run, inputs in runs.items()
                                      for name, array in inputs.items()})
+    # Here, where the compiler itself need not run under the sanitizer; the process below finds it built.
+    build(folder, cc=f"{compiler} {SANITIZE}")
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run([sys.executable, Path(__file__).with_name("dynamic_runs.py"), folder, tmp_path / "in.npz",
                            tmp_path / "out.npz", f"{compiler} {SANITIZE}"], env=environment, capture_output=True,

@@ -174,8 +174,9 @@ class DirectConv(Kernel):
         load = 0.5 if lanes == 16 else 0.8
         if inputs[0].layout != PLAIN and (lanes == 16 or target.isa.lane_fma):
             load = 0.25
-        if target.isa.assembler and s.is_pointwise and s.ic >= lanes and inputs[0].layout != blocked(target):
-            wide *= 1.35 if inputs[0].layout == PLAIN else 1.1  # C, and plain inputs are loaded one by one
+        if target.isa.assembler and s.is_pointwise and s.ic >= lanes:
+            # Instructions for each multiply-add: in assembler; in C; in C, with inputs loaded one by one.
+            wide *= {blocked(target): 1.09, NHWC: 1.2, PLAIN: 1.45}[inputs[0].layout]
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
         # Lanes behind the last channel of a blocked input are memory all the same.
@@ -286,6 +287,10 @@ class PixelConv(Kernel):
         return None
 
     @staticmethod
+    def _tiling(s: Geometry, target: Target) -> Tiling:
+        return Tiling.of(target.isa, assembler=s.is_pointwise and not target.compact)
+
+    @staticmethod
     def _columns(s: Geometry, target: Target) -> int:
         """Of a stride phase of the copy."""
         columns = round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
@@ -305,12 +310,13 @@ class PixelConv(Kernel):
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
-            return *_pixel_rows(Tiling.of(target.isa), s.oh * s.ow, s.oc), 1
+            return *_pixel_rows(self._tiling(s, target), s.oh * s.ow, s.oc), 1
         rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, target, r) <= self.COPY)
         return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
     def lower(self, op, inputs, outputs, target):
-        s, tiling = Geometry.of(op, inputs, outputs), Tiling.of(target.isa)
+        s = Geometry.of(op, inputs, outputs)
+        tiling = self._tiling(s, target)
         bias = has_bias(op)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         oh, ow, rows = self._split(s, target)
@@ -344,7 +350,7 @@ class PixelConv(Kernel):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc * 4)
-        tiling, (height, pixels, rows) = Tiling.of(target.isa), self._split(s, target)
+        tiling, (height, pixels, rows) = self._tiling(s, target), self._split(s, target)
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
         if not target.isa.lane_fma:

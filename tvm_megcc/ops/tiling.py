@@ -178,6 +178,10 @@ class Tiling:
         """Cycles, roughly, of a row of pixels for one step of the reduction, in such tiles."""
         sizes = [size for width, sizes in self.pixel_blocks(channels, most)
                  for size, _ in sizes for _ in range(channels // BLOCK if width == BLOCK else 1)]
+        if self.assembler:
+            # Pixels are one load and weights another; in C, each weight is one.
+            return sum(count * (p * o + (2.25 if o % 4 == 0 else o + 3))
+                       for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
         return sum(count * (p * o + 0.5 * (p + o) + 1) for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
 
     def pixel_runs(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
@@ -220,6 +224,8 @@ def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
 def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
     options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
                if vectors * (most + 1) + 2 <= tiling.registers]
+    if tiling.assembler:
+        options = [(3, 8), (2, 8), (4, 4)]
     return min(options, key=lambda tile: (tiling.pixel_cost(pixels, channels, *tile), tile))
 
 

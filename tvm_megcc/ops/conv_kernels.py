@@ -152,7 +152,7 @@ class DirectConv(Kernel):
             "conv2d/direct",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
                   x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
-                  tiling=tiling, weights_stay=tiling.assembler and 8 * s.ic * vectors * lanes <= target.l1),
+                  tiling=tiling, l1=target.l1),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,

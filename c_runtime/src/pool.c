@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small pool of POSIX threads for megcc_session_options.parallel. The calling thread is worker 0. Whoever is free
- * takes the next task; which one that is does not change results.
+ * A small pool of POSIX threads for megcc_session_options.parallel. The calling thread is worker 0. Every worker has a
+ * share of the tasks, the same part of every instruction's, so that what it reads is mostly what it wrote; whoever is
+ * done takes from the others. Which worker runs a task does not change results.
  */
-#if !defined(MEGCC_NO_THREADS) && (defined(__unix__) || defined(__APPLE__))
+#if !defined(MEGCC_NO_THREADS) && (defined(__unix__) || defined(__APPLE__)) && defined(__GNUC__)
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #define HAVE_PTHREADS 1
@@ -13,99 +14,122 @@
 
 #ifdef HAVE_PTHREADS
 
-/* How often a thread looks for the next instruction, or for the end of this one, before it goes to sleep: a network
- * calls every few microseconds, and waking up takes longer. */
-#if defined(__GNUC__)
-#define SPINS 4000
-#define LOAD(variable) __atomic_load_n(&(variable), __ATOMIC_ACQUIRE)
-#define STORE(variable, value) __atomic_store_n(&(variable), (value), __ATOMIC_RELEASE)
+/* How often a thread looks for the next instruction, or for the end of this one, before it goes to sleep: about a
+ * tenth of a millisecond. A network calls every few microseconds, and waking up takes longer. */
+#if defined(__x86_64__) || defined(__i386__)
+#define SPINS 5000
+#define RELAX() __builtin_ia32_pause()
 #else
-#define SPINS 0
-#define LOAD(variable) (variable)
-#define STORE(variable, value) ((variable) = (value))
+#define SPINS 50000
+#define RELAX() ((void)0)
 #endif
 
-typedef struct helper {
+#define LOAD(variable) __atomic_load_n(&(variable), __ATOMIC_SEQ_CST)
+#define STORE(variable, value) __atomic_store_n(&(variable), (value), __ATOMIC_SEQ_CST)
+#define ADD(variable, value) __atomic_add_fetch(&(variable), (value), __ATOMIC_SEQ_CST)
+
+/* A worker, on cache lines of its own. */
+typedef struct worker {
+    int32_t untaken, end;       /* tasks [end - untaken, end) of its share have not begun */
+    int32_t index;
     megcc_pool *pool;
     pthread_t thread;
-    int32_t worker;
-} helper;
+    uint8_t apart[128];
+} worker;
 
-/* All is guarded by the lock; what LOAD() reads is also looked at without. */
+/* What LOAD() reads changes without the lock, which is only for going to sleep and waking up. The rest changes while
+ * no task is left. */
 struct megcc_pool {
-    pthread_mutex_t lock;
-    pthread_cond_t begin, end;
     megcc_body body;
     void *context;
-    int32_t next, tasks;        /* the task that nobody has taken yet, and their number */
-    int32_t left;               /* tasks that are not finished */
+    int32_t left;               /* tasks that have not ended */
     uint32_t round;             /* counts calls of run() */
-    int32_t helpers, asleep;
+    int32_t asleep;             /* helpers that are, or are about to be */
+    int32_t waits;              /* whether run() is */
+    int32_t workers;            /* with the calling thread */
     bool stop;
-    helper helper[];
+    pthread_mutex_t lock;
+    pthread_cond_t begin, end;
+    worker worker[];            /* the first one has no thread */
 };
 
-/* Runs tasks until none is left. Called and left with the lock. */
-static void take_tasks(megcc_pool *pool, int32_t worker)
+/* Takes the next task of a share; -1 if none is left. */
+static int32_t take(worker *from)
 {
-    while (pool->next < pool->tasks) {
-        const int32_t task = pool->next++;
-        pthread_mutex_unlock(&pool->lock);
-        pool->body(pool->context, task, worker);
-        pthread_mutex_lock(&pool->lock);
-        STORE(pool->left, pool->left - 1);
-        if (pool->left == 0)
-            pthread_cond_signal(&pool->end);
-    }
+    for (int32_t untaken = LOAD(from->untaken); untaken > 0;)
+        if (__atomic_compare_exchange_n(&from->untaken, &untaken, untaken - 1, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            return from->end - untaken;     /* the round does not end before this task does: `end` stays */
+    return -1;
+}
+
+/* Runs tasks, first of its own share, until none is left. */
+static void run_share(megcc_pool *pool, int32_t self)
+{
+    for (int32_t i = 0, task; i < pool->workers; i++)
+        while ((task = take(&pool->worker[(self + i) % pool->workers])) >= 0) {
+            pool->body(pool->context, task, self);
+            if (ADD(pool->left, -1) == 0 && LOAD(pool->waits)) {
+                pthread_mutex_lock(&pool->lock);
+                pthread_cond_signal(&pool->end);
+                pthread_mutex_unlock(&pool->lock);
+            }
+        }
 }
 
 static void *help(void *argument)
 {
-    const helper *self = argument;
+    const worker *self = argument;
     megcc_pool *pool = self->pool;
-    pthread_mutex_lock(&pool->lock);
-    while (!pool->stop) {
-        const uint32_t seen = pool->round;
-        take_tasks(pool, self->worker);
-        pthread_mutex_unlock(&pool->lock);
+    for (uint32_t seen = 0; !LOAD(pool->stop);) {
         for (int32_t i = 0; i < SPINS && LOAD(pool->round) == seen; i++)
-            ;
-        pthread_mutex_lock(&pool->lock);
-        while (pool->round == seen && !pool->stop) {
-            pool->asleep++;
-            pthread_cond_wait(&pool->begin, &pool->lock);
-            pool->asleep--;
+            RELAX();
+        if (LOAD(pool->round) == seen) {
+            pthread_mutex_lock(&pool->lock);
+            ADD(pool->asleep, 1);
+            while (LOAD(pool->round) == seen && !LOAD(pool->stop))
+                pthread_cond_wait(&pool->begin, &pool->lock);
+            ADD(pool->asleep, -1);
+            pthread_mutex_unlock(&pool->lock);
         }
+        seen = LOAD(pool->round);
+        run_share(pool, self->index);
     }
-    pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
 static void run(void *user, megcc_body body, void *context, int32_t tasks)
 {
     megcc_pool *pool = user;
-    pthread_mutex_lock(&pool->lock);
     pool->body = body;
     pool->context = context;
-    pool->next = 0;
-    pool->tasks = tasks;
     STORE(pool->left, tasks);
-    STORE(pool->round, pool->round + 1);
-    if (pool->asleep != 0)
+    for (int32_t i = 0; i < pool->workers; i++) {
+        const int32_t first = (int32_t)((int64_t)tasks * i / pool->workers);
+        pool->worker[i].end = (int32_t)((int64_t)tasks * (i + 1) / pool->workers);
+        STORE(pool->worker[i].untaken, pool->worker[i].end - first);
+    }
+    ADD(pool->round, 1);
+    if (LOAD(pool->asleep) != 0) {
+        pthread_mutex_lock(&pool->lock);
         pthread_cond_broadcast(&pool->begin);
-    take_tasks(pool, 0);
-    pthread_mutex_unlock(&pool->lock);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    run_share(pool, 0);
     for (int32_t i = 0; i < SPINS && LOAD(pool->left) != 0; i++)
-        ;
-    pthread_mutex_lock(&pool->lock);
-    while (pool->left != 0)
-        pthread_cond_wait(&pool->end, &pool->lock);
-    pthread_mutex_unlock(&pool->lock);
+        RELAX();
+    if (LOAD(pool->left) != 0) {
+        pthread_mutex_lock(&pool->lock);
+        STORE(pool->waits, 1);
+        while (LOAD(pool->left) != 0)
+            pthread_cond_wait(&pool->end, &pool->lock);
+        STORE(pool->waits, 0);
+        pthread_mutex_unlock(&pool->lock);
+    }
 }
 
 size_t megcc_pool_bytes(int32_t workers)
 {
-    return sizeof(megcc_pool) + (workers < 2 ? 0 : (size_t)(workers - 1)) * sizeof(helper);
+    return sizeof(megcc_pool) + (workers < 1 ? 1 : (size_t)workers) * sizeof(worker);
 }
 
 int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t workers)
@@ -118,15 +142,15 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->begin, NULL);
     pthread_cond_init(&pool->end, NULL);
-    for (int32_t i = 1; i < workers; i++) {
-        helper *h = &pool->helper[i - 1];
-        h->pool = pool;
-        h->worker = i;
-        if (pthread_create(&h->thread, NULL, help, h) != 0) {
+    pool->workers = 1;
+    for (int32_t i = 1; i < workers; i++, pool->workers++) {
+        worker *w = &pool->worker[i];
+        w->index = i;
+        w->pool = pool;
+        if (pthread_create(&w->thread, NULL, help, w) != 0) {
             megcc_pool_close(pool);
             return MEGCC_E_THREADS;
         }
-        pool->helpers++;
     }
     *result = pool;
     return MEGCC_OK;
@@ -135,11 +159,11 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
 void megcc_pool_close(megcc_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
-    pool->stop = true;
+    STORE(pool->stop, true);
     pthread_cond_broadcast(&pool->begin);
     pthread_mutex_unlock(&pool->lock);
-    for (int32_t i = 0; i < pool->helpers; i++)
-        pthread_join(pool->helper[i].thread, NULL);
+    for (int32_t i = 1; i < pool->workers; i++)
+        pthread_join(pool->worker[i].thread, NULL);
     pthread_cond_destroy(&pool->end);
     pthread_cond_destroy(&pool->begin);
     pthread_mutex_destroy(&pool->lock);
@@ -147,7 +171,7 @@ void megcc_pool_close(megcc_pool *pool)
 
 megcc_parallel megcc_pool_parallel(megcc_pool *pool)
 {
-    const megcc_parallel parallel = { run, pool, pool->helpers + 1 };
+    const megcc_parallel parallel = { run, pool, pool->workers };
     return parallel;
 }
 

@@ -12,7 +12,7 @@ from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, register
-from .conv_kernels import chunks_in_cache, equal_rows, has_bias, reach
+from .conv_kernels import chunks_of, equal_rows, has_bias, reach
 from .rules import broadcast
 from .tiling import Tiling
 
@@ -53,7 +53,7 @@ class PackedMatMul(Kernel):
         rows, depth, columns = _sizes(inputs, outputs)
         oh, ow = equal_rows(tiling, rows, 1, columns) if isinstance(rows, int) else (1, rows)
         vectors = tiling.best(ow if isinstance(ow, int) else None, columns)
-        chunks = chunks_in_cache(depth, columns, vectors * lanes, target)
+        chunks = chunks_of(depth, columns, vectors * lanes, oh, target)
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         N, IH, IW = extent_symbols("N", "IH", "IW")

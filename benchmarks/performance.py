@@ -156,7 +156,7 @@ def main() -> int:
     parser.add_argument("--python", action="append", default=[], help="as in megcc bench")
     parser.add_argument("--processor", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=9)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if unknown := set(args.names) - set(NAMES):
         parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     if args.models:

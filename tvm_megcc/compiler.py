@@ -196,7 +196,9 @@ def program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
         "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
         "instructions": instruction, "workers": plan.workers,
         "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
-        "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()), "calls": calls}
+        "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
+        "unpacked_bytes": sum(plan.graph.constants[name].nbytes
+                              for name in {key.partition("|")[0] for key in plan.weights}), "calls": calls}
 
 
 def memory_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: int) -> str:

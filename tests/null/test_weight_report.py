@@ -34,3 +34,14 @@ def test_levels_share_weights(columns: int, rows: list, tmp_path):
     for targets, size in rows:
         readers = "all targets read" if len(targets) == 3 else f"only {' and '.join(targets)} read"
         assert any(f"{size:,} bytes" in line and readers in line for line in text.splitlines()), text
+
+
+def test_what_packing_costs_is_said(tmp_path):
+    """Winograd's weights are four times the model's."""
+    b = Builder()
+    y = b.op("conv2d", b.input("x", 1, 32, 16, 16), b.const("w", 32, 32, 3, 3), strides=(1, 1), pads=(1, 1, 1, 1),
+             dilations=(1, 1), groups=1)
+    for optimize, said in (("speed", True), ("size", False)):
+        artifact = compile_graph(b.graph(y), parse_targets("x86-64-v4"), optimize=optimize)
+        text = folder_text(folder(artifact.save(tmp_path / optimize)))
+        assert (f"({4 * 32 * 32 * 9:,} in the model: -O size keeps them so)" in text) == said, text

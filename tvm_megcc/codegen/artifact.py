@@ -22,7 +22,7 @@ class Artifact:
         model: file name and SHA-256 of what was compiled; options: what it was compiled with;
         inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression;
         alignment: bytes, of container and memory;
-        programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes,
+        programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes, unpacked_bytes,
         calls: [{kernel, kind, origin, output, macs}]}], a row a target;
         weights: [{targets, bytes, weights}], what is stored, by the targets that read it.
     report: for people: what became of the model. memory: picture of the arena, an SVG.

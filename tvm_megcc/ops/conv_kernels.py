@@ -13,8 +13,8 @@ from ..target import Target
 from .base import Kernel, Lowered, Operand, Types, extent_symbols
 from .tiling import Tiling
 
-TASKS = 8
-"""Tasks that an instruction should give, for threads to share."""
+TASKS, LEAST_MACS = 8, 1 << 17
+"""Tasks that an instruction should give, for threads to share; multiply-adds that make a task worth that."""
 
 
 def blocked(target: Target) -> Layout:
@@ -129,7 +129,7 @@ class DirectConv(Kernel):
             oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc) if s.is_static else (1, s.oh * s.ow)
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, s.oc)
-        chunks = chunks_of(s.ic * s.taps, s.oc, vectors * lanes, s.n * s.g * oh, target)
+        chunks = chunks_of(s.ic * s.taps, s.oc, vectors * lanes, s.n * s.g * oh, ow, target)
         pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
         def columns(pixels: int) -> int:
@@ -207,19 +207,22 @@ def equal_rows(tiling: Tiling, height: int, width: int, channels: int) -> tuple[
     return min(short, key=lambda option: (cost(*option), option[1]))
 
 
-def chunks_of(depth: int, channels: int, step: int, rows: Dim, target: Target) -> int:
+def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
     """Parts, of whole steps, that output channels are cut into: so that one's weights stay in half the second cache,
-    and so that several threads have something to do where there are few rows.
+    and so that threads have something to share where much is to do in few rows.
 
     Args:
         depth: weights of an output channel. step: output channels of a tile. rows: tasks that one part gives.
+        pixels: of a row.
     """
     if not target.l2:
         return 1
     fitting = max(1, (target.l2 // 2) // (4 * depth * step))
-    for_cache = -(-channels // (fitting * step))
-    for_threads = min(-(-TASKS // rows), -(-channels // step)) if isinstance(rows, int) and rows else 1
-    return max(for_cache, for_threads)
+    chunks = -(-channels // (fitting * step))
+    macs = rows * pixels * depth * channels
+    if isinstance(macs, int) and macs >= TASKS * LEAST_MACS:
+        chunks = max(chunks, min(-(-TASKS // rows), -(-channels // step)))
+    return chunks
 
 
 class DepthwiseConv(Kernel):

@@ -53,7 +53,7 @@ class PackedMatMul(Kernel):
         rows, depth, columns = _sizes(inputs, outputs)
         oh, ow = equal_rows(tiling, rows, 1, columns) if isinstance(rows, int) else (1, rows)
         vectors = tiling.best(ow if isinstance(ow, int) else None, columns)
-        chunks = chunks_of(depth, columns, vectors * lanes, oh, target)
+        chunks = chunks_of(depth, columns, vectors * lanes, oh, ow, target)
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         N, IH, IW = extent_symbols("N", "IH", "IW")

@@ -6,8 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tvm_megcc.frontends.onnx import _importers
-from tvm_megcc.frontends.onnx_refused import REFUSED
+from tvm_megcc.frontends.onnx.importer import _importers
+from tvm_megcc.frontends.onnx.refused import REFUSED
 from tvm_megcc.tools.operators import markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"

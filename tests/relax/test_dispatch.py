@@ -21,7 +21,7 @@ from tvm.relax import op
 
 import tvm_megcc
 from tvm_megcc.dispatch import Dispatch, log_dispatcher, uniform_dispatcher
-from tvm_megcc.frontends.relax_dispatch import joined, segments, within
+from tvm_megcc.frontends.relax.dispatch import joined, segments, within
 from tvm_megcc.ir.shapes import Bucket
 
 from ..models.networks import assert_close, onnxruntime_outputs, with_random_weights

@@ -119,7 +119,7 @@ def test_everything_that_is_missing_is_named():
 
 def test_tflite_file(tmp_path):
     pytest.importorskip("tflite", reason="the package tflite is not installed")
-    from tvm_megcc.frontends.relax_files import load
+    from tvm_megcc.frontends.relax.files import load
 
     path = tmp_path / "small.tflite"
     path.write_bytes(network())

@@ -18,9 +18,9 @@ from tests.cc.kernel_harness import Job, Program, jobs_of
 from tests.cc.test_kernels import slow, toolchain
 from tvm_megcc.codegen.c_format import reindent
 from tvm_megcc.errors import MegccError
-from tvm_megcc.frontends.relax_import import is_tensor
+from tvm_megcc.frontends.relax.importer import is_tensor
 from tvm_megcc.frontends.tir import program_of
-from tvm_megcc.frontends.tir_legalize import legalized
+from tvm_megcc.frontends.tir.legalize import legalized
 from tvm_megcc.ir import dims
 from tvm_megcc.ops.base import Case
 from tvm_megcc.target import TARGETS

@@ -12,7 +12,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import ToolError
-from tvm_megcc.frontends.relay_import import import_region
+from tvm_megcc.frontends.relay.importer import import_region
 from tvm_megcc.runtime.toolchain import PACKAGES, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 

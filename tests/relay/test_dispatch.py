@@ -16,8 +16,8 @@ pytest.importorskip("tvm.relay", reason=WITHOUT)
 
 import tvm_megcc
 from tvm_megcc.dispatch import Dispatch, log_dispatcher, uniform_dispatcher
-from tvm_megcc.frontends.relay_import import kind_of, post_order
-from tvm_megcc.frontends.relay_regions import buckets_of
+from tvm_megcc.frontends.relay.importer import kind_of, post_order
+from tvm_megcc.frontends.relay.regions import buckets_of
 from tvm_megcc.ir.shapes import Bucket
 
 from . import modules

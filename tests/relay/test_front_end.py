@@ -62,8 +62,9 @@ def test_importers_need_no_tvm():
     """What Relay's spellings mean can be asked without TVM."""
     out = python("""
 import sys
-from tvm_megcc.frontends import relay_import, relay_ops, relay_terms, tvm_dispatch
-print(sorted({"tvm", "tvm_ffi"} & set(sys.modules)), relay_ops.importer("nn.conv2d") is not None)
+from tvm_megcc.frontends.relay import importer, ops, terms
+from tvm_megcc.frontends.tvm_common import dispatch, fold, questions
+print(sorted({"tvm", "tvm_ffi"} & set(sys.modules)), ops.importer("nn.conv2d") is not None)
 """)
     assert out == "[] True\n"
 
@@ -92,7 +93,7 @@ assert "megcc" in REGISTERED_CODEGEN
 from tvm_megcc.dispatch import Dispatch
 print(Dispatch.__module__, [name for name in sys.modules if name.startswith("tvm_megcc.frontends.relax")])
 """)
-    assert out == "tvm_megcc.frontends.relay_dispatch []\n"
+    assert out == "tvm_megcc.frontends.relay.dispatch []\n"
 
 
 @needs_relay

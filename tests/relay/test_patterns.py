@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tvm_megcc import patterns
-from tvm_megcc.frontends._shared import unsupported
-from tvm_megcc.frontends.relay_import import import_region, post_order
-from tvm_megcc.frontends.relay_ops import IMPORTERS
-from tvm_megcc.frontends.relay_terms import matched_calls, relay_names
+from tvm_megcc.frontends.relay.importer import import_region, post_order
+from tvm_megcc.frontends.relay.ops import IMPORTERS
+from tvm_megcc.frontends.relay.terms import matched_calls, relay_names
+from tvm_megcc.frontends.tvm_common.questions import unsupported
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.target import TARGETS
 

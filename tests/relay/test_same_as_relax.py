@@ -12,7 +12,7 @@ import re
 import pytest
 
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.frontends import relay_import
+from tvm_megcc.frontends.relay import importer as relay_importer
 from tvm_megcc.target import TARGETS
 
 from ..tvm_cases import GRAPHS, TARGET
@@ -42,11 +42,11 @@ def test_relax_gives_the_same(graph):
     from tvm.relax.frontend.onnx import from_onnx
 
     import tvm_megcc.frontends.relax as megcc
-    from tvm_megcc.frontends.relax_import import import_region
+    from tvm_megcc.frontends.relax.importer import import_region
 
     partitioned = megcc.partition_for_megcc(from_onnx(graph.model()), target=TARGET)
     (region,) = [function for function in partitioned.functions.values() if megcc.is_ours(function)]
-    by_relay, by_relax = relay_import.import_region(region_of(graph), "region"), import_region(region, "region")
+    by_relay, by_relax = relay_importer.import_region(region_of(graph), "region"), import_region(region, "region")
     if graph.differs:
         assert [op.kind for op in by_relay.ops] != [op.kind for op in by_relax.ops]
     else:
@@ -56,5 +56,5 @@ def test_relax_gives_the_same(graph):
 @needs_relay
 @pytest.mark.parametrize("graph", NETWORKS)
 def test_the_recording_is_what_this_tvm_makes(graph):
-    assert_same(compiled(relay_import.import_region(region_of(graph), "region")),
-                compiled(relay_import.import_region(partitioned_region(graph), "region")))
+    assert_same(compiled(relay_importer.import_region(region_of(graph), "region")),
+                compiled(relay_importer.import_region(partitioned_region(graph), "region")))

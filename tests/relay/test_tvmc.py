@@ -45,7 +45,7 @@ def test_for_another_machine(tmp_path):
         pytest.skip(str(missing))
     output = tmp_path / "model.tar"
     result = subprocess.run(
-        [sys.executable, "-m", "tvm_megcc.frontends.relay_tvmc", "compile", str(DIGITS), "--input-shapes",
+        [sys.executable, "-m", "tvm_megcc.frontends.relay.tvmc", "compile", str(DIGITS), "--input-shapes",
          "image:[1,1,8,8]", "--target", "megcc -arch=arm64, llvm -mtriple=aarch64-linux-gnu", "--output", str(output)],
         capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})

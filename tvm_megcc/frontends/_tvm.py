@@ -72,7 +72,7 @@ def attribute(name: str, module: str = ""):
     """One of `LAZY`, or an attribute of another module of the front end.
 
     Args:
-        module: its name behind that of the front end: "dispatch" is `relax_dispatch` or `relay_dispatch`.
+        module: its name behind that of the front end: "dispatch" is `relax.dispatch` or `relay.dispatch`.
 
     Raises:
         ImportError: without TVM, saying what to install, and for what there is in the other front end only.
@@ -83,7 +83,7 @@ def attribute(name: str, module: str = ""):
         if error.name not in ("tvm", "tvm_ffi"):
             raise
         raise ImportError(f"{name} needs TVM, which is not installed: pip install 'tvm_megcc[tvm]'") from error
-    path = "_".join(filter(None, (f"{__package__}.{active}", module)))
+    path = ".".join(filter(None, (f"{__package__}.{active}", module)))
     found = importlib.import_module(path) if importlib.util.find_spec(path) else None
     if not hasattr(found, name):
         other = {"relax": "Relay", "relay": "Relax"}[active]
@@ -106,7 +106,7 @@ def _register() -> None:
     name = "relay" if hasattr(tvm, "relay") else "relax" if hasattr(tvm, "relax") else ""
     try:
         if name:
-            importlib.import_module(f"{__package__}.{name}")
+            importlib.import_module(f"{__package__}.{name}.backend")
     except Exception as error:  # TVM itself must stay usable
         version = getattr(tvm, "__version__", "?")
         warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants 0.27, or 0.9 to 0.19): {error}",
@@ -114,7 +114,7 @@ def _register() -> None:
 
 
 def _register_with_tvmc() -> None:
-    importlib.import_module(f"{__package__}.relay_tvmc").register()
+    importlib.import_module(f"{__package__}.relay.tvmc").register()
 
 
 class _After(MetaPathFinder):

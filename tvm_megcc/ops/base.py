@@ -234,7 +234,7 @@ class Operator:
 
 
 class OnnxNode:
-    """What `from_onnx` gets: a node with its operands, and `emit`. Implemented by frontends/onnx.py."""
+    """What `from_onnx` gets: a node with its operands, and `emit`. Implemented by frontends/onnx/builder.py."""
 
     op_type: str
     name: str

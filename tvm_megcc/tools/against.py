@@ -26,9 +26,9 @@ import onnx
 from .. import paths
 from ..codegen.bundle import read_manifest
 from ..errors import MegccError
-from ..frontends._shared import macs
 from ..frontends._tvm import FILES
 from ..frontends.models import import_model
+from ..frontends.tvm_common.questions import macs
 from ..runtime.build import Build, build
 from ..runtime.session import Port
 from ..target import native

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import onnx
 
 from ..errors import MegccError
-from ..frontends.onnx_functions import is_function
-from ..frontends.onnx_load import OLDEST_OPSET
-from ..frontends.onnx_refused import REFUSED
+from ..frontends.onnx.functions import is_function
+from ..frontends.onnx.load import OLDEST_OPSET
+from ..frontends.onnx.refused import REFUSED
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
 from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph under construction: operators are inferred and folded as they are emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim
+from ...ir.graph import Attrs, Graph, Op, prune
+from ...ir.types import TensorType, numpy_dtype
+from ...ops.base import OnnxNode, operator
+from .load import TENSOR_LIMIT, tensor_array
+from .shapes import shape_value
+
+
+class Builder:
+    """Collects operators over named values.
+
+    types: of every value. constants: the known ones. shapes: integer values that depend on shape symbols, as arrays
+    of `Dim`; their element type is in `types`.
+    """
+
+    def __init__(self):
+        self.ops: list[Op] = []
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.shapes: dict[str, np.ndarray] = {}
+        self.producers: dict[str, Op] = {}
+        self._counters: dict[str, int] = {}
+
+    def unique(self, hint: str) -> str:
+        name = hint or "value"
+        while name in self.types:
+            self._counters[hint] = self._counters.get(hint, 0) + 1
+            name = f"{hint}.{self._counters[hint]}"
+        return name
+
+    def add_input(self, name: str, type_: TensorType) -> None:
+        self.types[name] = type_
+
+    def constant(self, array: np.ndarray, hint: str = "constant") -> str:
+        name = self.unique(hint)
+        array = np.asarray(array)
+        dtype = "bool" if array.dtype == np.bool_ else array.dtype.name
+        self.types[name] = TensorType(dtype, tuple(array.shape))
+        self.constants[name] = array
+        return name
+
+    def shape_constant(self, dims: Sequence[Dim], hint: str) -> str:
+        """Extents as a value of int64, a constant where all are known."""
+        if all(isinstance(dim, int) for dim in dims):
+            return self.constant(np.array(dims, np.int64), hint)
+        name = self.unique(hint)
+        self.types[name] = TensorType("int64", (len(dims),))
+        self.shapes[name] = np.empty(len(dims), object)
+        self.shapes[name][:] = dims
+        return name
+
+    def emit(self, kind: str, inputs: Sequence[str], attrs: Attrs, origin: str, hint: str) -> tuple[str, ...]:
+        """Adds an operator, or its result where that is known now.
+
+        Raises:
+            ShapeError: contradictory operands, or a result of 2 GB.
+        """
+        declaration = operator(kind)
+        inputs = tuple(inputs)
+        results = declaration.infer(attrs, *(self.types[name] if name else None for name in inputs))
+        for type_ in results:
+            if type_.is_static and type_.bytes >= TENSOR_LIMIT:
+                raise ShapeError(f"its result {type_} has {type_.bytes:,} bytes, and no tensor may reach 2 GB; "
+                                 "use a smaller input shape")
+        static = all(type_.is_static for type_ in results)
+        if all(type_.size == 0 for type_ in results):
+            return tuple(self.constant(np.zeros(type_.shape, numpy_dtype(type_.dtype)), hint) for type_ in results)
+        if static and all(not name or name in self.constants for name in inputs):
+            arrays = declaration.compute(attrs, *(self.constants.get(name) for name in inputs))
+            return tuple(self.constant(np.asarray(array, numpy_dtype(type_.dtype)), hint)
+                         for array, type_ in zip(arrays, results, strict=True))
+        names = []
+        for type_ in results:
+            names.append(self.unique(hint))
+            self.types[names[-1]] = type_
+        known = shape_value(kind, attrs, [self._integers(name) for name in inputs],
+                            [self.types[name] if name else None for name in inputs], results[0])
+        if known is not None:
+            self._add_shape(names[0], known)
+        if names[0] not in self.constants:
+            self.ops.append(Op(kind, attrs, inputs, tuple(names), origin=origin))
+            self.producers.update(dict.fromkeys(names, self.ops[-1]))
+        return tuple(names)
+
+    def _integers(self, name: str) -> np.ndarray | None:
+        if name in self.shapes:
+            return self.shapes[name]
+        array = self.constants.get(name)
+        return array.astype(object) if array is not None and array.dtype.kind in "iub" else None
+
+    def _add_shape(self, name: str, value: np.ndarray) -> None:
+        if all(isinstance(item, (int, np.integer)) for item in value.flat):
+            self.constants[name] = value.astype(numpy_dtype(self.types[name].dtype))
+        else:
+            self.shapes[name] = value
+
+    def copy(self, value: str, name: str) -> str:
+        """A value of the given name with the content of another: what an output needs that is a constant, an input or
+        another output."""
+        if value == name:
+            value = self.unique(f"{name}.value")
+            self.rename(name, value, 0)
+        self.types[name] = self.types[value]
+        self.ops.append(Op("copy", Attrs(), (value,), (name,), origin=name))
+        return name
+
+    def rename(self, old: str, new: str, first_op: int) -> None:
+        """Renames a value that only the operators from `first_op` on mention."""
+        if old == new:
+            return
+        for table in (self.types, self.constants, self.shapes):
+            if old in table:
+                table[new] = table.pop(old)
+        swap = lambda names: tuple(new if name == old else name for name in names)  # noqa: E731
+        self.ops[first_op:] = [op.with_(inputs=swap(op.inputs), outputs=swap(op.outputs))
+                               for op in self.ops[first_op:]]
+        self.producers.update((name, op) for op in self.ops[first_op:] for name in op.outputs)
+
+    def part(self, first_op: int) -> Graph:
+        """The operators from `first_op` on as a graph."""
+        ops = self.ops[first_op:]
+        made = [name for op in ops for name in op.outputs]
+        read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in self.constants)
+        inputs = [name for name in read if name not in made]
+        names = {*read, *made, *(name for op in ops for name in op.inputs if name)}
+        return Graph("part", tuple(inputs), tuple(made), tuple(ops), {name: self.types[name] for name in names},
+                     {name: self.constants[name] for name in names if name in self.constants})
+
+    def outputs(self, results: Sequence[str], inputs: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+        """Each result as a value of a name of its own: of `names`, beyond them output0, output1, …"""
+        outputs: list[str] = []
+        for index, value in enumerate(results):
+            output = self.unique(names[index] if index < len(names) else f"output{index}")
+            if value in inputs or value in outputs or value in self.constants:
+                self.copy(value, output)
+            else:
+                self.rename(value, output, 0)
+                results = [output if other == value else other for other in results]
+            outputs.append(output)
+        return outputs
+
+    def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+        """The finished graph, without what no output needs."""
+        self._materialise_shapes(outputs)
+        graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants)
+        return prune(graph)
+
+    def _materialise_shapes(self, outputs: Sequence[str]) -> None:
+        """Shape values that operators read as data come from one `dims` operator each, not from arithmetic."""
+        ops = []
+        for op in self.ops:
+            if len(op.outputs) == 1 and op.outputs[0] in self.shapes:
+                value, type_ = self.shapes[op.outputs[0]], self.types[op.outputs[0]]
+                attrs = Attrs(extents=tuple(value.flat), shape=type_.shape, dtype=type_.dtype)
+                op = Op("dims", attrs, (), op.outputs, origin=op.origin)
+            ops.append(op)
+        self.ops = ops
+
+
+class Node(OnnxNode):
+    """A node of the file with its operands resolved; what `Operator.from_onnx` sees."""
+
+    def __init__(self, builder: Builder, proto: onnx.NodeProto, inputs: Sequence[str], opset: int, folder,
+                 declared: Sequence[tuple[int, ...] | None] = ()):
+        self.op_type = proto.op_type
+        self.name = proto.name or (proto.output[0] if proto.output else proto.op_type)
+        self.opset = opset
+        self.inputs = tuple(inputs)
+        self.num_outputs = len(proto.output)
+        self.outputs = tuple(proto.output)
+        self._builder, self._folder, self._declared = builder, folder, declared
+        self._attributes = {attribute.name: attribute for attribute in proto.attribute}
+
+    def attr(self, name: str, default=None):
+        attribute = self._attributes.get(name)
+        if attribute is None:
+            return default
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            return tensor_array(value, self._folder)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and bool(self.inputs[index])
+
+    def type(self, index: int) -> TensorType | None:
+        return self._builder.types[self.inputs[index]] if self.has(index) else None
+
+    def type_of(self, value: str) -> TensorType:
+        return self._builder.types[value]
+
+    def is_const(self, index: int) -> bool:
+        return self.has(index) and self.inputs[index] in self._builder.constants
+
+    def is_constant(self, value: str) -> bool:
+        return value in self._builder.constants
+
+    def is_known(self, index: int) -> bool:
+        return self.is_const(index) or (self.has(index) and self.inputs[index] in self._builder.shapes)
+
+    def declared(self, output: int = 0) -> tuple[int, ...] | None:
+        return self._declared[output] if output < len(self._declared) else None
+
+    def const(self, index: int, what: str = "") -> np.ndarray | None:
+        if not self.has(index):
+            return None
+        array = self._builder.constants.get(self.inputs[index])
+        if array is None:
+            raise MegccError(f"needs its operand {what or index} to be a constant, but it is computed at run time; "
+                             "fold it in the model, or simplify the model")
+        return array
+
+    def dims(self, index: int, what: str = "") -> tuple[Dim, ...] | None:
+        if not self.has(index):
+            return None
+        value = self._builder.shapes.get(self.inputs[index])
+        if value is None:
+            value = self.const(index, what).astype(object)
+        return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
+
+    def producer(self, value: str) -> Op | None:
+        return self._builder.producers.get(value)
+
+    def constant(self, array: np.ndarray) -> str:
+        return self._builder.constant(array, f"{self._hint()}.constant")
+
+    def emit(self, kind: str, inputs: Sequence[str], **attrs) -> tuple[str, ...]:
+        while inputs and not inputs[-1]:
+            inputs = inputs[:-1]
+        return self._builder.emit(kind, inputs, Attrs(attrs), self.name, f"{self._hint()}.{kind}")
+
+    def _hint(self) -> str:
+        return next(filter(None, self.outputs), self.name)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and values of an ONNX file by themselves: what messages call them, what they state, what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from ...errors import MegccError, ShapeError
+from .load import OLDEST_OPSET, reads, subgraphs
+
+
+def stated_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
+    """The shape that the file gives a value; None unless every extent is a number."""
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        return None
+    return tuple(dim.dim_value for dim in tensor.shape.dim)
+
+
+def label(node: onnx.NodeProto) -> str:
+    name = node.name or next(filter(None, node.output), "")
+    domain = f"{node.domain}::" if node.domain not in ("", "ai.onnx") else ""
+    return f"{domain}{node.op_type} '{name}'"
+
+
+def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes of one cycle, in its order, among nodes that all wait for each other."""
+    producer = {name: node for node in nodes for name in node.output}
+    path: list[onnx.NodeProto] = []
+    node = nodes[0]
+    while not any(node is seen for seen in path):
+        path.append(node)
+        node = next(producer[name] for name in reads(node) if name in producer)
+    start = next(index for index, seen in enumerate(path) if seen is node)
+    return [*path[start:][::-1], path[-1]] if len(path[start:]) > 1 else [node, node]
+
+
+def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
+    """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
+    if any(True for _ in subgraphs(proto)):
+        return
+    if not domain and opset < OLDEST_OPSET:
+        since, then = (onnx.defs.get_schema(proto.op_type, version).since_version for version in (opset, OLDEST_OPSET))
+        if since != then:
+            raise MegccError(f"is that of operator set {since}, which is not supported; convert the model with "
+                             "onnx.version_converter.convert_version")
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = onnx.IR_VERSION
+    context.opset_imports = {domain: opset}
+    try:
+        onnx.checker.check_node(proto, context)
+    except onnx.checker.ValidationError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ShapeError(f"is ill-formed: {reason}") from None

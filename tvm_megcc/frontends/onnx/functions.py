@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions: those a model defines itself, and ONNX operators whose schema gives them as a body of simpler ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from ...ir.types import TensorType
+from .load import DTYPES
+
+_ELEMENT_TYPES = {dtype: element_type for element_type, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Function:
+    """A body to put in place of a node.
+
+    opsets: of the operators in the body. attributes: of the node, and defaults.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[onnx.NodeProto, ...]
+    opsets: Mapping[str, int]
+    attributes: Mapping[str, onnx.AttributeProto]
+    name: str
+
+    def resolve(self, node: onnx.NodeProto, known: Mapping[str, str | None]) -> onnx.NodeProto:
+        """A node of the body with references to the function's attributes replaced by their values.
+
+        An operand that the caller left out is left out in the body too.
+        """
+        result = onnx.NodeProto()
+        result.CopyFrom(node)
+        result.name = self.name
+        absent = {name for name, value in known.items() if value == ""}
+        for index, name in enumerate(result.input):
+            if name in absent:
+                result.input[index] = ""
+        del result.attribute[:]
+        for attribute in node.attribute:
+            if not attribute.ref_attr_name:
+                result.attribute.append(attribute)
+            elif attribute.ref_attr_name in self.attributes:
+                value = result.attribute.add()
+                value.CopyFrom(self.attributes[attribute.ref_attr_name])
+                value.name = attribute.name
+        return result
+
+
+def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset: int,
+                types: Sequence[TensorType | None] | None) -> Function | None:
+    """The body of a node's operator; None where it has none. `types` of its operands, None where unknown."""
+    name = node.name or next(filter(None, node.output), node.op_type)
+    for local in model.functions:
+        if (local.domain, local.name) == (node.domain, node.op_type):
+            return _from_proto(local, node, name)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        body = _parse(schema.get_function_with_opset_version(_version(schema.function_opset_versions, opset)))
+    elif schema.has_context_dependent_function and types is not None:
+        version = _version(schema.context_dependent_function_opset_versions, opset)
+        body = _parse(schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), [_type_bytes(type_) for type_ in types]))
+    else:
+        return None
+    return _from_proto(body, node, name, schema)
+
+
+def is_function(node: onnx.NodeProto, domain: str, opset: int) -> bool:
+    """Whether ONNX gives the operator a body."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return False
+    return schema.has_function or schema.has_context_dependent_function
+
+
+def _version(versions: Sequence[int], opset: int) -> int:
+    return max((version for version in versions if version <= opset), default=min(versions))
+
+
+def _parse(data: bytes | onnx.FunctionProto) -> onnx.FunctionProto:
+    if isinstance(data, onnx.FunctionProto):
+        return data
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(data)
+    return proto
+
+
+def _type_bytes(type_: TensorType | None) -> bytes:
+    if type_ is None:
+        return onnx.TypeProto().SerializeToString()
+    shape = [dim if isinstance(dim, int) else None for dim in type_.shape]
+    return onnx.helper.make_tensor_type_proto(_ELEMENT_TYPES[type_.dtype], shape).SerializeToString()
+
+
+def _from_proto(body: onnx.FunctionProto, node: onnx.NodeProto, name: str, schema=None) -> Function:
+    attributes = {attribute.name: attribute for attribute in body.attribute_proto}
+    if schema is not None:
+        attributes.update((key, value.default_value) for key, value in schema.attributes.items()
+                          if value.default_value.name)
+    attributes.update((attribute.name, attribute) for attribute in node.attribute)
+    return Function(tuple(body.input), tuple(body.output), tuple(body.node),
+                    {entry.domain or "ai.onnx": entry.version for entry in body.opset_import}, attributes, name)

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX models into our graph: names resolved, shapes inferred, constants folded, every problem reported at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ... import ops  # noqa: F401  (registers the operators)
+from ...errors import MegccError, ModelError, ShapeError
+from ...ir.dims import Dim, Symbol
+from ...ir.graph import Graph
+from ...ir.types import TensorType, numpy_dtype
+from ...ops.base import DECOMPOSITIONS, OPERATORS
+from .builder import Builder, Node
+from .checks import check_schema, cycle, label, stated_shape
+from .functions import Function, function_of, is_function
+from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
+from .refused import REFUSED
+
+_UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
+                       "them to C functions of yours with --extern")
+
+#: What numpy and Python raise where operands and attributes of a node do not fit each other.
+_CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
+                output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None) -> Graph:
+    """The model as a graph.
+
+    Args:
+        model: path, serialised bytes or parsed model; external data is found beside a path only.
+        input_shapes: shape of some inputs; an entry is an extent, None (as in the model) or the name of a symbol.
+            A symbol of the model that gets an extent here has it everywhere.
+        output_names: values to compute instead of the model's outputs.
+        constants: value of some inputs, which are none then: numbers or arrays, of the input's shape or one for all.
+
+    Raises:
+        ModelError: listing everything in the model that cannot be imported.
+    """
+    return _Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {})).run()
+
+
+def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
+    """Shapes of the model's inputs as it declares them: extents, names of symbols, None where neither is known."""
+    graph = load(model).proto.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return {value.name: tuple(dim.dim_param or (dim.dim_value if dim.dim_value > 0 else None)
+                              for dim in value.type.tensor_type.shape.dim)
+            for value in graph.input if value.name not in weights}
+
+
+def _importers() -> dict[str, Callable[[Node], tuple[str, ...]]]:
+    declared = {name: declaration.from_onnx for declaration in OPERATORS.values() for name in declaration.onnx}
+    return {**DECOMPOSITIONS, **declared}
+
+
+class _Scope:
+    """Names of the file -> our values, None for a value behind a problem; a subgraph sees those around it.
+
+    declared: shapes that the file states for values of its own.
+    """
+
+    def __init__(self, outer: _Scope | None = None, declared: Mapping[str, tuple[int, ...]] | None = None):
+        self.values: dict[str, str | None] = {}
+        self.outer = outer
+        self.declared = declared or {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values or (self.outer is not None and name in self.outer)
+
+    def __getitem__(self, name: str) -> str | None:
+        return self.values[name] if name in self.values or self.outer is None else self.outer[name]
+
+
+class _Importer:
+    def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None,
+                 constants: dict[str, object]):
+        self.model = model
+        self.graph = model.proto.graph
+        self.input_shapes = input_shapes
+        self.fixed = constants
+        self.cut = bool(output_names)
+        self.output_names = list(output_names or (value.name for value in self.graph.output))
+        self.builder = Builder()
+        self.importers = _importers()
+        self.findings: list[str] = []
+        self.unsupported = False
+        self.expanding: list[tuple[str, str]] = []
+
+    def run(self) -> Graph:
+        scope = _Scope(declared=self._declared())
+        self._initializers(self.graph, scope)
+        nodes = self._needed(self.output_names)
+        inputs = self._inputs(scope, {*self.output_names, *(name for node in nodes for name in reads(node))})
+        self._check_duplicates(self.graph.node, scope)
+        self._nodes(nodes, scope, self.model.opsets)
+        for name in self.output_names:
+            if name not in scope:
+                self.findings.append(f"output '{name}': nothing in the model produces it{self._near(name)}")
+        if self.findings:
+            advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
+            raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
+        outputs = self._outputs(scope, inputs)
+        return self.builder.graph(self.model.name, inputs, outputs)
+
+    def _declared(self) -> dict[str, tuple[int, ...]]:
+        """Shapes that the model states for what it computes; none where the user changed an input's."""
+        for value in self.graph.input:
+            shape = stated_shape(value)
+            if shape is not None and tuple(self.input_shapes.get(value.name) or shape) != shape:
+                return {}
+        stated = {value.name: stated_shape(value) for value in (*self.graph.value_info, *self.graph.output)}
+        return {name: shape for name, shape in stated.items() if shape is not None}
+
+    def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
+        for tensor in graph.initializer:
+            if tensor.name in scope.values:
+                self.findings.append(f"initializer '{tensor.name}': the name is used twice; rename one of them")
+                continue
+            try:
+                array = tensor_array(tensor, self.model.folder)
+                scope.values[tensor.name] = self.builder.constant(array, tensor.name)
+            except TensorError as error:
+                self.findings.append(f"initializer '{tensor.name}': {error}")
+                scope.values[tensor.name] = None
+        for tensor in graph.sparse_initializer:
+            name = tensor.values.name
+            self.findings.append(f"initializer '{name}': is sparse, which is not supported; make it dense")
+            scope.values[name] = None
+
+    def _inputs(self, scope: _Scope, needed: Container[str]) -> list[str]:
+        """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
+        given = [value for value in self.graph.input if value.name not in scope.values]
+        for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
+            unknown = set(wanted) - {value.name for value in given}
+            if unknown:
+                names = ", ".join(value.name for value in given)
+                self.findings.append(f"{option} names {', '.join(sorted(unknown))}, but the inputs are: {names}")
+        bound: dict[str, int] = {}
+        for value in given:
+            self._bind(value, bound)
+        names = []
+        for value in given:
+            try:
+                type_ = self._input_type(value, bound)
+                array = self._fixed_input(value.name, type_) if value.name in self.fixed else None
+            except MegccError as error:
+                self.findings.append(f"input '{value.name}': {error}")
+                scope.values[value.name] = None
+                continue
+            if array is not None:
+                scope.values[value.name] = self.builder.constant(array, value.name)
+                continue
+            if self.cut and value.name not in needed:
+                continue
+            self.builder.add_input(value.name, type_)
+            scope.values[value.name] = value.name
+            names.append(value.name)
+        return names
+
+    def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
+        """The constant that stands for an input."""
+        given, dtype = np.asarray(self.fixed[name]), numpy_dtype(type_.dtype)
+        array = given.astype(dtype) if given.dtype.kind in "biuf" else None
+        if array is None or (dtype.kind in "biu" and not np.array_equal(array, given)):
+            raise ShapeError(f"is {type_}, which cannot hold the constant {self.fixed[name]}")
+        if given.shape == type_.shape:
+            return array
+        if given.size != 1 or not type_.is_static:
+            raise ShapeError(f"is {type_}, the constant given for it has shape {list(given.shape)}")
+        return np.full(type_.shape, array.reshape(()))
+
+    def _bind(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> None:
+        """Notes which of the model's symbols the user gave an extent."""
+        wanted = self.input_shapes.get(value.name, ())
+        for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
+            if dim.dim_param and isinstance(extent, int) and bound.setdefault(dim.dim_param, extent) != extent:
+                self.findings.append(f"input '{value.name}': axis {axis} is '{dim.dim_param}', which input_shapes "
+                                     f"gives as {bound[dim.dim_param]} and as {extent}")
+
+    def _input_type(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> TensorType:
+        if not value.type.HasField("tensor_type"):
+            raise ShapeError("is no tensor; sequences, maps and optionals are not supported")
+        tensor = value.type.tensor_type
+        if tensor.elem_type not in DTYPES:
+            raise ShapeError(f"has element type {type_name(tensor.elem_type)}, which is not supported")
+        wanted = self.input_shapes.get(value.name)
+        if not tensor.HasField("shape") and wanted is None:
+            raise ShapeError("has no shape, not even a rank; give one in input_shapes")
+        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(wanted)
+        if wanted is not None and len(wanted) != rank:
+            raise ShapeError(f"has {rank} axes, input_shapes gives {len(wanted)}")
+        shape: list[Dim] = []
+        for axis in range(rank):
+            extent = wanted[axis] if wanted is not None else None
+            dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
+            if isinstance(extent, (int, np.integer)) and extent < 1:
+                raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are at least 1")
+            shape.append(Symbol(extent) if isinstance(extent, str) else
+                         int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
+        type_ = TensorType(DTYPES[tensor.elem_type], tuple(shape))
+        if type_.is_static and type_.bytes >= 2**31:
+            raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
+        return type_
+
+    @staticmethod
+    def _model_dim(name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
+        if dim.dim_param:
+            return bound.get(dim.dim_param, Symbol(str(dim.dim_param)))
+        return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
+
+    def _outputs(self, scope: _Scope, inputs: Sequence[str]) -> list[str]:
+        """Each output as a value of the output's own name; what cannot be renamed is copied."""
+        fixed = {*inputs, *self.output_names}
+        renamed: dict[str, str] = {}
+        for name in self.output_names:
+            value = renamed.get(scope[name], scope[name])
+            if value in self.builder.constants or (value != name and value in fixed):
+                self.builder.copy(value, name)
+            elif value != name:
+                self.builder.rename(value, name, 0)
+                renamed[value] = name
+        return list(self.output_names)
+
+    def _near(self, name: str) -> str:
+        """Names of the model that somebody who wrote this one may have meant."""
+        known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
+        near = difflib.get_close_matches(name, known, 3)
+        return f"; did you mean {' or '.join(near)}?" if near else "; 'megcc explain' shows the names of all values"
+
+    def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
+        """The nodes that the outputs depend on; the rest of the file does not matter."""
+        producer = {name: index for index, node in enumerate(self.graph.node) for name in node.output if name}
+        needed: set[int] = set()
+        waiting = [producer[name] for name in outputs if name in producer]
+        while waiting:
+            index = waiting.pop()
+            if index not in needed:
+                needed.add(index)
+                waiting += [producer[name] for name in reads(self.graph.node[index]) if name in producer]
+        return [node for index, node in enumerate(self.graph.node) if index in needed]
+
+    def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, opsets: Mapping[str, int]) -> None:
+        self._check_reads(nodes, scope)
+        for node in self._ordered(nodes, scope):
+            self._node(node, scope, opsets)
+
+    def _check_duplicates(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+        produced: dict[str, onnx.NodeProto] = {}
+        for node in nodes:
+            for name in filter(None, node.output):
+                if name in produced or name in scope.values:
+                    other = label(produced[name]) if name in produced else "an input or initializer"
+                    self.findings.append(f"{label(node)}: its output '{name}' is also that of {other}; rename one")
+                produced[name] = node
+
+    def _check_reads(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+        produced = {name for node in nodes for name in node.output}
+        for node in nodes:
+            for name in dict.fromkeys(reads(node)):
+                if name not in produced and name not in scope:
+                    self.findings.append(f"{label(node)}: reads '{name}', which no node, input or initializer gives; "
+                                         "its weights are missing from the file, export the model again with them")
+                    scope.values[name] = None
+
+    def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> list[onnx.NodeProto]:
+        produced = {name for node in nodes for name in node.output}
+        done: set[str] = set()
+        ordered, waiting = [], list(nodes)
+        while waiting:
+            rest = []
+            for node in waiting:
+                if all(name in done or name not in produced for name in reads(node)):
+                    ordered.append(node)
+                    done.update(node.output)
+                else:
+                    rest.append(node)
+            if len(rest) == len(waiting):
+                path = " → ".join(map(label, cycle(rest)))
+                self.findings.append(f"the graph is cyclic through {path}; break the cycle")
+                for node in rest:
+                    scope.values.update(dict.fromkeys(node.output))
+                break
+            waiting = rest
+        return ordered
+
+    def _node(self, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> None:
+        """Imports a node; what goes wrong becomes a finding, and its outputs are unknown from here on."""
+        inputs = [scope[name] if name else "" for name in proto.input]
+        unknown = None in inputs or any(scope[name] is None for name in reads(proto))
+        domain = proto.domain if proto.domain != "ai.onnx" else ""
+        node = Node(self.builder, proto, inputs, opsets.get(domain or "ai.onnx", 1), self.model.folder,
+                    [scope.declared.get(name) for name in proto.output])
+        first_op, known = len(self.builder.ops), set(self.builder.types)
+        values: list[str | None] = []
+        try:
+            values = self._values(proto, node, domain, scope, opsets, unknown)
+        except (MegccError, TensorError) as error:
+            self.findings.append(f"{label(proto)}: {error}")
+        except _CONTRADICTIONS as error:
+            operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))
+            self.findings.append(f"{label(proto)}: contradicts its operands ({operands}) or attributes: "
+                                 f"{type(error).__name__}: {error}")
+        values += [None] * (len(proto.output) - len(values))
+        for index, (name, value) in enumerate(zip(proto.output, values, strict=False)):
+            # What the node made gets the name it has in the file.
+            if name and value is not None and value not in known and values.count(value) == 1:
+                values[index] = name if value == name else self.builder.unique(name)
+                self.builder.rename(value, values[index], first_op)
+            if name:
+                scope.values[name] = values[index]
+
+    def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: _Scope, opsets: Mapping[str, int],
+                unknown: bool) -> list[str | None]:
+        """Values of a node's outputs; none where its operands are unknown."""
+        name = f"{domain}::{proto.op_type}" if domain else proto.op_type
+        if name == "Constant":
+            return [self._constant(node)]
+        if name == "If":
+            return [] if unknown else self._if(node, proto, scope, opsets)
+        if name in REFUSED:
+            raise MegccError(REFUSED[name])
+        if name in self.importers:
+            check_schema(proto, domain, node.opset)
+            return [] if unknown else list(self.importers[name](node))
+        types = None if unknown else [node.type(index) for index in range(len(node.inputs))]
+        function = function_of(self.model.proto, proto, domain, node.opset, types)
+        if function is not None:
+            return [] if unknown else self._function((domain, proto.op_type), function, node)
+        if is_function(proto, domain, node.opset):
+            return []
+        self.unsupported = True
+        raise MegccError("this operator is not supported")
+
+    def _constant(self, node: Node) -> str:
+        for name, dtype in (("value", None), ("value_float", np.float32), ("value_floats", np.float32),
+                            ("value_int", np.int64), ("value_ints", np.int64)):
+            value = node.attr(name)
+            if value is not None:
+                return self.builder.constant(np.asarray(value, dtype), node.outputs[0])
+        raise MegccError("holds no tensor; strings and sparse tensors are not supported")
+
+    def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> list[str | None]:
+        if not node.is_const(0):
+            raise MegccError("its condition is computed at run time, which is not supported; fix the input it depends "
+                             "on (--constant sr=16000), or export the model with a fixed branch")
+        wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
+        branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
+        inner = _Scope(scope)
+        self._initializers(branch, inner)
+        self._check_duplicates(branch.node, inner)
+        self._nodes(branch.node, inner, opsets)
+        return [inner[value.name] for value in branch.output]
+
+    def _function(self, name: tuple[str, str], function: Function, node: Node) -> list[str | None]:
+        if name in self.expanding:
+            raise MegccError("is a function that calls itself, which is not supported")
+        self.expanding.append(name)
+        declared = zip(function.outputs, map(node.declared, range(node.num_outputs)), strict=False)
+        inner = _Scope(declared={output: shape for output, shape in declared if shape is not None})
+        inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))
+        nodes = [function.resolve(node, inner.values) for node in function.nodes]
+        self._nodes(nodes, inner, {**self.model.opsets, **function.opsets})
+        self.expanding.pop()
+        return [inner[name] if name in inner else None for name in function.outputs]

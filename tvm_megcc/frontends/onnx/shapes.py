@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integer tensors that depend on shape symbols, followed through the arithmetic models do with them.
+
+`Shape → Gather → Mul → Concat → Reshape` with a symbolic batch: each value is a numpy array of `Dim` objects, on which
+numpy's own indexing and operators work. What cannot be followed is simply unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from ...ir.dims import Dim, SymbolicDim, dim_max, dim_min, floordiv
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ...ops.base import operator
+
+#: Values above this are no shapes.
+_LARGEST = 64
+
+
+def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
+                result: TensorType) -> np.ndarray | None:
+    """The operator's result as an array of `Dim`, None where it is not known or no integer."""
+    if kind == "shape":
+        dims = np.empty(len(result_dims := types[0].shape[attrs.start:attrs.end]), object)
+        dims[:] = result_dims
+        return dims
+    if kind == "size":
+        return _scalar(types[0].size)
+    follow = _FOLLOWED.get(kind)
+    if follow is None or not result.is_static or result.size > _LARGEST or np.dtype(result.dtype).kind not in "iub":
+        return None
+    if any(value is None for value, type_ in zip(values, types, strict=True) if type_ is not None):
+        return None
+    computed = follow(kind, attrs, values)
+    return None if computed is None else computed.reshape(result.shape)
+
+
+def _scalar(value: Dim) -> np.ndarray:
+    array = np.empty((), object)
+    array[()] = value
+    return array
+
+
+def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray:
+    """Operators that only move elements do so with any objects."""
+    return np.asarray(operator(kind).compute(attrs, *values)[0], object)
+
+
+def _pairwise(function: Callable[[Dim, Dim], Dim]) -> Callable:
+    def follow(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+        lhs, rhs = np.broadcast_arrays(*values)
+        items = [function(_plain(a), _plain(b)) for a, b in zip(lhs.flat, rhs.flat, strict=True)]
+        if any(item is None for item in items):
+            return None
+        result = np.empty(len(items), object)
+        result[:] = items
+        return result.reshape(lhs.shape)
+    return follow
+
+
+def _plain(item) -> Dim:
+    return item if isinstance(item, SymbolicDim) else int(item)
+
+
+def _quotient(a: Dim, b: Dim) -> Dim | None:
+    """ONNX divides towards zero; on extents, which are not negative, that is `//`."""
+    if isinstance(a, int) and isinstance(b, int):
+        return int(a / b) if b else None
+    return floordiv(a, b) if b != 0 else None
+
+
+def _equal(a: Dim, b: Dim) -> int | None:
+    """A symbol is at least 1, so it never equals the -1 or 0 that models compare extents with."""
+    if a == b:
+        return 1
+    if all(isinstance(x, int) for x in (a, b)) or any(isinstance(x, int) and x <= 0 for x in (a, b)):
+        return 0
+    return None
+
+
+def _chosen(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    condition, lhs, rhs = np.broadcast_arrays(*values)
+    return np.where(condition.astype(bool), lhs, rhs)
+
+
+def _product(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    if values[0].ndim != 1:
+        return None
+    return _scalar(reduce(lambda a, b: a * b, values[0].flat, 1))
+
+
+_FOLLOWED = {
+    **dict.fromkeys(("gather", "concat", "slice", "reshape", "transpose", "expand", "tile"), _moved),
+    "cast": lambda kind, attrs, values: values[0],
+    "add": _pairwise(lambda a, b: a + b),
+    "sub": _pairwise(lambda a, b: a - b),
+    "mul": _pairwise(lambda a, b: a * b),
+    "div": _pairwise(_quotient),
+    "min": _pairwise(dim_min),
+    "max": _pairwise(dim_max),
+    "equal": _pairwise(_equal),
+    "where": _chosen,
+    "reduce_prod": _product,
+}

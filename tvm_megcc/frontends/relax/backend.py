@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inside TVM: Relax modules partitioned, our regions compiled by us, the rest by TVM, all in one library.
+
+    mod = partition_for_megcc(mod, params)
+    ex = tvm.compile(mod, target="megcc-native", relax_pipeline="megcc")
+
+Importing this module registers with TVM: target tags, patterns, `relax.ext.megcc`, the pipeline "megcc".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ...codegen.tuning_log import TuningLog
+from ...compiler import compile_graph
+from ...errors import MegccError
+from ...runtime import tvm_module
+from ..tvm_common import target as tvm_target
+from ..tvm_common.link import MARK, linker_of, targets_of
+from ..tvm_common.target import our_target
+from . import patterns as relax_patterns
+from .importer import import_region, region_bucket
+from .prepare import prepare
+from .regions import digest_of, is_ours, merge
+from .tune import LOG, log_of, tune_regions, with_log
+
+#: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
+OPTIONS = {"optimize": ("speed", "size")}
+_TARGET, _OPTION = "megcc_target", "megcc_{}"
+#: Attribute of partitioned modules.
+_PARTITIONED = "megcc_partitioned"
+
+
+def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
+                        **options) -> tvm.IRModule:
+    """Gives what we have kernels for to megcc; the rest stays with TVM.
+
+    Args:
+        mod: a Relax module from any of TVM's importers.
+        params: weights to bind: {name: array} of "main", or what `relax.frontend.detach_params` gives.
+        target: what to ask for kernels: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the
+            target of the context, else this machine.
+        tir: whether operators without a hand-written kernel, and `call_tir` of TIR functions, become kernels in C
+            that are made of TVM's loops for them, where these can be printed. Else they stay with TVM, whose own
+            builds of some are faster.
+        optimize: "speed" or "size", as in `tvm_megcc.compile`.
+
+    Returns:
+        The module with regions as functions whose attribute Codegen is "megcc". `report(mod)` says what went where.
+
+    Raises:
+        MegccError: for unknown parameters or options.
+    """
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, tir, {', '.join(OPTIONS)}")
+        if value not in OPTIONS[name]:
+            raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
+    cpu = our_target(target)
+    mod = prepare(mod, params, loops=tir)
+    patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
+    with relax_patterns.checking_for(cpu, mod):
+        mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
+    attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
+    return merge(mod, attrs).with_attr(_PARTITIONED, True)
+
+
+def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,
+                       runner=None) -> tvm.IRModule:
+    """Times all kernels that the regions of a module could have, and lets the build take the fastest.
+
+    Args:
+        mod: partitioned; a module that is not is partitioned first.
+        target: as in `partition_for_megcc`; by default the one the module was partitioned for.
+        trials: at most so many candidates of a call, the most promising ones first; None: all.
+        log: tuning log (docs/tuning.md): what it has is not measured again, what is measured is appended.
+        runner: where to measure; None: this machine. `runtime.remote.RpcRunner("host:port", "key")` measures on the
+            devices registered under a key at TVM's RPC tracker.
+
+    Returns:
+        The module with the times as attributes of its regions: it builds without the log, and always alike.
+
+    Raises:
+        MegccError: if this machine does not run the target's code and there is no runner; if every device is lost;
+            for a log with a line that is no row.
+    """
+    regions = [function for function in mod.functions.values() if is_ours(function)]
+    if not regions:
+        mod = partition_for_megcc(mod, target=target)
+        regions = [function for function in mod.functions.values() if is_ours(function)]
+    if not regions:
+        return mod
+    cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
+    return tune_regions(mod, cpu, _optimize(regions[0]), trials, log, runner)
+
+
+def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None = None) -> tvm.IRModule:
+    """Compiles the regions of a partitioned module; what is left is TVM's: `tvm.compile` with any pipeline.
+
+    Args:
+        target: as in `partition_for_megcc`; by default the one the module was partitioned for.
+        log: tuning log; by default what `tune_megcc_kernels` left in the module.
+
+    Returns:
+        The module with calls of compiled functions in the place of the regions.
+    """
+    regions = [function for function in mod.functions.values() if is_ours(function)]
+    if not regions:
+        return mod
+    cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
+    if log is not None:
+        mod = with_log(mod, TuningLog.read(log), cpu, _optimize(regions[0]))
+    return relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(mod)
+
+
+def _optimize(region) -> str:
+    return str(region.attrs.get(_OPTION.format("optimize"), "speed"))
+
+
+def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
+    """`relax.ext.megcc`: all regions of a module at once, as one object file.
+
+    Regions that differ in bounds only, as those of the clones that `Dispatch` makes do, are one model with a bucket
+    each: their weights and kernels are there once.
+    """
+    if not functions:
+        return []
+    options = dict(options or {})
+    target = our_target(options.get("target", functions[0].attrs.get(_TARGET)))
+    alike: dict[str, list[relax.Function]] = {}
+    for function in functions:
+        others = {"optimize": _optimize(function), LOG: function.attrs.get(LOG, "")}
+        alike.setdefault(digest_of(function, others), []).append(function)
+    regions = {}
+    for index, same in enumerate(alike.values()):
+        artifact = compile_graph(import_region(same[0], str(same[0].attrs["global_symbol"])), [target],
+                                 name=f"region{index}", optimize=_optimize(same[0]), log=log_of(same[0]),
+                                 buckets=tuple(dict.fromkeys(map(region_bucket, same))))
+        regions.update({str(function.attrs["global_symbol"]): artifact for function in same})
+    with tvm_module.compile_regions(regions, target) as (path, symbols):
+        return [tvm.runtime.load_static_library(str(path), [*symbols, MARK + target.name])]
+
+
+def pipeline(target=None):
+    """The Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default pipeline."""
+    @tvm.transform.module_pass(opt_level=0, name="megcc")
+    def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
+        cpu = our_target(target)
+        if not _is_partitioned(mod):
+            mod = partition_for_megcc(mod, target=cpu)
+        return relax.get_pipeline("default")(build_megcc_kernels(mod, cpu))
+
+    return run
+
+
+def _is_partitioned(mod: tvm.IRModule) -> bool:
+    """Whether a module went through `partition_for_megcc`; it may have no region for all that."""
+    return _PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())
+
+
+def _entries(mod: tvm.IRModule) -> list[str]:
+    return [var.name_hint for var, function in mod.functions.items()
+            if isinstance(function, relax.Function) and not is_ours(function)]
+
+
+def _export_library(self, file_name, *, fcompile=None, **more):
+    """`export_library` of TVM's executables; links with the compiler of our target where that is not this machine."""
+    if fcompile is None and not str(file_name).endswith(".tar"):
+        parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
+        fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
+    return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
+
+
+_tvm_export_library = relax.VMExecutable.export_library
+
+
+def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> relax.VMExecutable:
+    """Partitions and compiles a Relax module: `tvm.compile` with the pipeline "megcc".
+
+    Args:
+        target, params, options: as in `partition_for_megcc`.
+
+    Returns:
+        TVM's executable: `relax.VirtualMachine` runs it, `export_library` writes it.
+    """
+    cpu = our_target(target)
+    if not _is_partitioned(mod):
+        mod = partition_for_megcc(mod, params, cpu, **options)
+    elif params or options:
+        raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
+    return tvm.compile(mod, target=tvm.target.Target(tvm_target.config(cpu)), relax_pipeline=pipeline(cpu))
+
+
+def register() -> None:
+    """Makes us known to TVM; done at import."""
+    tvm_target.register()
+    relax_patterns.register()
+    tvm_ffi.register_global_func("relax.ext.megcc", codegen, override=True)
+    tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError
+    relax.VMExecutable.export_library = _export_library
+    if "megcc" not in relax.pipeline.PIPELINE_MAP:
+        relax.register_pipeline("megcc")(pipeline)
+
+
+register()

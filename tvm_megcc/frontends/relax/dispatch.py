@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph dispatch of Relax modules, after TVM's RFC #4118: a function becomes one clone for each bucket of input shapes,
+and a tree of comparisons that calls the clone that a shape belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from ...dispatch import Dispatcher, Intervals, buckets_of
+from ...errors import MegccError
+from ...ir.shapes import Bucket
+from ..tvm_common.dispatch import balanced, joined, outside_text, segments, suffix, within, word
+from .extents import LOWER, OUTSIDE, UPPER, bounds_of
+
+
+def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
+        -> tvm.transform.Pass:
+    """A pass that compiles a function for ranges of input shapes, each by itself.
+
+    Args:
+        func_name: of a Relax function, "main" for example.
+        input_shape: shapes of inputs. An int fixes an axis; anything else leaves it open (None, tvm's or typing's Any,
+            a text, a symbolic variable). Inputs that are not named here are left as they are.
+        dispatch_func: `uniform_dispatcher` or `log_dispatcher` of `tvm_megcc.dispatch`; any function from {input:
+            shape}, with texts where an axis is open, to `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no
+            limit; or such a dictionary.
+
+    The function's attributes tir_var_lower_bound and tir_var_upper_bound cut the ranges. A shape in none is a
+    ValueError of the call that names function, input and axis.
+
+    Raises:
+        MegccError: when the pass runs, for functions, inputs and axes that are not there or not open.
+    """
+    @tvm.transform.module_pass(opt_level=0, name="megcc.Dispatch")
+    def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
+        return dispatched(mod, func_name, input_shape, dispatch_func)
+
+    return run
+
+
+def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
+               dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
+    """What the pass does."""
+    var = next((var for var in mod.functions if var.name_hint == func_name), None)
+    if var is None or not isinstance(mod[var], relax.Function):
+        names = sorted(v.name_hint for v, function in mod.functions.items() if isinstance(function, relax.Function))
+        raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
+    function = _with_known_extents(mod[var], func_name, input_shape)
+    inputs = {name: _named(_parameter(function, func_name, name).ty.shape.values) for name in input_shape}
+    buckets = within(buckets_of(inputs, [], dispatch_func)[1], bounds_of(function))
+    if not buckets:
+        raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
+    functions = dict(mod.functions.items())
+    functions[var] = function
+    mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------
+
+def _parameter(function: relax.Function, func_name: str, name: str) -> ir.Var:
+    parameter = next((p for p in function.params if p.name == name), None)
+    if parameter is None:
+        raise MegccError(f"Dispatch: {func_name} has no input '{name}'; it has "
+                         f"{', '.join(p.name for p in function.params)}")
+    if not isinstance(parameter.ty, relax.TensorType) or not hasattr(parameter.ty.shape, "values"):
+        raise MegccError(f"Dispatch: input '{name}' of {func_name} is {parameter.ty}; it needs a shape with a symbolic "
+                         "extent on every axis that is open")
+    return parameter
+
+
+def _named(dims: Sequence) -> tuple[int | str | None, ...]:
+    return tuple(int(dim) if isinstance(dim, tirx.IntImm) else dim.name if isinstance(dim, ir.Var) else None
+                 for dim in dims)
+
+
+def _is_known(dim) -> bool:
+    return isinstance(dim, (int, np.integer, tirx.IntImm))
+
+
+def _with_known_extents(function: relax.Function, func_name: str, input_shape: Mapping[str, Sequence]):
+    """The function with ints of `input_shape` in the place of its symbolic extents."""
+    values: dict[ir.Var, int] = {}
+    for name, shape in input_shape.items():
+        dims = _parameter(function, func_name, name).ty.shape.values
+        if len(shape) != len(dims):
+            raise MegccError(f"Dispatch: input_shape has {len(shape)} axes for input '{name}' of {func_name}, which "
+                             f"has {len(dims)}")
+        for axis, (dim, wanted) in enumerate(zip(dims, shape, strict=True)):
+            where = f"axis {axis} of input '{name}' of {func_name}"
+            if not _is_known(wanted):
+                if isinstance(dim, tirx.IntImm):
+                    raise MegccError(f"Dispatch: {where} is {int(dim)}, so it cannot be open; import the model with a "
+                                     "symbolic extent there")
+            elif not isinstance(dim, ir.Var):
+                if not isinstance(dim, tirx.IntImm) or int(dim) != int(wanted):
+                    raise MegccError(f"Dispatch: {where} is {_text(dim)}, input_shape says {wanted}")
+            elif values.setdefault(dim, int(wanted)) != int(wanted):
+                raise MegccError(f"Dispatch: {where} is '{dim.name}', which input_shape gives as {values[dim]} and as "
+                                 f"{wanted}")
+    return function.bind_symbolic_vars(values) if values else function
+
+
+# --- the module ------------------------------------------------------------------------------------------------
+
+@dataclass
+class _Writer:
+    """Writes clones and tree. inputs: as `buckets_of` saw them; buckets: with bounds for the same symbols."""
+
+    mod: tvm.IRModule
+    var: ir.GlobalVar
+    inputs: Mapping[str, Sequence]
+    buckets: Sequence[Bucket]
+
+    def __post_init__(self):
+        self.name, self.function = self.var.name_hint, self.mod[self.var]
+        self.symbols = [symbol for symbol, _, _ in self.buckets[0].bounds]
+        self.builder = relax.BlockBuilder(self.mod)
+        #: By what they are for: a bucket, or a symbol whose value is in none.
+        self.targets: dict[Bucket | str, ir.GlobalVar] = {}
+        for symbol in self.symbols:
+            self._require_one(symbol)
+
+    def written(self) -> tvm.IRModule:
+        for bucket in self.buckets:
+            self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{suffix(bucket)}")
+        for symbol in self.symbols:
+            if not all(inside for _, inside in segments(self.buckets, symbol)):
+                self.targets[symbol] = self._outside(symbol)
+        tree = self._function(self.name, lambda parameters, extents: self._tree(self.buckets, 0, parameters, extents))
+        attrs = {key: value for key, value in (self.function.attrs or {}).items()}
+        functions = {var: function for var, function in self.builder.get().functions.items() if var != tree}
+        functions[self.var] = self.builder.get()[tree].without_attr("global_symbol").with_attrs(attrs)
+        return tvm.IRModule(functions, attrs=self.mod.attrs, global_infos=self.mod.global_infos)
+
+    def _require_one(self, symbol: str) -> None:
+        """Names of symbols are what attributes and messages speak of."""
+        name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
+                          if symbol in (dim, f"{name}_{axis}"))
+        if not isinstance(self.inputs[name][axis], str):
+            dim = _parameter(self.function, self.name, name).ty.shape.values[axis]
+            raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {_text(dim)}, so it has no "
+                             "ranges; they are for axes with a symbol of their own")
+        if sum(var.name == symbol for var in relax.analysis.defined_symbolic_vars(self.function)) != 1:
+            raise MegccError(f"Dispatch: {self.name} has two symbolic extents called '{symbol}'; rename one")
+
+    def _clone(self, bucket: Bucket) -> relax.Function:
+        """The function for a bucket; extents that have one value in it become that value."""
+        clone = relax.utils.copy_with_new_vars(self.function).without_attr("global_symbol")
+        known = {name: low for name, low, high in bucket.bounds if low == high}
+        if known:
+            clone = clone.bind_symbolic_vars(known)
+        limits = {**bounds_of(self.function), **bucket.limits}
+        lower = {name: low for name, (low, _) in limits.items() if name not in known}
+        upper = {name: high for name, (_, high) in limits.items() if name not in known and high is not None}
+        for key, values in ((LOWER, lower), (UPPER, upper)):
+            clone = clone.with_attr(key, values) if values else clone.without_attr(key)
+        return clone
+
+    def _function(self, name: str, body: Callable, private: bool = False, **attrs) -> ir.GlobalVar:
+        """A function with the parameters and result of the original. body(parameters, extents by name) → expression."""
+        before = set(self.builder.get().functions)
+        skeleton = relax.utils.copy_with_new_vars(self.function)
+        parameters = list(skeleton.params)
+        extents = {var.name: var for var in relax.analysis.defined_symbolic_vars(skeleton)}
+        with self.builder.function(name, parameters, attrs or None, bool(self.function.is_pure), private):
+            result = self.builder.emit(body(parameters, extents))
+            if not tvm_ffi.structural_equal(result.ty, skeleton.ret_ty):
+                result = self.builder.match_cast(result, skeleton.ret_ty)
+            self.builder.emit_func_output(result)
+        return next(var for var in self.builder.get().functions if var not in before)
+
+    def _tree(self, buckets: Sequence[Bucket], depth: int, parameters, extents):
+        """The call for these buckets, which differ in the symbols from `depth` on."""
+        if depth == len(self.symbols):
+            return ir.Call(self.targets[buckets[0]], parameters)
+        symbol = self.symbols[depth]
+        leaves = []
+        for last, inside in segments(buckets, symbol):
+            leaf = self._tree(inside, depth + 1, parameters, extents) if inside \
+                else ir.Call(self.targets[symbol], parameters)
+            leaves.append((last, leaf))
+        return balanced(leaves, lambda last, low, high: relax.If(extents[symbol] <= last, low, high))
+
+    def _outside(self, symbol: str) -> ir.GlobalVar:
+        """A function that fails: `symbol` is in no bucket."""
+        checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{word(symbol)}")
+        otherwise = self.targets[self.buckets[0]]
+
+        def body(parameters, extents):
+            inside = self.builder.emit(relax.op.call_tir(checked, ir.Tuple([extents[symbol]]),
+                                                         relax.TensorType((), "bool")))
+            return relax.If(inside, ir.Call(otherwise, parameters), ir.Call(otherwise, parameters))
+
+        return self._function(f"{self.name}_outside_{word(symbol)}", body, private=True, **{OUTSIDE: symbol})
+
+    def _check(self, symbol: str) -> tirx.PrimFunc:
+        """True, or an error with the ranges: an assertion of TIR fails in every runtime of TVM."""
+        ranges = joined(segments(self.buckets, symbol))
+        extent = tirx.Var(symbol, "int64")
+        inside = tirx.const(False, "bool")
+        for low, high in ranges:
+            within_range = extent >= low if high is None else tirx.all(extent >= low, extent <= high)
+            inside = tirx.any(inside, within_range)
+        name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
+                          if dim == symbol)
+        message = outside_text(self.name, name, axis, symbol, ranges)
+        result = tirx.decl_buffer((), "bool", "inside")
+        # The wrapper of this TVM calls its first two parameters by each other's names.
+        failing = tirx.AssertStmt(inside, ir.StringImm("ValueError"), [ir.StringImm(message)])
+        store = tirx.BufferStore(result, tirx.const(True, "bool"), [])
+        return tirx.PrimFunc([extent, result], tirx.SeqStmt([failing, store])).with_attr("tirx.noalias", True)
+
+
+def _text(dim) -> str:
+    return str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim)

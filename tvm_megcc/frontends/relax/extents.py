@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Symbolic extents of a Relax function as extents of our graph.
+
+TVM's types are expressions over the function's variables. Our graphs know the symbols that can be read off the shapes
+of their inputs: a variable that is an axis of some input, and an expression such as `h // 2` that is the axis of an
+input while `h` itself is none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+
+from tvm import ir, relax, tirx
+
+from ...errors import MegccError
+from ...ir.dims import (
+    COMBINED,
+    Dim,
+    Extreme,
+    FloorDiv,
+    Sum,
+    Symbol,
+    dim_max,
+    dim_min,
+    evaluate,
+    floordiv,
+    interval,
+    product,
+    substitute,
+    symbols,
+)
+from ...ir.shapes import Bucket
+from ..tvm_common.node import MARK
+
+#: TVM's attributes of functions: least and largest values of symbolic extents, by name. Its memory planner reads them.
+LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
+#: Our attribute of functions that are called for shapes in no bucket.
+OUTSIDE = "megcc_outside"
+#: Expressions in different forms count as equal if they are at so many points.
+_POINTS, _LEAST, _MOST = 12, 64, 4096
+
+_ARITHMETIC = {
+    "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "Max": dim_max, "Min": dim_min,
+    # Extents are not negative: quotients round alike.
+    "FloorDiv": floordiv, "Div": floordiv, "FloorMod": lambda a, b: a - floordiv(a, b) * b,
+    "Mod": lambda a, b: a - floordiv(a, b) * b,
+}
+
+
+class Extents:
+    """What the extents in one function's types are in the graph.
+
+    known: (expression over TVM's variables, expression over the graph's symbols), in the order in which they are tried.
+    """
+
+    def __init__(self):
+        self.known: list[tuple[Dim, Dim]] = []
+        #: Symbol of the graph → what it is over TVM's variables; of the function that the graph's inputs belong to.
+        self.declared: dict[str, Dim] = {}
+        self._names: dict[ir.Var, str] = {}
+
+    def declare(self, types: Iterable) -> None:
+        """Makes symbols of the variables that are axes of the tensors among these types."""
+        for dim in _axes(types):
+            if isinstance(dim, ir.Var):
+                self._declare(self.raw(dim), dim.name)
+
+    def input_shape(self, type_: relax.TensorType) -> tuple[Dim, ...]:
+        """The shape of an input of the graph; what follows from no other input becomes a symbol."""
+        for dim in _axes([type_]):
+            raw = self.raw(dim)
+            if not self.is_known(raw):
+                self._declare(raw, repr(raw).replace(MARK, ""))
+        return self.shape(type_)
+
+    def _declare(self, raw: Dim, name: str) -> None:
+        if self.is_known(raw):
+            return
+        while name in self.declared:
+            name += "_"
+        self.declared[name] = raw
+        self.bind(raw, Symbol(name))
+
+    def bind(self, raw: Dim, ours: Dim) -> None:
+        """Says what an expression over TVM's variables is, and with it the variable of `n + 1`."""
+        if isinstance(raw, int) or self.is_known(raw):
+            return
+        self.known.append((raw, ours))
+        if isinstance(raw, Sum) and len(raw.terms) == 1 and raw.terms[0][1] == 1 and len(raw.terms[0][0]) == 1:
+            self.bind(raw.terms[0][0][0], ours - raw.constant)
+
+    def is_known(self, raw: Dim) -> bool:
+        return not any(name.startswith(MARK) for name in symbols(self.ours(raw)))
+
+    def raw(self, expr) -> Dim:
+        """An integer expression of TVM over marked variables.
+
+        Raises:
+            MegccError: for expressions with other than arithmetic in them.
+        """
+        if isinstance(expr, (int, tirx.IntImm)):
+            return int(expr)
+        if isinstance(expr, ir.Var):
+            if expr not in self._names:
+                taken = set(self._names.values())
+                name = MARK + expr.name
+                while name in taken:
+                    name += "_"
+                self._names[expr] = name
+            return Symbol(self._names[expr])
+        kind = type(expr).__name__
+        if kind == "Cast":
+            return self.raw(expr.value)
+        if kind not in _ARITHMETIC:
+            raise MegccError(f"the extent {expr} is no arithmetic that we have")
+        return _ARITHMETIC[kind](self.raw(expr.a), self.raw(expr.b))
+
+    def ours(self, raw: Dim) -> Dim:
+        """The expression over the graph's symbols; variables that do not follow from the inputs stay marked."""
+        for expression, value in self.known:
+            if expression == raw:
+                return value
+        if isinstance(raw, Sum):
+            terms = (product(self.ours(factor) for factor in factors) * coefficient
+                     for factors, coefficient in raw.terms)
+            return sum(terms, start=raw.constant)
+        if isinstance(raw, FloorDiv):
+            return floordiv(self.ours(raw.numerator), self.ours(raw.denominator))
+        if isinstance(raw, Extreme):
+            return COMBINED[raw.name](self.ours(raw.lhs), self.ours(raw.rhs))
+        return raw
+
+    def shape(self, type_: relax.TensorType) -> tuple[Dim, ...]:
+        return tuple(self.ours(self.raw(dim)) for dim in type_.shape.values)
+
+    def same(self, lhs: Dim, rhs: Dim) -> bool:
+        """Whether two extents of the graph are equal, whatever form they are in. True as well if one has variables in
+        a function inside a region that do not follow from its inputs: they are compared where a match is checked."""
+        lhs, rhs = substitute(lhs, self.declared), substitute(rhs, self.declared)
+        names = sorted(symbols(lhs) | symbols(rhs))
+        if lhs == rhs or len({name.startswith(MARK) for name in names}) > 1:
+            return True
+        generator = random.Random(0)
+        points = ({name: generator.randint(_LEAST, _MOST) for name in names} for _ in range(_POINTS))
+        return all(evaluate(lhs, point) == evaluate(rhs, point) for point in points)
+
+    def bucket(self, limits: Mapping[str, tuple[int, int | None]]) -> Bucket:
+        """The bounds of the declared symbols that follow from those of TVM's variables, by name."""
+        bounds = []
+        for name, raw in self.declared.items():
+            low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (1, None))
+                                       for variable in symbols(raw)})
+            bounds.append((name, max(low or 1, 1), high))
+        return Bucket(tuple(bounds))
+
+
+def bounds_of(function) -> dict[str, tuple[int, int | None]]:
+    """Least and largest values that a function's attributes state, by name of the symbolic extent."""
+    attrs = function.attrs or {}
+    lower, upper = ({str(name): int(value) for name, value in (attrs.get(key) or {}).items()} for key in (LOWER, UPPER))
+    return {name: (max(lower.get(name, 1), 1), upper.get(name)) for name in (*lower, *upper)}
+
+
+def _axes(types: Iterable) -> Iterable:
+    for type_ in types:
+        if isinstance(type_, ir.TupleType):
+            yield from _axes(type_.fields)
+        elif isinstance(type_, relax.TensorType) and hasattr(type_.shape, "values"):
+            yield from type_.shape.values

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relax expressions into our graph: a whole region for the compiler, a single match for the question whether we have
+kernels for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Union
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from ...codegen.symbols import identifier
+from ...errors import MegccError, ModelError
+from ...ir.dims import Dim
+from ...ir.graph import Graph
+from ...ir.shapes import Bucket
+from ...ir.types import TensorType
+from ..onnx.builder import Builder
+from ..tir.legalize import legalized, loops_of
+from ..tvm_common.node import TvmNode, check_types, dtype_name, require_known
+from .extents import Extents, bounds_of
+from .ops import importer
+
+#: What an expression is in the graph: a value's name, or a tuple of such.
+Value = Union[str, tuple["Value", ...]]
+
+#: Exceptions that an importer raises where a call contradicts what it expects.
+REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
+
+#: Operators with a shape among their operands whose results keep it when TVM makes that operand a parameter.
+KEEP_SHAPES = ("relax.reshape",)
+
+CALL_TIR = "relax.call_tir"
+#: In front of the names of composites whose operators are imported as TIR loops.
+TIR_PREFIX = "megcc.tir."
+#: Attribute of regions: the TIR functions that they call, by name.
+TIR_FUNCTIONS = "megcc_tir"
+
+
+def tensor_type(type_, extents: Extents) -> TensorType:
+    """A Relax tensor type as ours.
+
+    extents: of the function that the type is in.
+
+    Raises:
+        MegccError: if its shape is not known or it has no elements.
+    """
+    if not isinstance(type_, relax.TensorType):
+        raise MegccError(f"{type_} is no tensor")
+    if type_.shape is None or not hasattr(type_.shape, "values"):
+        raise MegccError(f"the shape of {type_} is not known")
+    shape = extents.shape(type_)
+    if 0 in shape:
+        raise MegccError(f"a tensor of shape {shape} has no elements")
+    if len(shape) > 8:
+        raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
+    return TensorType(dtype_name(type_.dtype), shape)
+
+
+def result_types(type_, extents: Extents) -> tuple[TensorType, ...]:
+    fields = type_.fields if isinstance(type_, ir.TupleType) else (type_,)
+    return tuple(tensor_type(field, extents) for field in fields)
+
+
+def is_operator(expr) -> bool:
+    return isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op)
+
+
+class Importer:
+    """Imports expressions into a builder. What variables stand for is in `values`; `unbound` is asked for the rest.
+
+    functions: local functions (composites) by variable. extents: of the function that is being imported.
+    tir: TIR functions by name. loops: operators are imported as loops, not by our own tables.
+    refuses: says why no kernel realises some operators of ours, or None; with it, calls that our tables or kernels do
+        not take are imported as loops, and those that cannot be are noted in `findings`. Without, they are errors.
+    """
+
+    def __init__(self, unbound: Callable[[ir.Var], Value] | None = None):
+        self.builder = Builder()
+        self.values: dict[ir.Var, Value] = {}
+        self.functions: dict[ir.Var, relax.Function] = {}
+        self.extents = Extents()
+        self.tir: Mapping[str, tirx.PrimFunc] = {}
+        self.loops = False
+        self.refuses: Callable[[Graph], str | None] | None = None
+        self.findings: list[str] = []
+        self._unbound = unbound
+
+    def add_input(self, var: ir.Var, name: str) -> str:
+        name = self.builder.unique(name)
+        if isinstance(var.ty, relax.TensorType) and hasattr(var.ty.shape, "values"):
+            self.extents.input_shape(var.ty)
+        self.builder.add_input(name, tensor_type(var.ty, self.extents))
+        self.values[var] = name
+        return name
+
+    def value(self, expr, name: str = "") -> Value:
+        """The value of an expression. Its operators are called `name`."""
+        if isinstance(expr, ir.Var):
+            if expr not in self.values and self._unbound is not None:
+                self.values[expr] = self._unbound(expr)
+            return self.values[expr]
+        if isinstance(expr, ir.GenericConst):
+            return self.builder.constant(array_of(expr), f"{name or 'constant'}.constant")
+        if isinstance(expr, ir.Tuple):
+            return tuple(self.value(field, name) for field in expr.fields)
+        if isinstance(expr, ir.TupleGetItem):
+            return self.value(expr.tuple_value, name)[expr.index]
+        if isinstance(expr, relax.SeqExpr):
+            return self._sequence(expr)
+        if isinstance(expr, ir.Call):
+            return self._call(expr, name)
+        raise MegccError(f"{type(expr).__name__} cannot be imported")
+
+    def _sequence(self, body: relax.SeqExpr) -> Value:
+        for block in body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding.value, relax.Function):
+                    self.functions[binding.var] = binding.value
+                else:
+                    self.values[binding.var] = self.value(binding.value, binding.var.name)
+        return self.value(body.body)
+
+    def _call(self, call: ir.Call, name: str) -> Value:
+        if isinstance(call.op, ir.Var) and call.op in self.functions:
+            return self._local(self.functions[call.op], call.args, name)
+        if not is_operator(call):
+            raise MegccError(f"a call of {call.op} cannot be imported")
+        if self.refuses is not None and not self.loops:
+            return self._either(call, name)
+        if call.op.name not in KEEP_SHAPES and any(map(_is_symbolic_shape, call.args)):
+            raise MegccError("its shape is a symbolic operand, which TVM loses where the operator moves to a function")
+        if self.loops and call.op.name != CALL_TIR:
+            return self._lowered(call, name)
+        return self._imported(call, name)
+
+    def _imported(self, call: ir.Call, name: str) -> Value:
+        """An operator by our own tables."""
+        imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
+        if imported is None:
+            raise MegccError("there is no kernel for it")
+        types = result_types(call.ty, self.extents)
+        operands = [self.value(argument, name) for argument in tensors_of(call.args)]
+        node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
+        values = tuple(imported(node))
+        check_types(node, values, self.extents.same)
+        require_known(dim for value in values for dim in self.builder.types[value].shape)
+        return values if isinstance(call.ty, ir.TupleType) else values[0]
+
+    def _either(self, call: ir.Call, name: str) -> Value:
+        """An operator by our own tables where a kernel realises it, else by the loops that TVM makes of it."""
+        if call.op.name == "relax.assert_op":
+            return ()  # indices are checked where they are used
+        for argument in tensors_of(call.args):
+            self.value(argument, name)
+        first = len(self.builder.ops)
+        try:
+            value = self._imported(call, name)
+            reason = self.refuses(self.builder.part(first))
+            if reason is None:
+                return value
+        except REFUSALS as error:
+            reason = str(error)
+        del self.builder.ops[first:]
+        refuses, self.refuses = self.refuses, None
+        try:
+            if call.op.name != CALL_TIR:
+                return self._lowered(call, name)
+        except MegccError as error:
+            reason = f"{reason}; its loops: {error}"
+        finally:
+            self.refuses = refuses
+        self.findings.append(f"{call.op.name.removeprefix('relax.')} '{name}': {reason}")
+        return self._unknown(call)
+
+    def _unknown(self, call: ir.Call) -> Value:
+        """Values of the call's types that nothing computes, so that more findings are found."""
+        names = []
+        for type_ in result_types(call.ty, self.extents):
+            names.append(self.builder.unique("unknown"))
+            self.builder.add_input(names[-1], type_)
+        return tuple(names) if isinstance(call.ty, ir.TupleType) else names[0]
+
+    def _call_tir(self, node: TvmNode) -> Sequence[str]:
+        called = node.args[0].name_hint
+        if called not in self.tir:
+            raise MegccError(f"the loops of {called} are not known")
+        integers = [value for value in node.args[1].fields if not is_tensor(value)]
+        integers += list(node.args[2].values) if len(node.args) > 2 else []
+        given = tuple(self.extents.ours(self.extents.raw(value)) for value in integers)
+        require_known(given)
+        program = loops_of(self.tir[called], len(node.inputs), identifier(called))
+        return node.spelled().emit("tir", node.inputs, program=program, given=given)
+
+    def _lowered(self, call: ir.Call, name: str) -> Value:
+        """An operator by the loops that TVM makes of it."""
+        if any(isinstance(argument.ty, relax.ShapeType) and not isinstance(argument, relax.ShapeExpr)
+               for argument in call.args):
+            raise MegccError("its operand is a shape")
+        main, functions = legalized(call, is_tensor)
+        arguments = tensors_of(call.args)
+        for argument in arguments:
+            self.value(argument, name)  # while the functions that it calls are the caller's
+        outer, self.tir = self.tir, functions
+        try:
+            return self._local(main, arguments, name or call.op.name)
+        finally:
+            self.tir = outer
+
+    def _local(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
+        """A call of a function inside a region; its types have variables of their own."""
+        inner = Extents()
+        for parameter, argument in zip(function.params, arguments, strict=True):
+            if isinstance(parameter.ty, relax.ShapeType):
+                for expr, given in zip(parameter.ty.values or (), argument.ty.values or (), strict=True):
+                    self._bind(inner, expr, self.extents.ours(self.extents.raw(given)))
+                continue
+            self.values[parameter] = self.value(argument, name)
+            types = parameter.ty.fields if isinstance(parameter.ty, ir.TupleType) else (parameter.ty,)
+            for type_, value in zip(types, flattened([self.values[parameter]]), strict=True):
+                for expr, extent in zip(type_.shape.values, self.builder.types[value].shape, strict=True):
+                    self._bind(inner, expr, extent)
+        outer = self.extents, self.loops
+        self.extents, self.loops = inner, self.loops or is_loops(function)
+        try:
+            return self.value(function.body)
+        finally:
+            self.extents, self.loops = outer
+
+    @staticmethod
+    def _bind(inner: Extents, expr, extent: Dim) -> None:
+        try:
+            require_known([extent])
+        except MegccError:
+            return
+        inner.bind(inner.raw(expr), extent)
+
+
+def is_loops(function: relax.Function) -> bool:
+    """Whether a function is a composite whose operators are imported as loops."""
+    return function.attrs is not None and str(function.attrs.get("Composite", "")).startswith(TIR_PREFIX)
+
+
+def _is_symbolic_shape(expr) -> bool:
+    return isinstance(expr.ty, relax.ShapeType) \
+        and not all(isinstance(dim, tirx.IntImm) for dim in expr.ty.values or [None])
+
+
+def is_tensor(expr) -> bool:
+    """Whether an argument is a tensor or a tuple of tensors; numbers and shapes are read by the importers."""
+    if isinstance(expr, ir.Tuple):
+        return any(is_tensor(field) for field in expr.fields)
+    return not ir.is_prim_expr(expr) and isinstance(expr.ty, (relax.TensorType, ir.TupleType))
+
+
+def tensors_of(arguments: Sequence) -> list:
+    """The tensors among arguments, those in tuples one by one."""
+    found: list = []
+    for argument in filter(is_tensor, arguments):
+        found += tensors_of(argument.fields) if isinstance(argument, ir.Tuple) else [argument]
+    return found
+
+
+def array_of(constant: ir.GenericConst) -> np.ndarray:
+    dtype_name(constant.ty.dtype)
+    return constant.value.numpy()
+
+
+def flattened(values: Sequence[Value]) -> list[str]:
+    names: list[str] = []
+    for value in values:
+        names += [value] if isinstance(value, str) else flattened(value)
+    return names
+
+
+def import_region(function: relax.Function, name: str) -> Graph:
+    """A partitioned function as a graph; tuples of results are flattened.
+
+    Raises:
+        MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
+    """
+    importer_ = Importer()
+    importer_.tir = (function.attrs or {}).get(TIR_FUNCTIONS, {})
+    return import_function(function, name, importer_)
+
+
+def import_function(function: relax.Function, name: str, importer_: Importer, outputs: Sequence[str] = ()) -> Graph:
+    """A function as a graph, imported by an importer that has seen nothing yet.
+
+    Args:
+        outputs: names of the results; output0, … where they are not given.
+
+    Raises:
+        MegccError: naming what cannot be imported; ModelError with all that the importer found.
+    """
+    builder = importer_.builder
+    parameters = [parameter for parameter in function.params if not isinstance(parameter.ty, relax.ShapeType)]
+    importer_.extents.declare(parameter.ty for parameter in parameters)
+    inputs = [importer_.add_input(parameter, parameter.name) for parameter in parameters]
+    try:
+        results = flattened([importer_.value(function.body)])
+    except REFUSALS as error:
+        raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
+    if importer_.findings:
+        raise ModelError(name, importer_.findings, "Such operators stay with TVM in tvm_megcc.build(mod).")
+    return builder.graph(name, inputs, builder.outputs(results, inputs, outputs))
+
+
+def region_bucket(function: relax.Function) -> Bucket:
+    """The bounds of the symbols of a region's graph, by the attributes of the region."""
+    extents = Extents()
+    extents.declare(parameter.ty for parameter in function.params)
+    for parameter in function.params:
+        if isinstance(parameter.ty, relax.TensorType):
+            extents.input_shape(parameter.ty)
+    return extents.bucket(bounds_of(function))
+
+
+def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None, loops: bool = False,
+                 functions: Mapping[str, tirx.PrimFunc] | None = None) -> Graph:
+    """An expression as a graph of its own; variables that `bindings` does not define are its inputs.
+
+    Args:
+        loops: operators are imported as loops.
+        functions: TIR functions by name.
+
+    Raises:
+        MegccError: saying why it cannot be imported.
+    """
+    bindings = dict(bindings or {})
+    inputs: list[str] = []
+
+    def outside(var: ir.Var) -> Value:
+        if var in bindings:
+            return importer_.value(bindings[var], var.name)
+        if isinstance(var.ty, ir.TupleType):
+            raise MegccError(f"operand {var.name} is a tuple")
+        inputs.append(importer_.add_input(var, var.name))
+        return inputs[-1]
+
+    importer_ = Importer(outside)
+    importer_.loops, importer_.tir = loops, functions or {}
+    free = [var for value in (expr, *bindings.values()) for var in relax.analysis.free_vars(value)]
+    importer_.extents.declare(var.ty for var in free if var not in bindings)
+    try:
+        results = flattened([importer_.value(expr, "value")])
+    except MegccError:
+        raise
+    except REFUSALS as error:
+        raise MegccError(f"{type(error).__name__}: {error}") from None
+    builder = importer_.builder
+    computed = [value for value in dict.fromkeys(results) if value not in builder.constants]
+    return builder.graph("match", inputs, computed)

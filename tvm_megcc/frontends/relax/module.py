@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole Relax modules for the stand-alone compiler: by hand-written kernels, else by kernels made of TVM's loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import ir, relax, tirx
+
+from ...errors import MegccError
+from ...ir.graph import Graph
+from ...target import TARGETS
+from ..tvm_common.questions import unsupported
+from .importer import Importer, import_function
+from .patterns import tir_functions
+from .prepare import bind_params, prepare
+
+#: Attribute of modules: names of the results of "main".
+OUTPUTS = "megcc_outputs"
+
+
+def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
+    """Shapes of the inputs of "main": extents, names of symbols, None for expressions of them; parameters that will
+    be bound are among them."""
+    found: dict[str, tuple[int | str | None, ...]] = {}
+    for parameter in mod["main"].params:
+        if isinstance(parameter.ty, relax.TensorType) and hasattr(parameter.ty.shape, "values"):
+            found[parameter.name] = tuple(_extent(dim) for dim in parameter.ty.shape.values)
+    return found
+
+
+def _extent(dim) -> int | str | None:
+    if isinstance(dim, tirx.IntImm):
+        return int(dim)
+    return dim.name if isinstance(dim, ir.Var) else None
+
+
+def import_module(mod: tvm.IRModule, params: Mapping | None = None,
+                  shapes: Mapping[str, Sequence[int | str | None]] | None = None, name: str = "model") -> Graph:
+    """The function "main" of a module as a graph.
+
+    Args:
+        params: weights to bind, as in `partition_for_megcc`.
+        shapes: extents of inputs that the module leaves open; of what is no number, the module's own stays.
+
+    Raises:
+        ModelError: naming the operators that have neither a kernel nor loops that can be printed.
+    """
+    outputs = [str(output) for output in (mod.attrs or {}).get(OUTPUTS, ())]
+    mod = bind_params(mod, params or {})
+    known = known_extents(mod, shapes or {})
+    if known:
+        mod = relax.transform.BindSymbolicVars(known, "main")(mod)
+    mod = prepare(mod, loops=True)
+    importer = Importer()
+    importer.tir = tir_functions(mod)
+    # What the portable kernels take, those of every CPU take.
+    importer.refuses = lambda graph: unsupported(graph, TARGETS["c"])
+    return import_function(mod["main"], name, importer, outputs)
+
+
+def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:
+    """What shapes say of the symbols of "main".
+
+    Raises:
+        MegccError: for an input that there is not, another rank, and extents that contradict the module or each other.
+    """
+    dims = input_dims(mod)
+    found: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in dims:
+            raise MegccError(f"input_shapes names {name}, but the inputs are: {', '.join(dims)}")
+        if len(shape) != len(dims[name]):
+            raise MegccError(f"input '{name}' has {len(dims[name])} axes, input_shapes gives {len(shape)}")
+        for axis, (own, given) in enumerate(zip(dims[name], shape, strict=True)):
+            if not isinstance(given, int):
+                continue
+            if own is None:
+                raise MegccError(f"input '{name}': axis {axis} is an expression; give the symbols in it an extent")
+            if isinstance(own, str) and found.setdefault(own, given) == given:
+                continue
+            if given != (found[own] if isinstance(own, str) else own):
+                raise MegccError(f"input '{name}': input_shapes gives axis {axis} the extent {given}; it has "
+                                 f"{found[own] if isinstance(own, str) else own}")
+    return found

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Relax spells our operators where it has attributes or operands of its own; `tvm_common/ops.py` has what Relay
+spells the same way, `select.py` what picks and orders elements.
+
+An operator without attributes is imported by the `relax` names of its declaration. The others have a function,
+which mostly writes the call down as an ONNX node (`node.onnx`), so that one importer serves all front ends.
+"""
+
+from __future__ import annotations
+
+from tvm import ir
+
+from ...errors import MegccError
+from ...ops.base import OPERATORS
+from ...ops.elementwise import cast_to
+from ...ops.rules import axis_of
+from ..tvm_common import ops as tvm_ops
+from ..tvm_common.node import Importer, TvmNode, Values, importer_of, into, ints
+from ..tvm_common.ops import reduced
+from . import select
+
+PREFIX = "relax."
+IMPORTERS: dict[str, Importer] = {
+    PREFIX + name: function for name, function in {**tvm_ops.IMPORTERS, **select.IMPORTERS}.items()}
+imports = into(IMPORTERS, PREFIX)
+
+
+def importer(name: str) -> Importer | None:
+    """What imports a Relax operator; None if nothing does."""
+    return importer_of(name, IMPORTERS, "relax")
+
+
+def importable() -> list[str]:
+    """Names of the Relax operators that can be imported, among those that this TVM has."""
+    declared = [name for declaration in OPERATORS.values() for name in declaration.relax]
+    known = {str(name) for name in ir.Op.list_op_names()}
+    return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
+
+
+@imports("nn.softplus")
+def softplus(node: TvmNode) -> Values:
+    if float(node.attrs.beta) != 1 or float(node.attrs.threshold) < 20:
+        raise MegccError(f"softplus with beta {node.attrs.beta} and threshold {node.attrs.threshold}")
+    return node.onnx("Softplus")
+
+
+@imports("ewise_fma")
+def fma(node: TvmNode) -> Values:
+    a, b, c = node.inputs
+    return node.onnx("Add", *node.onnx("Mul", a, b), c)
+
+
+@imports("astype")
+def astype(node: TvmNode) -> Values:
+    return cast_to(node.spelled(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
+
+
+@imports("clip")
+def clip(node: TvmNode) -> Values:
+    dtype = node.types[0].dtype
+    bounds = [node.constant(getattr(bound, "value", bound), dtype) for bound in node.args[1:3]]
+    return node.onnx("Clip", node.inputs[0], *bounds)
+
+
+# --- normalisation and reduction -----------------------------------------------------------------------------------
+
+def _require_affine(node: TvmNode) -> None:
+    if not (node.attrs.center and node.attrs.scale):
+        raise MegccError("center and scale cannot be switched off")
+
+
+def _spatial(node: TvmNode) -> None:
+    rank = node.type_of(node.inputs[0]).rank
+    axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
+    if axis_of(int(node.attrs.channel_axis), rank) != 1 or axes != list(range(2, rank)):
+        raise MegccError(f"over axes {axes}: only channels on axis 1 and all spatial axes are supported")
+
+
+def _trailing(node: TvmNode) -> int:
+    rank = node.type_of(node.inputs[0]).rank
+    axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
+    if axes != list(range(axes[0], rank)):
+        raise MegccError(f"over axes {axes}: only the last axes are supported")
+    return axes[0]
+
+
+@imports("nn.layer_norm")
+def layer_norm(node: TvmNode) -> Values:
+    _require_affine(node)
+    return node.onnx("LayerNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))[:1]
+
+
+@imports("nn.rms_norm")
+def rms_norm(node: TvmNode) -> Values:
+    return node.onnx("RMSNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))
+
+
+@imports("nn.group_norm")
+def group_norm(node: TvmNode) -> Values:
+    _require_affine(node)
+    _spatial(node)
+    return node.onnx("GroupNormalization", num_groups=int(node.attrs.num_groups), epsilon=float(node.attrs.epsilon))
+
+
+@imports("nn.instance_norm")
+def instance_norm(node: TvmNode) -> Values:
+    _require_affine(node)
+    _spatial(node)
+    return node.onnx("InstanceNormalization", epsilon=float(node.attrs.epsilon))
+
+
+@imports("variance", "std")
+def variance(node: TvmNode) -> Values:
+    mean = reduced(node, "ReduceMean", node.inputs[0], True)
+    centred = node.emit("sub", node.inputs[0], mean)
+    value = reduced(node, "ReduceMean", node.emit("mul", centred, centred), bool(node.attrs.keepdims))
+    return (value if node.op == "variance" else node.emit("sqrt", value),)
+
+
+# --- moving elements -----------------------------------------------------------------------------------------------
+
+
+@imports("strided_slice")
+def strided_slice(node: TvmNode) -> Values:
+    """Axes, begins, ends and steps are operands; steps may be absent."""
+    axes, begins, ends, *steps = (node.constant(ints(argument.fields), "int64") for argument in node.args[1:])
+    return node.onnx("Slice", node.inputs[0], begins, ends, axes, *steps)
+
+
+@imports("flip")
+def flip(node: TvmNode) -> Values:
+    extent = node.types[0].shape[axis_of(int(node.attrs.axis), node.types[0].rank)]
+    operands = [node.constant([value], "int64") for value in (extent - 1, -2**31, int(node.attrs.axis), -1)]
+    return node.onnx("Slice", node.inputs[0], *operands)
+
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@imports("nn.pad")
+def pad(node: TvmNode) -> Values:
+    a = node.attrs
+    if a.pad_mode not in _PAD_MODES:
+        raise MegccError(f"pad mode '{a.pad_mode}' is not supported")
+    widths = ints(a.pad_width)
+    pads = node.constant(widths[::2] + widths[1::2], "int64")
+    value = node.constant(float(a.pad_value), node.types[0].dtype)
+    return node.onnx("Pad", node.inputs[0], pads, value, mode=_PAD_MODES[a.pad_mode])
+
+
+@imports("tile")
+def tile(node: TvmNode) -> Values:
+    repeats, shape = ints(node.attrs.repeats), node.type_of(node.inputs[0]).shape
+    rank = max(len(repeats), len(shape))
+    x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
+    return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
+
+
+@imports("nn.pixel_shuffle")
+def pixel_shuffle(node: TvmNode) -> Values:
+    return node.onnx("DepthToSpace", blocksize=int(node.attrs.upscale_factor), mode="CRD")

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`patterns.py` and the registry of operators as Relax patterns, registered under the prefix `megcc.`"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tvm import IRModule, ir, relax, tirx
+from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
+from tvm.relax.backend.utils import has_leaking_intermediate_variables
+from tvm.relax.dpl import is_const, is_op, wildcard
+from tvm.relax.dpl.pattern import DFPattern
+from tvm.relax.transform import FusionPattern, PatternCheckContext
+
+from ... import patterns
+from ...errors import MegccError
+from ...ops.base import OPERATORS
+from ...target import Target, native
+from ..tir.legalize import has_loops
+from ..tvm_common.fold import Fold
+from ..tvm_common.questions import unsupported
+from .importer import CALL_TIR, TIR_PREFIX, import_match, is_operator
+from .ops import importable
+
+PREFIX = "megcc."
+
+#: What checks ask about; `partition_for_megcc` sets it, everything else sees the host and no TIR functions.
+_CHECKED: list[checking_for] = []
+
+
+class checking_for:
+    """Within the block, pattern checks ask for kernels of this target, and know the TIR functions of this module."""
+
+    def __init__(self, target: Target, mod: IRModule | None = None):
+        self.target = target
+        self.functions = tir_functions(mod) if mod is not None else {}
+
+    def __enter__(self):
+        _CHECKED.append(self)
+
+    def __exit__(self, *_):
+        _CHECKED.pop()
+
+
+def tir_functions(mod: IRModule) -> dict[str, tirx.PrimFunc]:
+    """The TIR functions of a module by name."""
+    return {var.name_hint: function for var, function in mod.functions.items() if isinstance(function, tirx.PrimFunc)}
+
+
+def refusal(expr, bindings=None, target: Target | None = None, loops: bool = False,
+            functions: Mapping[str, tirx.PrimFunc] | None = None) -> str | None:
+    """Why no kernel realises an expression, hand-written or, with `loops`, made of TIR; None if one does."""
+    checked = _CHECKED[-1] if _CHECKED else None
+    if functions is None and checked is not None:
+        functions = checked.functions
+    try:
+        graph = import_match(expr, bindings, loops, functions)
+    except MegccError as error:
+        return str(error)
+    return unsupported(graph, target or (checked.target if checked is not None else native()))
+
+
+def check(context: PatternCheckContext) -> bool:
+    """Asks the code generator's own question about a match."""
+    if len(context.matched_bindings) > 1 and has_leaking_intermediate_variables(context):
+        return False
+    return refusal(context.matched_expr, dict(context.matched_bindings.items())) is None
+
+
+def check_loops(context: PatternCheckContext) -> bool:
+    """Whether the loops that TVM makes of an operator can be a kernel."""
+    return refusal(context.matched_expr, dict(context.matched_bindings.items()), loops=True) is None
+
+
+class _Fold(Fold):
+    """Relax's patterns."""
+
+    dialect = "Relax"
+
+    def __init__(self):
+        super().__init__()
+        self.available = set(importable())
+
+    def any(self) -> DFPattern:
+        return wildcard()
+
+    def constant(self) -> DFPattern:
+        return is_const()
+
+    def names(self, kind: str, operands: Sequence[patterns.Term]) -> list[str]:
+        declared = OPERATORS[kind].relax if kind in OPERATORS else ()
+        return [name for name in declared if name in self.available]
+
+    def call(self, name: str, operands: Sequence[DFPattern]) -> DFPattern:
+        return is_op(name)(*operands, varg_default_wildcard=True)
+
+
+def pattern_table() -> list[FusionPattern]:
+    """All patterns, most specific first: the composites, then every operator by itself."""
+    composites = [FusionPattern(row.name, _Fold().pattern(row.term), {}, check) for row in patterns.COMPOSITES]
+    singles = [FusionPattern(PREFIX + name.removeprefix("relax."), _any_call(name), {}, check)
+               for name in importable()]
+    return composites + singles
+
+
+def loops_table(mod: IRModule) -> list[FusionPattern]:
+    """Patterns for every operator in a module that TVM may have loops for: what hand-written kernels leave."""
+    found: set[tuple[str, int]] = set()
+
+    def visit(expr) -> None:
+        if is_operator(expr):
+            found.add((expr.op.name, len(expr.args)))
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return [FusionPattern(TIR_PREFIX + name.removeprefix("relax."), is_op(name)(*(wildcard() for _ in range(count))),
+                          {}, check_loops)
+            for name, count in sorted(found) if name == CALL_TIR or has_loops(name)]
+
+
+def _any_call(name: str) -> DFPattern:
+    """TVM's matcher looks at the operands of some operators (products, quotients), so they stand there."""
+    operands = [wildcard() for _ in range(max(ir.Op.get(name).num_inputs, 0))]
+    return is_op(name)(*operands, varg_default_wildcard=True)
+
+
+def register() -> None:
+    """Makes the table known to TVM. Of its registry's entries the later have the higher priority."""
+    if not get_patterns_with_prefix(PREFIX):
+        register_patterns([(row.name, row.pattern, row.annotation_patterns, check)
+                           for row in reversed(pattern_table())])
+
+
+def registered() -> list[FusionPattern]:
+    return list(get_patterns_with_prefix(PREFIX))

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before patterns are matched: parameters become constants, what depends on constants only is computed, and TIR
+functions that are Relax operators in disguise become operators again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from ...errors import MegccError
+from .extents import OUTSIDE
+from .from_tir import as_operator
+from .importer import REFUSALS, Importer, is_operator, tensor_type
+from .layouts import channels_first
+
+#: A result of constants that is this much larger than its operands (bytes) stays an operator.
+FOLD_GROWTH = 64 << 10
+
+
+def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
+    """The module with its parameters bound, in dataflow form, folded; with `loops`, also by those that TVM makes."""
+    mod = bind_params(mod, params or {})
+    mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    mod = channels_first(mod)
+    mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
+    mod = rewrite(rewrite(mod, Lift), Simplify)
+    mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))
+    functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
+    return relax.transform.DeadCodeElimination(functions)(mod)
+
+
+def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
+    """Makes parameters constants.
+
+    Args:
+        params: {name: array} for the function "main", or {function: [array, …]} as
+            `relax.frontend.detach_params` gives it: the arrays of the last parameters.
+
+    Raises:
+        MegccError: for a name that the function does not have.
+    """
+    functions = {var.name_hint for var in mod.functions}
+    for name, arrays in params.items():
+        if name in functions and isinstance(arrays, (Sequence, tvm.ir.Array)):
+            parameters = mod[name].params[len(mod[name].params) - len(arrays):]
+            named = {var.name: _tensor(array) for var, array in zip(parameters, arrays, strict=True)}
+            mod = relax.transform.BindParams(name, named)(mod)
+    named = {name: _tensor(value) for name, value in params.items() if name not in functions}
+    if not named:
+        return mod
+    known = {var.name for var in mod["main"].params}
+    unknown = sorted(set(named) - known)
+    if unknown:
+        raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    return relax.transform.BindParams("main", named)(mod)
+
+
+def _tensor(value):
+    return tvm.runtime.tensor(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
+def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:
+    """Applies an expression mutator to every Relax function that is not private to a partition, and is wanted."""
+    changed = mutator(mod)
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not is_partitioned(function) and wanted(function):
+            changed.builder_.update_func(var, changed.visit_expr(function))
+    return changed.builder_.get()
+
+
+def is_partitioned(function) -> bool:
+    """Whether a function is a region of ours or of another code generator, or a composite."""
+    attrs = function.attrs
+    return attrs is not None and ("Codegen" in attrs or "Composite" in attrs)
+
+
+def has_branches(function: relax.Function) -> bool:
+    """Whether there is an If in it; TVM's pass that merges composites cannot look into such functions."""
+    found = []
+    relax.analysis.post_order_visit(function, lambda e: found.append(e) if isinstance(e, relax.If) else None)
+    return bool(found)
+
+
+@relax.expr_functor.mutator
+class Outline(relax.PyExprMutator):
+    """Dataflow blocks → private functions, so that what is around and inside an If can be partitioned."""
+
+    def visit_dataflow_block_(self, block):
+        if not any(is_operator(binding.value) for binding in block.bindings):
+            return super().visit_dataflow_block_(block)
+        outputs = [binding.var for binding in block.bindings if not isinstance(binding.var, relax.DataflowVar)]
+        body = relax.SeqExpr([block], ir.Tuple(outputs))
+        inputs = relax.analysis.free_vars(body)
+        function = relax.utils.copy_with_new_vars(relax.Function(inputs, body, ir.TupleType([v.ty for v in outputs])))
+        outlined = self.builder_.add_func(function, "megcc_block")
+        self.builder_._begin_binding_block()
+        results = self.builder_.emit(ir.Call(outlined, [self.visit_expr(var) for var in inputs]))
+        for index, var in enumerate(outputs):
+            self.set_var_remap(var, self.builder_.emit(ir.TupleGetItem(results, index)))
+        return self.builder_._end_block()
+
+
+@relax.expr_functor.mutator
+class Lift(relax.PyExprMutator):
+    """`call_tir` of an elementwise function or a pad → the Relax operator it is."""
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if is_operator(call) and call.op.name == "relax.call_tir":
+            function = self.builder_.get()[call.args[0]]
+            replaced = as_operator(function, list(call.args[1].fields))
+            return call if replaced is None else self.builder_.normalize(replaced)
+        return call
+
+
+@relax.expr_functor.mutator
+class Simplify(relax.PyExprMutator):
+    """How TVM's ONNX importer writes a sum (broadcast, stacked, reduced) → additions; shapes of tensors → what they
+    are."""
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if not is_operator(call):
+            return call
+        if call.op.name == "relax.shape_of" and call.ty.values is not None:
+            return relax.ShapeExpr(call.ty.values)
+        if call.op.name == "relax.shape_to_tensor" and call.args[0].ty.values is not None \
+                and all(isinstance(extent, tirx.IntImm) for extent in call.args[0].ty.values):
+            return relax.const(np.array([int(extent) for extent in call.args[0].ty.values]), "int64")
+        if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(call.args[0].ty, call.ty):
+            return call.args[0]
+        stacked = self.lookup_binding(call.args[0]) if call.op.name == "relax.sum" \
+            and isinstance(call.args[0], ir.Var) else None
+        if stacked is None or not is_operator(stacked) or stacked.op.name != "relax.stack" \
+                or not isinstance(stacked.args[0], ir.Tuple) or call.attrs.keepdims or call.attrs.axis is None \
+                or [int(axis) for axis in call.attrs.axis] != [int(stacked.attrs.axis)]:
+            return call
+        total, *others = stacked.args[0].fields
+        for other in others:
+            total = self.builder_.normalize(relax.op.add(total, other))
+        return total
+
+
+@relax.expr_functor.mutator
+class Fold(relax.PyExprMutator):
+    """Operators of constants → their value; with `loops` also by those that TVM makes."""
+
+    def __init__(self, mod: tvm.IRModule, loops: bool = False):
+        super().__init__(mod)
+        self.loops = loops
+
+    def visit_call_(self, call):
+        call = self.visit_expr_post_order(call)
+        if not is_operator(call) or not all(self._is_known(argument) for argument in call.args):
+            return call
+        folded = self._folded(call, Importer())
+        if folded is call and self.loops:
+            importer = Importer()
+            importer.loops = True
+            folded = self._folded(call, importer)
+        return folded
+
+    def _folded(self, call, importer: Importer):
+        try:
+            type_ = tensor_type(call.ty, importer.extents)
+            value = importer.value(self._resolved(call))
+        except REFUSALS:
+            return call
+        if value not in importer.builder.constants or not type_.is_static:
+            return call
+        operands = sum(array.nbytes for name, array in importer.builder.constants.items() if name != value)
+        if type_.bytes > operands + FOLD_GROWTH:
+            return call
+        return relax.const(_tensor(importer.builder.constants[value]))
+
+    def _is_known(self, expr) -> bool:
+        if isinstance(expr, ir.Tuple):
+            return all(self._is_known(field) for field in expr.fields)
+        if isinstance(expr, ir.Var):
+            return isinstance(self.lookup_binding(expr), ir.GenericConst)
+        return isinstance(expr, (ir.GenericConst, relax.ShapeExpr)) or ir.is_prim_expr(expr)
+
+    def _resolved(self, expr):
+        """The call with its variables replaced by the constants they stand for."""
+        def constant(argument):
+            if isinstance(argument, ir.Tuple):
+                return ir.Tuple([constant(field) for field in argument.fields])
+            return self.lookup_binding(argument) if isinstance(argument, ir.Var) else argument
+        arguments = [constant(argument) for argument in expr.args]
+        return self.builder_.normalize(ir.Call(expr.op, arguments, expr.attrs, expr.ty_args))

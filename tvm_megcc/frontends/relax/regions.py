@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composites merged into regions, function by function: TVM's pass looks at "main" only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import tvm
+from tvm import ir, relax, tirx
+
+from .extents import LOWER, UPPER
+from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
+from .prepare import has_branches, is_partitioned
+
+#: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
+#: that the regions of several modules can be in one library.
+NAME = "megcc_region{}_{}"
+
+
+def is_ours(function) -> bool:
+    """Whether a function is a region of ours."""
+    return function.attrs is not None and function.attrs.get("Codegen") == "megcc"
+
+
+def is_composite(function) -> bool:
+    return function.attrs is not None and "Composite" in function.attrs
+
+
+def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
+    """MergeCompositeFunctions for every function of a module. Regions get these attributes."""
+    composites = {var: function for var, function in mod.functions.items() if is_composite(function)}
+    result = {var: function for var, function in mod.functions.items() if var not in composites}
+    count = sum(map(is_ours, result.values()))
+    for var, function in list(result.items()):
+        if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
+            continue
+        function, regions = _merged(composites, result, var, _Shielded().visit_expr(function))
+        bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
+        names: dict[ir.GlobalVar, str] = {}
+        regions = {region: _with_tir(body, mod) for region, body in regions.items()}
+        for region in regions:
+            names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
+            count += 1
+        renamed = _Renamed(tvm.IRModule(regions), names)
+        result[var] = renamed.visit_expr(function)
+        for old, new in renamed.names.items():
+            result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
+    return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _with_tir(region: relax.Function, mod: tvm.IRModule) -> relax.Function:
+    """The region with the TIR functions that it calls: code generators see no module."""
+    called: dict[str, tirx.PrimFunc] = {}
+
+    def visit(expr) -> None:
+        if is_operator(expr) and expr.op.name == CALL_TIR:
+            called[expr.args[0].name_hint] = mod[expr.args[0].name_hint]
+
+    relax.analysis.post_order_visit(region, visit)
+    return region.with_attr(TIR_FUNCTIONS, dict(sorted(called.items()))) if called else region
+
+
+def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
+    """12 digits that differ for regions that differ in operators, constants or one of these attributes."""
+    graph = import_region(function, "region")
+    facts = (sorted((name, str(value)) for name, value in attrs.items()), graph.inputs, graph.outputs, graph.ops,
+             sorted(graph.types.items()))
+    digest = hashlib.sha256(repr(facts).encode())
+    for name, array in sorted(graph.constants.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
+        -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
+    """A function with its composites merged, and the regions that it calls. The pass leaves primitive ones alone."""
+    main = var if var.name_hint == "main" else ir.GlobalVar("main")
+    functions = {**composites, main: function.without_attr("global_symbol")}
+    for other, body in others.items():
+        if other.name_hint not in (var.name_hint, "main"):
+            functions[other] = _opaque(body) if isinstance(body, relax.Function) else body
+    merged = relax.transform.MergeCompositeFunctions()(tvm.IRModule(functions))
+    regions = {name: body for name, body in merged.functions.items() if is_ours(body) and name not in others}
+    body = merged["main"]
+    if function.attrs is not None and "global_symbol" in function.attrs:
+        body = body.with_attr("global_symbol", var.name_hint)
+    return body, regions
+
+
+def _opaque(function: relax.Function) -> relax.Function:
+    """As the pass leaves it alone: neither looked into nor, for a region that is there already, merged with others."""
+    return function.without_attr("Codegen").with_attr("Primitive", 1)
+
+
+@relax.expr_functor.mutator
+class _Shielded(relax.PyExprMutator):
+    """Symbolic extents among the arguments of operators become products: the pass that merges looks for an operator
+    that computes a bare variable, and ends TVM when it finds none."""
+
+    def visit_call_(self, call):
+        if ir.is_prim_expr(call):
+            return call
+        call = self.visit_expr_post_order(call)
+        if not is_operator(call) or not any(map(self._has_extent, call.args)):
+            return call
+        arguments = [self._shielded(argument) for argument in call.args]
+        return self.builder_.normalize(ir.Call(call.op, arguments, call.attrs, call.ty_args))
+
+    def _has_extent(self, expr) -> bool:
+        if isinstance(expr, ir.Tuple):
+            return any(map(self._has_extent, expr.fields))
+        return isinstance(expr, ir.Var) and ir.is_prim_expr(expr)
+
+    def _shielded(self, expr):
+        if isinstance(expr, ir.Tuple):
+            return ir.Tuple([self._shielded(field) for field in expr.fields])
+        return tirx.Mul(expr, tirx.IntImm(expr.ty.dtype, 1)) if self._has_extent(expr) else expr
+
+
+@relax.expr_functor.mutator
+class _Renamed(relax.PyExprMutator):
+    """Calls of some functions under their new names."""
+
+    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str]):
+        super().__init__(mod)
+        self.names = {old: self.builder_.add_func(mod[old].without_attr("global_symbol"), name)
+                      for old, name in names.items()}
+
+    def visit_global_var_(self, var):
+        return self.names.get(var, var)

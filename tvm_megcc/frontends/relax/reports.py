@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a partitioned module: which operators have kernels of ours, which stayed with TVM, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import tvm
+from tvm import ir, relax, tirx
+
+from ...errors import MegccError
+from ...ir.dims import evaluate, symbols
+from ...target import Target
+from ..tvm_common.questions import macs
+from ..tvm_common.reports import SYMBOLIC, Report, drawn
+from ..tvm_common.target import our_target
+from .extents import OUTSIDE
+from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
+from .patterns import refusal, tir_functions
+
+
+def report(mod: tvm.IRModule, target=None) -> Report:
+    """The report of a module that `partition_for_megcc` gave.
+
+    Args:
+        target: as there; by default the one that the module was partitioned for.
+    """
+    result = Report()
+    functions = {var.name_hint: function for var, function in mod.functions.items()
+                 if isinstance(function, relax.Function)}
+    regions = {name: f for name, f in functions.items() if f.attrs is not None and f.attrs.get("Codegen") == "megcc"}
+    if target is None and regions:
+        target = str(next(iter(regions.values())).attrs["megcc_target"])
+    cpu, tir = our_target(target), tir_functions(mod)
+    for name, function in regions.items():
+        calls = _calls(function)
+        result.regions[name] = len(calls)
+        for call, loops in calls:
+            count = _macs(call, loops, function.attrs.get(TIR_FUNCTIONS, {})) or 0
+            result.ours[_label(call)] += 1
+            result.our_macs += count
+            if loops:
+                result.tir[_label(call)] += 1
+                result.tir_macs += count
+    for name, function in functions.items():
+        if name in regions or OUTSIDE in (function.attrs or {}):
+            continue
+        for call, _ in _calls(function):
+            label = _label(call)
+            result.theirs[label] += 1
+            result.reasons.setdefault(label, Counter())[_reason(call, cpu, tir)] += 1
+            count = _macs(call, False, tir)
+            unknown = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
+            result.their_macs = None if unknown or result.their_macs is None else result.their_macs + (count or 0)
+    return result
+
+
+def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc]) -> str:
+    """Why a call is with TVM."""
+    reason = refusal(call, target=cpu, functions=functions)
+    loops = refusal(call, target=cpu, loops=True, functions=functions)
+    if reason is None or (loops is None and call.op.name == CALL_TIR):
+        return "is not in a dataflow block, its results are used elsewhere, or tir is False"
+    if call.op.name == CALL_TIR or reason == loops:
+        return reason
+    return f"{reason}; its loops: {loops}" if loops else f"{reason} (tir=True would take it)"
+
+
+def _label(call) -> str:
+    """The operator; of a TIR or packed function also its name."""
+    name = call.op.name
+    return f"{name} {call.args[0].name_hint}" if name == CALL_TIR else name
+
+
+def _calls(function: relax.Function) -> list[tuple[ir.Call, bool]]:
+    """Calls of operators in order, and whether they are imported as loops; those of a local function once for each call
+    of it."""
+    found: list[tuple[ir.Call, bool]] = []
+    local: dict[ir.Var, relax.Function] = {}
+
+    def visit(expr, loops: bool = False) -> None:
+        if isinstance(expr, relax.SeqExpr):
+            for binding in (binding for block in expr.blocks for binding in block.bindings):
+                if isinstance(binding.value, relax.Function):
+                    local[binding.var] = binding.value
+                else:
+                    visit(binding.value, loops)
+            visit(expr.body, loops)
+        elif isinstance(expr, relax.If):
+            visit(expr.true_branch)
+            visit(expr.false_branch)
+        elif is_operator(expr):
+            found.append((expr, loops))
+        elif isinstance(expr, ir.Call) and expr.op in local:
+            visit(local[expr.op].body, is_loops(local[expr.op]))
+
+    visit(function.body)
+    return found
+
+
+def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | None:
+    """None where the call cannot be imported."""
+    try:
+        count = macs(import_match(call, None, loops, functions))
+        return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
+    except MegccError:
+        return None
+
+
+def picture(mod: tvm.IRModule, name: str = "main") -> str:
+    """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
+    runs."""
+    boxes = []
+    for binding in (binding for block in mod[name].body.blocks for binding in block.bindings):
+        value = binding.value
+        if is_operator(value):
+            boxes.append(("", [_label(value)]))
+        elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
+            boxes.append((value.op.name_hint, [_label(call) for call, _ in _calls(mod[value.op])]))
+    return drawn(boxes)

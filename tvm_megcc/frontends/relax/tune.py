@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning of partitioned Relax modules: kernels of the regions timed, the times kept as attributes of the regions."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import tvm
+
+from ...codegen.tuning_log import TuningLog
+from ...ir.graph import Graph
+from ...ir.shapes import with_symbols
+from ...runtime import tuner
+from ...runtime.candidates import before_layouts, calls_of
+from ...target import Target
+from .importer import import_region, region_bucket
+from .regions import digest_of, is_ours
+
+#: Attribute of a region: the rows of a tuning log that speak of its calls, as text.
+LOG = "megcc_log"
+
+
+def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int | None, log: str | Path | None,
+                 runner) -> tvm.IRModule:
+    """Measures what `log` does not have, and gives the regions what they need of it."""
+    with tempfile.TemporaryDirectory(prefix="megcc-tune-") as folder:
+        path = Path(log) if log is not None else Path(folder) / "tune.jsonl"
+        graphs = {id(graph): graph for graph in _graphs(mod).values()}
+        tuner.tune(list(graphs.values()), target, path, optimize=optimize, trials=trials, runner=runner,
+                   progress=tuner.progress_bar())
+        return with_log(mod, TuningLog.read(path), target, optimize)
+
+
+def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -> tvm.IRModule:
+    """The module whose regions carry the log's rows for their calls: all that a later build has to know of it."""
+    functions = dict(mod.functions.items())
+    for var, graph in _graphs(mod).items():
+        functions[var] = functions[var].with_attr(LOG, _rows(graph, log, target, optimize).text())
+    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+
+def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
+    """The regions as graphs; symbols have the values that choices are made for. Regions that differ in bounds only are
+    compiled as one model, so they get one graph."""
+    alike: dict[str, list[tvm.ir.GlobalVar]] = {}
+    for var, function in mod.functions.items():
+        if is_ours(function):
+            alike.setdefault(digest_of(function, {}), []).append(var)
+    graphs = {}
+    for same in alike.values():
+        values = (region_bucket(mod[var]).representative for var in same)
+        likely = max(values, key=lambda at: math.prod(at.values()))
+        graph = with_symbols(import_region(mod[same[0]], same[0].name_hint), likely)
+        graphs.update(dict.fromkeys(same, graph))
+    return graphs
+
+
+def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> TuningLog:
+    calls = {call.text for call in calls_of(before_layouts(graph, target), target, optimize)}
+    return TuningLog(row for row in log.rows.values()
+                     if (row.target, row.optimize) == (target.name, optimize) and row.call in calls)
+
+
+def log_of(function) -> TuningLog | None:
+    """What a region carries."""
+    if function.attrs is None or LOG not in function.attrs:
+        return None
+    return TuningLog.parse(str(function.attrs[LOG]), f"attribute {LOG}")

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The front end for a TVM that has Relay. What Relay's operators mean (`importer`, `ops`, `terms`) can be asked without
+TVM, so nothing that needs it is imported before it is used."""
+
+import importlib
+
+_HOMES = {"MegccError": "...errors", "Report": "..tvm_common.reports", "build": ".backend", "is_ours": ".regions",
+          "linker": "..tvm_common.link", "our_target": "..tvm_common.target", "partition_for_megcc": ".backend",
+          "picture": ".reports", "report": ".reports"}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name], __name__), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

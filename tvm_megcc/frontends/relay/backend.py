@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inside a TVM that has Relay: modules partitioned, our regions compiled by us, the rest by TVM, all in one library.
+
+    mod = partition_for_megcc(mod, params, target="megcc-native")
+    lib = relay.build(mod, target="megcc-native")
+    lib.export_library("model.so")
+
+Importing this module registers with TVM: target tags, the pattern table "megcc", `relay.ext.megcc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import relay
+
+from ...compiler import compile_graph
+from ...errors import MegccError
+from ...runtime import tvm_module
+from ..tvm_common import target as tvm_target
+from ..tvm_common.link import MARK, linker_of, targets_of
+from ..tvm_common.target import our_target
+from . import patterns as relay_patterns
+from .importer import import_region
+from .patterns import COMPILER
+from .prepare import prepare
+from .regions import OUTSIDE, TARGET, attr, buckets_of, by_function, finished, is_ours
+
+#: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
+OPTIONS = {"optimize": ("speed", "size")}
+_OPTION = "megcc_{}"
+
+
+def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, mod_name: str = "default",
+                        **options) -> tvm.IRModule:
+    """Gives what we have kernels for to megcc; the rest stays with TVM.
+
+    Args:
+        mod: a Relay module from any of TVM's importers.
+        params: weights to bind, {name: array} of "main". Weights that are not bound cannot be packed beforehand.
+        target: what to compile for: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the target
+            of the context, else this machine. It is fixed here: TVM does not tell the code generator.
+        mod_name: part of the names of regions, for several modules in one library.
+        optimize: "speed" or "size", as in `tvm_megcc.compile`.
+
+    Returns:
+        The module with regions as functions whose attribute Compiler is "megcc". `report(mod)` says what went where.
+
+    Raises:
+        MegccError: for unknown parameters or options.
+    """
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, {', '.join(OPTIONS)}")
+        if value not in OPTIONS[name]:
+            raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
+    cpu = our_target(target)
+    mod = prepare(mod, params)
+    with relay_patterns.checking_for(cpu):
+        mod = by_function(mod, lambda name: tvm.transform.Sequential([
+            relay.transform.MergeComposite(relay_patterns.registered()),
+            relay.transform.AnnotateTarget(COMPILER), relay.transform.MergeCompilerRegions(),
+            relay.transform.PartitionGraph(mod_name if name == "main" else f"{mod_name}_{name}")]))
+    return finished(mod, {TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}})
+
+
+def codegen(function: relay.Function) -> tvm.runtime.Module:
+    """`relay.ext.megcc`: one region as an object file."""
+    symbol, cpu = str(function.attrs["global_symbol"]), our_target(attr(function, TARGET, "native"))
+    if attr(function, OUTSIDE) is not None:
+        with tvm_module.compile_failing(symbol, str(attr(function, OUTSIDE)), cpu) as path:
+            return tvm.runtime.load_static_library(str(path), [symbol, MARK + cpu.name])
+    artifact = compile_graph(import_region(function, symbol), [cpu], name="region0", buckets=buckets_of(function),
+                             optimize=str(attr(function, _OPTION.format("optimize"), "speed")))
+    with tvm_module.compile_regions({symbol: artifact}, cpu, "packed") as (path, symbols):
+        return tvm.runtime.load_static_library(str(path), [*symbols, MARK + cpu.name])
+
+
+def no_constants(_function, _symbol):
+    """`relay.ext.megcc.constant_updater`: our constants are in our objects, TVM need not keep them as well."""
+    return tvm.runtime.convert({})
+
+
+def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options):
+    """Partitions and builds a Relay module, by `relay.build` with its graph executor.
+
+    Args:
+        target, params, options: as in `partition_for_megcc`.
+
+    Returns:
+        TVM's library, to be exported: `relay.build` cannot run foreign objects in memory.
+    """
+    cpu = our_target(target)
+    if not any(map(is_ours, mod.functions.values())):
+        mod = partition_for_megcc(mod, params, cpu, **options)
+    elif params or options:
+        raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
+    return relay.build(mod, target=tvm.target.Target(tvm_target.config(cpu)))
+
+
+def _export_library(self, file_name, fcompile=None, *addons, **more):
+    """`export_library` of TVM's modules; links with the compiler of our target where that is not this machine.
+
+    addons: older versions have positions behind fcompile, newer ones only names.
+    """
+    targets = targets_of(self._collect_from_import_tree(lambda module: module.type_key == "static_library"),
+                         lambda part, name: part.implements_function(name))
+    for part in self._collect_dso_modules() if targets else ():
+        if part.type_key == "llvm":
+            _require_same_machine(tvm.target.Target(part.get_function("_get_target_string")()), targets)
+    if fcompile is None and not str(file_name).endswith(".tar"):
+        fcompile = linker_of(targets)
+    if addons:
+        return _tvm_export_library(self, file_name, fcompile, *addons, **more)
+    return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
+
+
+def _require_same_machine(host: tvm.target.Target, targets) -> None:
+    machine = our_target(host).machine
+    for target in targets:
+        if target.machine not in (machine, "any"):
+            raise MegccError(f"the module was partitioned for {target} and built for {host}; give both the same, for "
+                             f"example partition_for_megcc(mod, target='megcc-{target}') and "
+                             f"relay.build(mod, target='megcc-{target}')")
+
+
+_tvm_export_library = tvm.runtime.Module.export_library
+
+
+def register() -> None:
+    """Makes us known to TVM; done at import."""
+    tvm_target.register()
+    relay_patterns.register()
+    tvm.register_func("relay.ext.megcc", codegen, override=True)
+    tvm.register_func("relay.ext.megcc.constant_updater", no_constants, override=True)
+    tvm.runtime.Module.export_library = _export_library
+
+
+register()

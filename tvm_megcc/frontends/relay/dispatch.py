@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph dispatch of Relay modules, after TVM's RFC #4118: a function becomes one clone for each bucket of input shapes,
+and a tree of Ifs that calls the clone that a shape belongs to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relay, tir
+
+from ...dispatch import Dispatcher, Intervals, buckets_of
+from ...errors import MegccError
+from ...ir.shapes import Bucket
+from ..tvm_common.dispatch import balanced, joined, outside_text, segments, suffix, within, word
+from .importer import kind_of
+from .regions import BOUNDS, DISPATCH, OUTSIDE, attr
+
+
+def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
+        -> tvm.transform.Pass:
+    """A pass that compiles a function for ranges of input shapes, each by itself.
+
+    Args:
+        func_name: of a Relay function, "main" for example.
+        input_shape: shapes of inputs. An int fixes an axis; anything else leaves it open (None, `relay.Any()`, typing's
+            Any, a text). Inputs that are not named here are left as they are.
+        dispatch_func: `uniform_dispatcher` or `log_dispatcher` of `tvm_megcc.dispatch`; any function from {input:
+            shape}, with None where an axis is open, to `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no
+            limit; or such a dictionary.
+
+    A shape in no bucket is an error of the call that names function, input and axis.
+
+    Raises:
+        MegccError: when the pass runs, for functions, inputs and axes that are not there or not open.
+    """
+    @tvm.transform.module_pass(opt_level=0, name="megcc.Dispatch")
+    def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
+        return dispatched(mod, func_name, input_shape, dispatch_func)
+
+    return run
+
+
+def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
+               dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
+    """What the pass does."""
+    functions = {var.name_hint: function for var, function in mod.functions.items()}
+    if not isinstance(functions.get(func_name), relay.Function):
+        raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(sorted(functions))}")
+    mod = relay.transform.InferType()(mod)
+    function = _with_known_extents(mod[func_name], func_name, input_shape)
+    inputs = {name: extents_of(_parameter(function, func_name, name)) for name in input_shape}
+    limits = json.loads(str(attr(function, BOUNDS, "{}")))
+    buckets = within(buckets_of(inputs, [], dispatch_func)[1], limits)
+    if not buckets:
+        raise MegccError(f"Dispatch: no bucket of {func_name} is within the function's bounds {limits}")
+    mod[func_name] = function
+    if buckets[0].bounds:
+        _Writer(mod, func_name, function, inputs, buckets).write()
+    return relay.transform.InferType()(mod)
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------
+
+def _parameter(function: relay.Function, func_name: str, name: str) -> relay.Var:
+    parameter = next((p for p in function.params if p.name_hint == name), None)
+    if parameter is None:
+        raise MegccError(f"Dispatch: {func_name} has no input '{name}'; it has "
+                         f"{', '.join(p.name_hint for p in function.params)}")
+    if kind_of(parameter.type_annotation) != "TensorType":
+        raise MegccError(f"Dispatch: input '{name}' of {func_name} is {parameter.type_annotation}; it needs a shape "
+                         "with Any on every axis that is open")
+    return parameter
+
+
+def extents_of(parameter: relay.Var) -> tuple[int | None, ...]:
+    """The shape of an input, None where it is Any."""
+    return tuple(int(dim) if isinstance(dim, tir.IntImm) else None for dim in parameter.type_annotation.shape)
+
+
+def _with_known_extents(function: relay.Function, func_name: str, input_shape: Mapping[str, Sequence]):
+    """The function with ints of `input_shape` in the place of Any."""
+    shapes = {}
+    for name, shape in input_shape.items():
+        dims = extents_of(_parameter(function, func_name, name))
+        if len(shape) != len(dims):
+            raise MegccError(f"Dispatch: input_shape has {len(shape)} axes for input '{name}' of {func_name}, which "
+                             f"has {len(dims)}")
+        for axis, (dim, wanted) in enumerate(zip(dims, shape, strict=True)):
+            where = f"axis {axis} of input '{name}' of {func_name}"
+            fixed = isinstance(wanted, (int, np.integer, tir.IntImm))
+            if dim is not None and not fixed:
+                raise MegccError(f"Dispatch: {where} is {dim}, so it cannot be open; import the model with Any there")
+            if dim is not None and int(wanted) != dim:
+                raise MegccError(f"Dispatch: {where} is {dim}, input_shape says {wanted}")
+        shapes[name] = {axis: int(wanted) for axis, wanted in enumerate(shape)
+                        if isinstance(wanted, (int, np.integer, tir.IntImm))}
+    return renewed(function, shapes)
+
+
+def renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
+    """A copy with variables of its own and extents of inputs, {input: {axis: extent}}, known. result: its type."""
+    parameters = _parameters(function, shapes)
+    body = relay.bind(function.body, dict(zip(function.params, parameters, strict=True)))
+    return relay.Function(parameters, body, result, function.type_params, function.attrs)
+
+
+def _parameters(function: relay.Function, shapes: Mapping[str, Mapping[int, int]]) -> list[relay.Var]:
+    parameters = []
+    for parameter in function.params:
+        type_ = parameter.type_annotation
+        known = shapes.get(parameter.name_hint)
+        if known:
+            shape = [known.get(axis, dim) for axis, dim in enumerate(type_.shape)]
+            type_ = relay.TensorType(shape, type_.dtype)
+        parameters.append(relay.Var(parameter.name_hint, type_))
+    return parameters
+
+
+# --- the module ------------------------------------------------------------------------------------------------
+
+@dataclass
+class _Writer:
+    """Writes clones and tree into a module. inputs: as `buckets_of` saw them."""
+
+    mod: tvm.IRModule
+    name: str
+    function: relay.Function
+    inputs: Mapping[str, Sequence]
+    buckets: Sequence[Bucket]
+
+    def write(self) -> None:
+        self.axes = {f"{name}_{axis}": (name, axis) for name, shape in self.inputs.items()
+                     for axis, dim in enumerate(shape) if dim is None}
+        self.symbols = [symbol for symbol, _, _ in self.buckets[0].bounds]
+        for symbol in self.symbols:
+            if symbol not in self.axes:
+                raise MegccError(f"Dispatch: the axis {symbol} of {self.name} is known, so it has no ranges; they are "
+                                 "for axes that are Any")
+        #: By what they are for: a bucket, or a symbol whose value is in none.
+        self.targets: dict[Bucket | str, relay.GlobalVar] = {}
+        for bucket in self.buckets:
+            self.targets[bucket] = self._add(self.name + suffix(bucket), self._clone(bucket))
+        for symbol in self.symbols:
+            cut = segments(self.buckets, symbol)
+            if not all(inside for _, inside in cut):
+                name = f"{self.name}_outside_{word(symbol)}"
+                self.targets[symbol] = self._add(name, self._outside(symbol, cut, name))
+        parameters = _parameters(self.function, {})
+        tree = relay.Function(parameters, self._tree(self.buckets, 0, parameters), self._result())
+        attrs = self.function.attrs
+        given = {key: attrs[key] for key in attrs.keys()} if attrs is not None else {}
+        self.mod[self.name] = tree.with_attr({**given, DISPATCH: 1})
+
+    def _result(self):
+        return relay.transform.InferType()(self.mod)[self.name].ret_type
+
+    def _add(self, name: str, function: relay.Function) -> relay.GlobalVar:
+        var = relay.GlobalVar(name)
+        self.mod[var] = function
+        return var
+
+    def _clone(self, bucket: Bucket) -> relay.Function:
+        """The function for a bucket; extents that have one value in it become that value."""
+        shapes: dict[str, dict[int, int]] = {}
+        for symbol, low, high in bucket.bounds:
+            if low == high:
+                name, axis = self.axes[symbol]
+                shapes.setdefault(name, {})[axis] = low
+        clone = renewed(self.function, shapes, self._result())
+        bounds = {**json.loads(str(attr(self.function, BOUNDS, "{}"))),
+                  **{symbol: [low, high] for symbol, low, high in bucket.bounds}}
+        return clone.with_attr(BOUNDS, json.dumps(bounds))
+
+    def _tree(self, buckets: Sequence[Bucket], depth: int, parameters):
+        """The call for these buckets, which differ in the symbols from `depth` on."""
+        if depth == len(self.symbols):
+            return relay.Call(self.targets[buckets[0]], parameters)
+        symbol = self.symbols[depth]
+        extent = self._extent(symbol, parameters)
+        leaves = []
+        for last, inside in segments(buckets, symbol):
+            leaf = self._tree(inside, depth + 1, parameters) if inside else self._failing(symbol, extent, parameters)
+            leaves.append((last, leaf))
+        return balanced(leaves, lambda last, low, high: relay.If(
+            relay.less_equal(extent, relay.const(last, "int64")), low, high))
+
+    def _extent(self, symbol: str, parameters):
+        name, axis = self.axes[symbol]
+        tensor = next(parameter for parameter in parameters if parameter.name_hint == name)
+        return relay.take(relay.shape_of(tensor, "int64"), relay.const(axis, "int64"), axis=0)
+
+    def _failing(self, symbol: str, extent, parameters):
+        """The call fails before either branch."""
+        leaf = relay.Call(self.targets[self.buckets[0]], parameters)
+        return relay.If(relay.Call(self.targets[symbol], [extent]), leaf, relay.Call(leaf.op, parameters))
+
+    def _outside(self, symbol: str, cut, name: str) -> relay.Function:
+        """A function of ours that fails: Relay has no assertions."""
+        ranges = joined(cut)
+        extent = relay.Var("extent", relay.TensorType((), "int64"))
+        body = relay.less_equal(extent, relay.const(0, "int64"))
+        input_, axis = self.axes[symbol]
+        return relay.Function([extent], body, relay.TensorType((), "bool")).with_attr({
+            "Compiler": "megcc", "Primitive": tir.IntImm("int32", 1), "Inline": tir.IntImm("int32", 1),
+            "global_symbol": name, OUTSIDE: outside_text(self.name, input_, axis, "", ranges)})

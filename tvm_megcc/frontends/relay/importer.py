@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relay expressions into our graph: a whole region for the compiler, a single call for the question whether we have a
+kernel for it, a module for the stand-alone compiler.
+
+Nothing here imports TVM: expressions are told apart by the names of their classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Union
+
+from ...errors import MegccError, ModelError
+from ...ir.dims import Dim, Symbol
+from ...ir.graph import Graph
+from ...ir.types import TensorType
+from ..onnx.builder import Builder
+from ..tvm_common.node import MARK, TvmNode, check_types, dtype_name, require_known
+from .ops import importer, refused
+
+#: What an expression is in the graph: a value's name, or a tuple of such.
+Value = Union[str, tuple["Value", ...]]
+
+#: Exceptions that an importer raises where a call contradicts what it expects.
+REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, ZeroDivisionError)
+
+
+def kind_of(expr) -> str:
+    """Call, Var, Constant, Tuple, TupleGetItem, Function, GlobalVar, Op, Let, If, …"""
+    return type(expr).__name__
+
+
+def is_operator(expr) -> bool:
+    return kind_of(expr) == "Call" and kind_of(expr.op) == "Op"
+
+
+def children(expr) -> Sequence:
+    """The expressions that an expression is made of, those in functions that it calls apart."""
+    kind = kind_of(expr)
+    if kind == "Call":
+        return list(expr.args)
+    if kind == "Tuple":
+        return list(expr.fields)
+    if kind == "TupleGetItem":
+        return [expr.tuple_value]
+    if kind == "Let":
+        return [expr.value, expr.body]
+    if kind == "If":
+        return [expr.cond, expr.true_branch, expr.false_branch]
+    return []
+
+
+def post_order(root) -> Iterator:
+    """Every expression once, operands first. Not recursive: networks are deep."""
+    done, stack = set(), [(root, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if expr in done:
+            continue
+        if ready:
+            done.add(expr)
+            yield expr
+            continue
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)) if child not in done)
+
+
+def operator_calls(expr) -> list:
+    """Calls of operators in order, those inside the functions that are called in place included."""
+    found = []
+    for part in post_order(expr):
+        if is_operator(part):
+            found.append(part)
+        elif kind_of(part) == "Call" and kind_of(part.op) == "Function":
+            found += operator_calls(part.op.body)
+        elif kind_of(part) == "Function":
+            found += operator_calls(part.body)
+    return found
+
+
+def type_of(expr):
+    """The checked type, where TVM has inferred it; else what was annotated."""
+    try:
+        return expr.checked_type
+    except (ValueError, AttributeError):
+        return getattr(expr, "type_annotation", None)
+
+
+def tensor_type(type_, unknown) -> TensorType:
+    """A Relay tensor type as ours.
+
+    unknown: function from an axis to the extent that stands for Any.
+
+    Raises:
+        MegccError: if it is no tensor, or has no elements.
+    """
+    if kind_of(type_) != "TensorType":
+        raise MegccError(f"{type_} is no tensor")
+    shape = tuple(_extent(dim, axis, unknown) for axis, dim in enumerate(type_.shape))
+    if 0 in shape:
+        raise MegccError(f"a tensor of shape {shape} has no elements")
+    if len(shape) > 8:
+        raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
+    return TensorType(dtype_name(type_.dtype), shape)
+
+
+def _extent(dim, axis: int, unknown) -> Dim:
+    if isinstance(dim, int) or kind_of(dim) == "IntImm":
+        return int(dim)
+    if kind_of(dim) == "Any":
+        return unknown(axis)
+    raise MegccError(f"the extent {dim} is neither a number nor Any")
+
+
+def origin(call) -> str:
+    """What a call is called in the model it came from; else the operator's name."""
+    span = getattr(call, "span", None)
+    span = span.spans[0] if hasattr(span, "spans") and len(span.spans) else span
+    return str(span.source_name.name) if getattr(span, "source_name", None) is not None else str(call.op.name)
+
+
+def flattened(values: Sequence[Value]) -> list[str]:
+    names: list[str] = []
+    for value in values:
+        names += [value] if isinstance(value, str) else flattened(value)
+    return names
+
+
+class Importer:
+    """Imports expressions into a builder. What they are in the graph is in `values`.
+
+    functions: bodies of global functions by name; None: calls of them are refused.
+    """
+
+    def __init__(self, functions: Mapping[str, object] | None = None):
+        self.builder = Builder()
+        self.values: dict[object, Value] = {}
+        self._functions, self._unknown = functions or {}, 0
+
+    def add_input(self, var, name: str) -> Value:
+        """An input of the graph, a tuple as several; Any is a symbol with the name of the input and the axis."""
+        type_ = type_of(var)
+        if kind_of(type_) == "TupleType":
+            raise MegccError(f"operand {name} is a tuple")
+        name = self.builder.unique(name)
+        self.builder.add_input(name, tensor_type(type_, lambda axis: Symbol(f"{name}_{axis}")))
+        self.values[var] = name
+        return name
+
+    def value(self, root) -> Value:
+        stack = [root]
+        while stack:
+            expr = stack[-1]
+            missing = [child for child in self._needed(expr) if child not in self.values]
+            if expr in self.values or not missing:
+                stack.pop()
+                if expr not in self.values:
+                    self.values[expr] = self._imported(expr)
+            else:
+                stack.extend(reversed(missing))
+        return self.values[root]
+
+    def _needed(self, expr) -> Sequence:
+        if kind_of(expr) != "Let":
+            return children(expr)
+        if expr.value not in self.values:
+            return [expr.value]
+        self.values[expr.var] = self.values[expr.value]
+        return [expr.body]
+
+    def _imported(self, expr) -> Value:
+        kind = kind_of(expr)
+        if kind == "Constant":
+            array = expr.data.numpy()
+            dtype_name("bool" if array.dtype == bool else array.dtype.name)
+            return self.builder.constant(array)
+        if kind == "Tuple":
+            return tuple(self.values[field] for field in expr.fields)
+        if kind == "TupleGetItem":
+            return self.values[expr.tuple_value][expr.index]
+        if kind == "Let":
+            return self.values[expr.body]
+        if kind == "Call":
+            return self._call(expr)
+        raise MegccError(f"{kind} cannot be imported")
+
+    def _call(self, call) -> Value:
+        arguments = [self.values[argument] for argument in call.args]
+        if kind_of(call.op) == "GlobalVar" and call.op.name_hint in self._functions:
+            return self._inlined(self._functions[call.op.name_hint], arguments)
+        if kind_of(call.op) == "Function":
+            return self._inlined(call.op, arguments)
+        if not is_operator(call):
+            raise MegccError(f"a call of {call.op} cannot be imported")
+        imported = importer(call.op.name)
+        if imported is None:
+            raise MegccError(refused(call.op.name))
+        result = type_of(call)
+        is_tuple = kind_of(result) == "TupleType"
+        types = [tensor_type(field, self._unknown_extent) for field in (result.fields if is_tuple else [result])]
+        node = TvmNode(self.builder, call, origin(call), flattened(arguments), types)
+        values = tuple(imported(node))
+        check_types(node, values, _may_be_same)
+        require_known(dim for value in values for dim in self.builder.types[value].shape)
+        return values if is_tuple else values[0]
+
+    def _inlined(self, function, arguments: Sequence[Value]) -> Value:
+        outer, self.values = self.values, dict(zip(function.params, arguments, strict=True))
+        try:
+            return self.value(function.body)
+        finally:
+            self.values = outer
+
+    def _unknown_extent(self, _axis: int) -> Dim:
+        self._unknown += 1
+        return Symbol(f"{MARK}{self._unknown}")
+
+
+def _may_be_same(actual: Dim, expected: Dim) -> bool:
+    """Whether an extent can be what TVM says: where it says Any, or ours is symbolic, a call decides."""
+    return actual == expected or not (isinstance(actual, int) and isinstance(expected, int))
+
+
+def import_region(function, name: str) -> Graph:
+    """A partitioned function as a graph; tuples of results are flattened.
+
+    Raises:
+        MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
+    """
+    return _import_function(function, name, Importer())
+
+
+def import_main(functions: Mapping[str, object], name: str) -> Graph:
+    """The function "main" of a module as a graph, with the functions that it calls in it.
+
+    functions: all functions of the module by name.
+
+    Raises:
+        ModelError: naming every operator that has no kernel.
+    """
+    main = functions["main"]
+    findings = [": ".join(dict.fromkeys((origin(call), call.op.name, reason))) for call in _reached(main, functions)
+                for reason in [_unimportable(call)] if reason]
+    if findings:
+        raise ModelError(name, list(dict.fromkeys(findings)), "partition_for_megcc leaves such operators to TVM.")
+    return _import_function(main, name, Importer(functions))
+
+
+def _reached(function, functions: Mapping) -> list:
+    """Calls of operators in a function and in the global functions it calls."""
+    found, pending, seen = [], [function], set()
+    while pending:
+        body = pending.pop().body
+        found += operator_calls(body)
+        for part in post_order(body):
+            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op.name_hint not in seen:
+                seen.add(part.op.name_hint)
+                pending += [functions[part.op.name_hint]] if part.op.name_hint in functions else []
+    return found
+
+
+def _unimportable(call) -> str | None:
+    try:
+        import_call(call)
+    except MegccError as error:
+        return str(error)
+    return None
+
+
+def _import_function(function, name: str, importer_: Importer) -> Graph:
+    builder = importer_.builder
+    inputs = [importer_.add_input(parameter, parameter.name_hint) for parameter in function.params]
+    try:
+        results = flattened([importer_.value(function.body)])
+    except REFUSALS as error:
+        raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
+    return builder.graph(name, inputs, builder.outputs(results, inputs))
+
+
+def import_call(call) -> Graph:
+    """The call of an operator as a graph of its own, whose inputs are its operands.
+
+    Raises:
+        MegccError: saying why it cannot be imported.
+    """
+    importer_ = Importer()
+    inputs: list[str] = []
+    try:
+        for operand in _operands(call):
+            if kind_of(operand) != "Constant" and operand not in importer_.values:
+                inputs.append(importer_.add_input(operand, f"x{len(inputs)}"))
+        results = flattened([importer_.value(call)])
+    except MegccError:
+        raise
+    except REFUSALS as error:
+        raise MegccError(f"{type(error).__name__}: {error}") from None
+    computed = [value for value in dict.fromkeys(results) if value not in importer_.builder.constants]
+    return importer_.builder.graph("call", inputs, computed)
+
+
+def _operands(call) -> Iterator:
+    """The tensors among the operands, tuples taken apart."""
+    pending = list(reversed(call.args))
+    while pending:
+        operand = pending.pop()
+        if kind_of(operand) == "Tuple":
+            pending += reversed(operand.fields)
+        else:
+            yield operand

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole Relay modules for the stand-alone compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tvm
+from tvm import relay
+
+from ...ir.graph import Graph
+from .dispatch import extents_of, renewed
+from .importer import import_main
+from .patterns import registered
+from .prepare import bind_params, prepare
+from .regions import by_function
+
+
+def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | None, ...]]:
+    """Shapes of the inputs of "main", None where an extent is Any; parameters that will be bound are among them."""
+    return {parameter.name_hint: extents_of(parameter) for parameter in mod["main"].params}
+
+
+def import_module(mod: tvm.IRModule, params: Mapping | None = None,
+                  shapes: Mapping[str, Sequence[int | str | None]] | None = None, name: str = "model") -> Graph:
+    """A module as a graph.
+
+    Args:
+        params: weights to bind, {name: array}.
+        shapes: extents of inputs that are known where the module has Any; only numbers count.
+
+    Raises:
+        ModelError: naming the operators that have no kernel, those that TVM would lower by itself among them.
+    """
+    mod = bind_params(relay.transform.InferType()(mod), params or {})
+    known = {name: {axis: extent for axis, extent in enumerate(shape) if isinstance(extent, int)}
+             for name, shape in (shapes or {}).items()}
+    mod["main"] = renewed(mod["main"], known)
+    # Sequences are put together as in a region: operators come in the same order then, so the bytes are the same.
+    table = [(name, pattern) for name, pattern, _check in registered()]
+    mod = by_function(prepare(mod), lambda _name: relay.transform.MergeComposite(table))
+    functions = {var.name_hint: function for var, function in mod.functions.items()
+                 if isinstance(function, relay.Function)}
+    return import_main(functions, name)

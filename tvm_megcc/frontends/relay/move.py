@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relay operators that reshape, cut, pick, put or repeat elements. Nothing here imports TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import MegccError
+from ...ops.elementwise import cast_to
+from ...ops.rules import axis_of
+from ..tvm_common.node import Importer, TvmNode, Values, into, ints, is_known
+
+#: Importers by the names of operators.
+IMPORTERS: dict[str, Importer] = {}
+imports = into(IMPORTERS)
+
+
+@imports("reshape")
+def reshape(node: TvmNode) -> Values:
+    """Where the result's shape is not known, by Relay's rules as far as ONNX has them: 0 keeps, -1 is the rest."""
+    if is_known(node.types[0].shape):
+        return (node.reshaped(node.inputs[0], node.types[0].shape),)
+    wanted = ints(node.attrs.newshape)
+    if min(wanted, default=0) < -1 or node.attrs.allowzero:
+        raise MegccError(f"the new shape {wanted} of a tensor whose shape changes")
+    return node.onnx("Reshape", node.inputs[0], node.constant(wanted, "int64"))
+
+
+@imports("squeeze")
+def squeeze(node: TvmNode) -> Values:
+    if is_known(node.types[0].shape) or node.attrs.axis is None:
+        return (node.reshaped(node.inputs[0], node.types[0].shape),)
+    return node.onnx("Squeeze", node.inputs[0], node.constant(ints(node.attrs.axis), "int64"))
+
+
+@imports("expand_dims")
+def expand_dims(node: TvmNode) -> Values:
+    shape = node.type_of(node.inputs[0]).shape
+    axis = axis_of(int(node.attrs.axis), len(shape) + 1)
+    return (node.reshaped(node.inputs[0], [*shape[:axis], *[1] * int(node.attrs.num_newaxis), *shape[axis:]]),)
+
+
+@imports("nn.batch_flatten")
+def batch_flatten(node: TvmNode) -> Values:
+    return node.onnx("Flatten", axis=1)
+
+
+@imports("broadcast_to_like", "reshape_like", "collapse_sum_like")
+def like(node: TvmNode) -> Values:
+    if node.op == "collapse_sum_like" or (node.op == "reshape_like" and not is_known(node.types[0].shape)):
+        raise MegccError("its shape is that of a tensor whose shape changes")
+    if node.op == "reshape_like":
+        return (node.reshaped(node.inputs[0], node.types[0].shape),)
+    return node.onnx("Expand", node.inputs[0], node.extents(node.type_of(node.inputs[1]).shape))
+
+
+@imports("strided_slice")
+def strided_slice(node: TvmNode) -> Values:
+    """Axes that are not named are the first ones; of axes without an end, everything behind the beginning."""
+    a, shape = node.attrs, node.type_of(node.inputs[0]).shape
+    begins, ends, steps = ints(a.begin), ints(a.end), ints(a.strides)
+    axes = ints(a.axes) if a.axes is not None else tuple(range(len(begins)))
+    steps = steps + (1,) * (len(begins) - len(steps))
+    if a.slice_mode == "size":
+        sizes, steps = ends, (1,) * len(begins)
+        ends = tuple(_END if size < 0 else begin + size for begin, size in zip(begins, sizes, strict=True))
+    ends = ends + (_END,) * (len(begins) - len(ends))
+    if any(step < 0 for step in steps) and not all(isinstance(shape[axis], int) for axis in axes):
+        raise MegccError("from behind, of a tensor whose shape changes")
+    return _slice(node, axes, begins, ends, steps)
+
+
+_END = 2**31 - 1
+
+
+def _slice(node: TvmNode, axes: Sequence[int], begins, ends, steps) -> Values:
+    return node.onnx("Slice", node.inputs[0], *(node.constant(values, "int64")
+                                                for values in (begins, ends, axes, steps)))
+
+
+@imports("slice_like")
+def slice_like(node: TvmNode) -> Values:
+    rank = node.types[0].rank
+    axes = [axis_of(axis, rank) for axis in ints(node.attrs.axes or ())] or range(rank)
+    ends = [node.types[0].shape[axis] for axis in axes]
+    if not is_known(ends):
+        raise MegccError("its shape is that of a tensor whose shape changes")
+    return _slice(node, list(axes), [0] * len(ends), ends, [1] * len(ends))
+
+
+@imports("reverse")
+def reverse(node: TvmNode) -> Values:
+    return _slice(node, [int(node.attrs.axis)], [-1], [-2**31], [-1])
+
+
+@imports("take")
+def take(node: TvmNode) -> Values:
+    """Mode "clip" brings indices into range as TVM does; "fast" leaves the error to our kernel."""
+    x, indices = node.inputs
+    a = node.attrs
+    if int(a.batch_dims):
+        raise MegccError(f"{a.batch_dims} axes of both operands that go together")
+    if a.axis is None:
+        x = node.reshaped(x, (-1,))
+    axis = 0 if a.axis is None else axis_of(int(a.axis), node.type_of(x).rank)
+    extent = node.type_of(x).shape[axis]
+    if a.mode == "wrap" or (a.mode == "clip" and not isinstance(extent, int)):
+        raise MegccError(f"indices of mode '{a.mode}' on an axis of {extent}")
+    if a.mode == "clip":
+        dtype = node.type_of(indices).dtype
+        least, most = (node.constant(bound, dtype) for bound in (0, extent - 1))
+        (indices,) = node.onnx("Min", *node.onnx("Max", indices, least), most)
+    return node.onnx("Gather", x, indices, axis=axis)
+
+
+@imports("gather")
+def gather(node: TvmNode) -> Values:
+    return node.onnx("GatherElements", axis=int(node.attrs.axis))
+
+
+@imports("gather_nd")
+def gather_nd(node: TvmNode) -> Values:
+    x, indices = node.inputs
+    return node.onnx("GatherND", x, _positions_last(node, indices), batch_dims=int(node.attrs.batch_dims))
+
+
+@imports("scatter_nd")
+def scatter_nd(node: TvmNode) -> Values:
+    x, indices, updates = node.inputs
+    return node.onnx("ScatterND", x, _positions_last(node, indices), updates, reduction=_reduction(node.attrs.mode))
+
+
+@imports("scatter_elements")
+def scatter_elements(node: TvmNode) -> Values:
+    return node.onnx("ScatterElements", axis=int(node.attrs.axis), reduction=_reduction(node.attrs.reduction))
+
+
+def _positions_last(node: TvmNode, indices: str) -> str:
+    """Relay has the coordinates of a position on the first axis, ONNX on the last."""
+    rank = node.type_of(indices).rank
+    return node.onnx("Transpose", indices, perm=[*range(1, rank), 0])[0]
+
+
+def _reduction(mode: str) -> str:
+    if mode not in ("update", "add", "mul", "min", "max"):
+        raise MegccError(f"updates of mode '{mode}' are not supported")
+    return {"update": "none"}.get(mode, str(mode))
+
+
+@imports("one_hot")
+def one_hot(node: TvmNode) -> Values:
+    indices, on, off = node.inputs
+    values = node.onnx("Concat", *(node.reshaped(value, (1,)) for value in (off, on)), axis=0)[0]
+    (y,) = node.onnx("OneHot", indices, node.constant(int(node.attrs.depth), "int64"), values,
+                     axis=int(node.attrs.axis))
+    return cast_to(node.spelled(inputs=(y,)), y, node.types[0].dtype)
+
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
+
+
+@imports("nn.pad")
+def pad(node: TvmNode) -> Values:
+    x, value = node.inputs
+    if node.attrs.pad_mode not in _PAD_MODES:
+        raise MegccError(f"pad mode '{node.attrs.pad_mode}' is not supported")
+    return node.onnx("Pad", x, _widths(node), value, mode=_PAD_MODES[node.attrs.pad_mode])
+
+
+@imports("nn.mirror_pad")
+def mirror_pad(node: TvmNode) -> Values:
+    if node.attrs.mode != "REFLECT":
+        raise MegccError(f"pad mode '{node.attrs.mode}' is not supported")
+    return node.onnx("Pad", node.inputs[0], _widths(node), mode="reflect")
+
+
+def _widths(node: TvmNode) -> str:
+    pairs = [ints(pair) for pair in node.attrs.pad_width]
+    return node.constant([pair[side] for side in (0, 1) for pair in pairs], "int64")
+
+
+@imports("tile")
+def tile(node: TvmNode) -> Values:
+    repeats, shape = ints(node.attrs.reps), node.type_of(node.inputs[0]).shape
+    rank = max(len(repeats), len(shape))
+    x = node.reshaped(node.inputs[0], (1,) * (rank - len(shape)) + shape)
+    return node.onnx("Tile", x, node.constant((1,) * (rank - len(repeats)) + repeats, "int64"))
+
+
+@imports("repeat")
+def repeat(node: TvmNode) -> Values:
+    """Each element several times: a new axis that is broadcast and joined with the one before it."""
+    shape = node.type_of(node.inputs[0]).shape
+    axis, times = axis_of(int(node.attrs.axis), len(shape)), int(node.attrs.repeats)
+    unit = node.reshaped(node.inputs[0], [*shape[:axis + 1], 1, *shape[axis + 1:]])
+    (y,) = node.onnx("Expand", unit, node.extents([*shape[:axis + 1], times, *shape[axis + 1:]]))
+    return (node.reshaped(y, [*shape[:axis], shape[axis] * times, *shape[axis + 1:]]),)

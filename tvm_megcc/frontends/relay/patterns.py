@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`patterns.py` and the registry of operators as Relay knows them: the pattern table "megcc" of sequences that become
+one kernel, and the attribute "target.megcc" of every single operator that we can import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import ir
+from tvm.relay.dataflow_pattern import DFPattern, is_constant, is_op, wildcard
+from tvm.relay.op.contrib.register import get_pattern_table, register_pattern_table
+
+from ... import patterns
+from ...errors import MegccError
+from ...ops.base import OPERATORS
+from ...target import Target, native
+from ..tvm_common.fold import Fold
+from ..tvm_common.questions import unsupported
+from .importer import import_call
+from .ops import IMPORTERS
+from .terms import matched_calls, relay_names
+
+COMPILER = "megcc"
+
+#: The target that checks ask about; `partition_for_megcc` sets it, everything else sees the host's.
+_TARGET: list[Target] = []
+
+
+class checking_for:
+    """Within the block, checks ask for kernels of this target."""
+
+    def __init__(self, target: Target):
+        self.target = target
+
+    def __enter__(self):
+        _TARGET.append(self.target)
+
+    def __exit__(self, *_):
+        _TARGET.pop()
+
+
+def refusal(call, target: Target | None = None) -> str | None:
+    """Why no kernel realises the call of an operator; None if one does."""
+    try:
+        graph = import_call(call)
+    except MegccError as error:
+        return str(error)
+    return unsupported(graph, target or (_TARGET[-1] if _TARGET else native()))
+
+
+def check_of(row: patterns.Composite) -> Callable[[object], bool]:
+    """Asks the code generator's own question about every call of a match."""
+    def check(root) -> bool:
+        calls = matched_calls(row.term, root)
+        return bool(calls) and all(refusal(call) is None for call in calls)
+    return check
+
+
+def importable() -> list[str]:
+    """Names of the operators that can be imported, among those that this TVM has."""
+    declared = [name for declaration in OPERATORS.values() for name in declaration.relay]
+    known = {str(name) for name in ir.Op.list_op_names()}
+    return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
+
+
+class _Fold(Fold):
+    """Relay's patterns; what a call has behind the operands of a term may be anything."""
+
+    dialect = "Relay"
+
+    def __init__(self):
+        super().__init__()
+        self.available = set(importable())
+
+    def any(self) -> DFPattern:
+        return wildcard()
+
+    def constant(self) -> DFPattern:
+        return is_constant()
+
+    def names(self, kind: str, operands: Sequence[patterns.Term]) -> list[str]:
+        return [name for name in relay_names(kind, operands) if name in self.available]
+
+    def call(self, name: str, operands: Sequence[DFPattern]) -> DFPattern:
+        others = ir.Op.get(name).num_inputs - len(operands)
+        return is_op(name)(*operands, *(wildcard() for _ in range(others)))
+
+
+def pattern_table() -> list[tuple]:
+    """(name, pattern, check), most specific first."""
+    return [(row.name, _Fold().pattern(row.term), check_of(row)) for row in patterns.COMPOSITES]
+
+
+def registered() -> list[tuple]:
+    return list(get_pattern_table(COMPILER))
+
+
+def register() -> None:
+    """Makes both known to TVM."""
+    register_pattern_table(COMPILER, pattern_table)
+    for name in importable():
+        ir.register_op_attr(name, f"target.{COMPILER}", lambda call: refusal(call) is None)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before patterns are matched: parameters become constants, and what depends on constants only is computed.
+
+Batch norms and layouts stay as they are: our own passes fold and choose them, for every front end alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.relay.build_module import bind_params_by_name
+
+from ...errors import MegccError
+from .regions import by_function
+
+
+def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
+    """The module with its parameters bound, static where it can be, folded, with types."""
+    mod = bind_params(relay.transform.InferType()(mod), params or {})
+    return by_function(mod, lambda _name: tvm.transform.Sequential([
+        relay.transform.DynamicToStatic(), relay.transform.FoldConstant(), relay.transform.InferType()]))
+
+
+def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
+    """Makes parameters of "main" constants, in the module itself.
+
+    Args:
+        params: {name: array}, as TVM's importers give it.
+
+    Raises:
+        MegccError: for a name that the function does not have.
+    """
+    if not params:
+        return mod
+    known = {parameter.name_hint for parameter in mod["main"].params}
+    unknown = sorted(set(params) - known)
+    if unknown:
+        raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    arrays = {name: tvm.nd.array(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+              for name, value in params.items()}
+    mod["main"] = bind_params_by_name(mod["main"], arrays)
+    return mod

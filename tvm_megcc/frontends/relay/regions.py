@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions that TVM's PartitionGraph has made: inputs get the names they have outside, regions that compute the same
+become one, and each carries what the code generator has to know."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+
+import tvm
+from tvm import relay
+
+from ...ir.shapes import EVERYTHING, Bucket
+from .importer import import_region, kind_of, post_order, type_of
+from .patterns import COMPILER
+
+#: Attribute of a region: the CPU it is for.
+TARGET = "megcc_target"
+#: Attribute of a function: least and largest values of its symbolic extents, {"input_axis": [low, high]} as JSON.
+BOUNDS = "megcc_bounds"
+#: Attribute of a region: the bounds of all functions that call it, a list of such.
+BUCKETS = "megcc_buckets"
+#: TVM's attribute of functions that passes leave alone.
+_SKIP = "SkipOptimization"
+#: Attribute of a function that only chooses which clone is called.
+DISPATCH = "megcc_dispatch"
+#: Attribute of a function that fails: for shapes in no bucket. The message.
+OUTSIDE = "megcc_outside"
+
+
+def is_ours(function) -> bool:
+    """Whether a function is a region of ours."""
+    return isinstance(function, relay.Function) and attr(function, "Compiler") == COMPILER \
+        and attr(function, OUTSIDE) is None
+
+
+def attr(function, name: str, default=None):
+    """An attribute of a function; the versions of TVM differ in what a missing one is."""
+    attrs = getattr(function, "attrs", None)
+    return attrs[name] if attrs is not None and name in attrs.keys() else default
+
+
+def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
+    """The module with its new regions named, merged and marked with these attributes."""
+    functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
+                 for var, function in mod.functions.items()}
+    new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
+    callers: dict[relay.GlobalVar, relay.GlobalVar] = {}
+    for caller, function in mod.functions.items():
+        for call in _calls_of(function, new):
+            functions[call.op] = _named(functions[call.op], call)
+            callers[call.op] = caller
+    functions = dict(_typed({var: _Redirected({}, new).visit(function) if var in callers.values() else function
+                             for var, function in functions.items()}, mod).functions.items())
+    moved = {}
+    for same in _alike({var: functions[var] for var in new}, callers):
+        ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in same)
+        functions[same[0]] = functions[same[0]].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
+        moved.update(dict.fromkeys(same[1:], same[0]))
+    functions = {var: _Redirected(moved).visit(function) if var in callers.values() and moved else function
+                 for var, function in functions.items() if var not in moved}
+    return _typed(functions, mod)
+
+
+def _alike(regions: Mapping, callers: Mapping) -> list[list]:
+    """Regions in groups that compute the same, each for several callers: TVM inlines a function at one place only."""
+    groups: dict[str, list[list]] = {}
+    for var in sorted(regions, key=lambda var: _natural(var.name_hint)):
+        known = groups.setdefault(digest_of(regions[var]), [])
+        fitting = next((group for group in known if callers[var] not in [callers[other] for other in group]), None)
+        if fitting is None:
+            known.append([var])
+        else:
+            fitting.append(var)
+    return [group for known in groups.values() for group in known]
+
+
+def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
+    """Applies passes to each function by itself, called "main": TVM's passes are made for modules of one function.
+
+    transform: from the name of a function to what is done with it. New functions that it calls then are kept; regions,
+    and functions that only choose a clone, are left alone.
+    """
+    functions = dict(mod.functions.items())
+    for var, function in mod.functions.items():
+        if not isinstance(function, relay.Function) or any(attr(function, name) is not None
+                                                           for name in ("Compiler", DISPATCH)):
+            continue
+        main = relay.GlobalVar("main")
+        called = {other: mod[other].with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for other in _reached(function, mod)}
+        plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
+        result = transform(var.name_hint)(_typed({main: plain, **called}, mod))
+        changed = result["main"]
+        functions[var] = relay.Function(changed.params, changed.body, changed.ret_type, changed.type_params,
+                                        function.attrs)
+        for other in _reached(changed, result):
+            functions.setdefault(other, result[other])
+    return _typed(functions, mod)
+
+
+def _reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar]:
+    """The global functions that a function calls, and those that they call."""
+    found, pending = {}, [function]
+    while pending:
+        for part in post_order(pending.pop().body):
+            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op not in found:
+                found[part.op] = mod[part.op]
+                pending.append(mod[part.op])
+    return list(found)
+
+
+def _typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
+    mod = tvm.IRModule(functions, like.type_definitions)
+    attrs = getattr(like, "attrs", None)
+    for name in attrs.keys() if attrs is not None else ():
+        mod = mod.with_attr(name, attrs[name])
+    return relay.transform.InferType()(mod)
+
+
+def _natural(name: str) -> list:
+    """So that region 10 is behind region 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _calls_of(function, regions) -> list:
+    if not isinstance(function, relay.Function):
+        return []
+    return [part for part in post_order(function.body)
+            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op in regions]
+
+
+def _named(function: relay.Function, call) -> relay.Function:
+    """The region whose parameters are called as what they are given: an input of the caller by its name. A tuple
+    becomes several parameters."""
+    names: set[str] = set()
+
+    def parameter(type_, argument, name: str) -> relay.Var:
+        name = argument.name_hint if kind_of(argument) == "Var" else name
+        while name in names:
+            name += "_"
+        names.add(name)
+        return relay.Var(name, type_)
+
+    parameters, bound = [], {}
+    for old, argument in zip(function.params, call.args, strict=True):
+        fields = _fields(argument, type_of(old))
+        types = type_of(old).fields if kind_of(type_of(old)) == "TupleType" else [type_of(old)]
+        new = [parameter(type_, field, f"input{len(parameters) + index}")
+               for index, (type_, field) in enumerate(zip(types, fields, strict=True))]
+        bound[old] = relay.Tuple(new) if kind_of(type_of(old)) == "TupleType" else new[0]
+        parameters += new
+    body = relay.bind(function.body, bound)
+    return relay.Function(parameters, body, function.ret_type, function.type_params, function.attrs)
+
+
+def _fields(argument, type_) -> list:
+    """What an argument is where tuples are taken apart."""
+    if kind_of(type_) != "TupleType":
+        return [argument]
+    if kind_of(argument) == "Tuple":
+        return list(argument.fields)
+    return [relay.TupleGetItem(argument, index) for index in range(len(type_.fields))]
+
+
+class _Redirected(relay.ExprMutator):
+    """Calls of some global functions become calls of others; those of `flat` get tuples field by field."""
+
+    def __init__(self, moved: Mapping, flat=()):
+        super().__init__()
+        self.moved, self.flat = moved, flat
+
+    def visit_global_var(self, var):
+        return self.moved.get(var, var)
+
+    def visit_call(self, call):
+        types = [type_of(argument) for argument in call.args]
+        call = super().visit_call(call)
+        if call.op not in self.flat or not any(kind_of(type_) == "TupleType" for type_ in types):
+            return call
+        arguments = [field for argument, type_ in zip(call.args, types, strict=True)
+                     for field in _fields(argument, type_)]
+        return relay.Call(call.op, arguments, span=call.span)
+
+
+def digest_of(function: relay.Function) -> str:
+    """12 digits that differ for regions that differ in operators or constants."""
+    graph = import_region(function, "region")
+    facts = (graph.inputs, graph.outputs, graph.ops, sorted(graph.types.items()))
+    digest = hashlib.sha256(repr(facts).encode())
+    for name, array in sorted(graph.constants.items()):
+        digest.update(name.encode() + array.tobytes())
+    return digest.hexdigest()[:12]
+
+
+def buckets_of(function: relay.Function) -> tuple[Bucket, ...]:
+    """The ranges of shapes that a region is compiled for, by its attributes. Extents of no known range have no limit;
+    where they are not known to be in one, no extent has."""
+    symbols = [f"{parameter.name_hint}_{axis}" for parameter in function.params
+               for axis, dim in enumerate(type_of(parameter).shape) if kind_of(dim) == "Any"]
+    if not symbols:
+        return (EVERYTHING,)
+    found = []
+    for bounds in json.loads(str(attr(function, BUCKETS, "[{}]"))):
+        limits = {name: tuple(bounds.get(name, (1, None))) for name in symbols}
+        found.append(Bucket(tuple((name, low, high) for name, (low, high) in limits.items())))
+    return tuple(dict.fromkeys(found))

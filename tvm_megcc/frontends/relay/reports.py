@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of a partitioned Relay module: which operators have kernels of ours, which stayed with TVM, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import tvm
+from tvm import relay
+
+from ...errors import MegccError
+from ...ir.dims import evaluate, symbols
+from ..tvm_common.questions import macs
+from ..tvm_common.reports import SYMBOLIC, Report, drawn
+from ..tvm_common.target import our_target
+from .importer import import_call, kind_of, operator_calls, post_order
+from .patterns import refusal
+from .regions import DISPATCH, OUTSIDE, TARGET, attr, is_ours
+
+#: Operators that multiply and add. Where one of them cannot be imported, our share is not known.
+_PRODUCTS = ("nn.conv", "nn.dense", "nn.matmul", "nn.batch_matmul", "nn.contrib", "qnn.conv", "qnn.dense",
+             "qnn.batch_matmul")
+
+
+def report(mod: tvm.IRModule, target=None) -> Report:
+    """The report of a module that `partition_for_megcc` gave.
+
+    Args:
+        target: as there; by default the one that the module was partitioned for.
+    """
+    result = Report()
+    functions = {var.name_hint: function for var, function in mod.functions.items()
+                 if isinstance(function, relay.Function)}
+    regions = {name: function for name, function in functions.items() if is_ours(function)}
+    if target is None and regions:
+        target = str(next(iter(regions.values())).attrs[TARGET])
+    cpu = our_target(target)
+    for name, function in regions.items():
+        calls = operator_calls(function.body)
+        result.regions[name] = len(calls)
+        for call in calls:
+            result.ours[call.op.name] += 1
+            result.our_macs += _macs(call) or 0
+    rest = [function for name, function in functions.items() if name not in regions
+            and attr(function, DISPATCH) is None and attr(function, OUTSIDE) is None]
+    for function in rest:
+        for call in operator_calls(function.body):
+            label = call.op.name
+            result.theirs[label] += 1
+            reason = refusal(call, cpu) or "TVM wants it outside a region"
+            result.reasons.setdefault(label, Counter())[reason] += 1
+            count = _macs(call)
+            unknown = count is None and label.startswith(_PRODUCTS)
+            result.their_macs = None if unknown or result.their_macs is None else result.their_macs + (count or 0)
+    return result
+
+
+def _macs(call) -> int | None:
+    """None where the call cannot be imported."""
+    try:
+        count = macs(import_call(call))
+        return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
+    except MegccError:
+        return None
+
+
+def picture(mod: tvm.IRModule, name: str = "main") -> str:
+    """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
+    runs."""
+    boxes = []
+    for part in post_order(mod[name].body):
+        if kind_of(part) == "Call" and kind_of(part.op) == "Op":
+            boxes.append(("", [part.op.name]))
+        elif kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar":
+            calls = operator_calls(mod[part.op].body)
+            boxes.append((part.op.name_hint, [call.op.name for call in calls]))
+    return drawn(boxes)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`patterns.py` on Relay expressions: which calls a match consists of. Nothing here imports TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ... import patterns
+from ...ops.base import OPERATORS
+from ..tvm_common.fold import orders
+from .importer import is_operator, kind_of
+from .ops import ALSO, BIASES
+
+
+def relay_names(kind: str, operands: Sequence[patterns.Term]) -> tuple[str, ...]:
+    """What Relay calls one of our operators where it stands in a pattern, applied to these terms."""
+    declared = OPERATORS[kind].relay if kind in OPERATORS else ()
+    further = ALSO.get(kind, ())
+    return (*declared, *(name for name in further if name not in BIASES or isinstance(operands[-1], patterns.Const)))
+
+
+def matched_calls(term: patterns.Term, expr) -> list | None:
+    """The calls of operators that a pattern covers whose root is `expr`; None if it does not fit."""
+    found = _matched(term, expr, {})
+    return None if found is None else list(dict.fromkeys(
+        expr for of, expr in found.items() if isinstance(of, (patterns.Call, patterns.Opt)) and is_operator(expr)
+        and expr.op.name in _names(of)))
+
+
+def _operands(term: patterns.Call | patterns.Opt) -> tuple[patterns.Term, ...]:
+    return term.args if isinstance(term, patterns.Call) else (term.arg, *term.more)
+
+
+def _names(term: patterns.Call | patterns.Opt) -> set[str]:
+    return {name for kind in term.kinds for name in relay_names(kind, _operands(term))}
+
+
+def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
+    if term in found:
+        return dict(found) if found[term] == expr else None
+    if isinstance(term, patterns.Const) and kind_of(expr) != "Constant":
+        return None
+    if isinstance(term, (patterns.Any, patterns.Const)):
+        return {**found, term: expr}
+    if is_operator(expr):
+        operands = _operands(term)
+        for kind in term.kinds:
+            for order in orders(kind, operands) if expr.op.name in relay_names(kind, operands) else ():
+                bound = _all_matched(order, list(expr.args), found)
+                if bound is not None:
+                    return {**bound, term: expr}
+    if isinstance(term, patterns.Opt):
+        bound = _matched(term.arg, expr, found)
+        return None if bound is None else {**bound, term: expr}
+    return None
+
+
+def _all_matched(terms: Sequence, operands: Sequence, found: Mapping) -> dict | None:
+    """What an operator has behind the pattern's operands (the slope of a prelu) may be anything."""
+    if len(terms) > len(operands):
+        return None
+    bound: dict | None = dict(found)
+    for term, operand in zip(terms, operands, strict=False):
+        bound = _matched(term, operand, bound)
+        if bound is None:
+            return None
+    return bound

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions, conversions and bit operations of TIR as C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...errors import MegccError
+from ...ir.types import DTYPES
+from . import helpers
+from .places import Places
+from .values import ATOM, BITS, EQUAL, OR, SHIFT, SUM, UNARY, Value, dtype_of
+
+BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "bitwise_and": "&", "bitwise_or": "|",
+            "bitwise_xor": "^"}
+SHIFTS = {"LShift": "shl", "RShift": "shr", "shift_left": "shl", "shift_right": "shr"}
+#: TIR's functions whose helpers have other names.
+_RENAMED = {"fabs": "abs", "nearbyint": "round", "round": "round_away", "power": "pow"}
+_FUNCTIONS = ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin",
+              "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "floor", "ceil",
+              "trunc", "abs", "fabs", "nearbyint", "round", "pow", "power", "fmod", "atan2", "hypot", "copysign")
+_TESTS = {"isnan": "{0} != {0}", "isinf": "{0} == MGC_INF || {0} == -MGC_INF"}
+
+
+class Calls(Places):
+    """Prints calls of functions."""
+
+    def _value(self, expr) -> Value:
+        raise NotImplementedError
+
+    def _choice(self, condition, yes, no, dtype: str) -> Value:
+        raise NotImplementedError
+
+    def _Cast(self, expr) -> Value:
+        return self.converted(self.value(expr.value), dtype_of(expr.value), dtype_of(expr))
+
+    def converted(self, value: Value, source: str, result: str) -> Value:
+        """A value as another element type."""
+        if source == result:
+            return value
+        real = result.startswith("float")
+        if source == "float16":
+            value, source = Value(value.text, value.level, "float32"), "float32"
+        if source.startswith("float"):
+            if result == "bool":
+                return Value(f"{value.at(EQUAL + 1)} != 0", EQUAL, "bool")
+            if result == "float16":
+                narrow = value.text if source == "float32" else f"(float){value.at(UNARY)}"
+                return Value(f"{self.use(helpers.HALF)}({narrow})", ATOM, result)
+            if real:
+                if source == result:
+                    return Value(value.text, value.level, result)
+                return Value(f"({DTYPES[result][0]}){value.at(UNARY)}", UNARY, result)
+            name = self.use(f"{helpers.SHORT[result]}_of_{helpers.SHORT[source]}")
+            return Value(f"{name}({value.text})", ATOM, result)
+        if result == "float16":
+            return Value(f"{self.use(helpers.HALF)}((float){value.at(UNARY)})", ATOM, result)
+        if result == "bool":
+            return Value(f"{value.at(EQUAL + 1)} != 0", EQUAL, "bool")
+        if real:
+            return Value(f"({DTYPES[result][0]}){value.at(UNARY)}", UNARY, result)
+        if source == "bool":
+            return Value(value.text, value.level, "int32" if result in ("int32", "int64") else result)
+        if result in ("int32", "int64"):
+            narrow = value.dtype in ("int32", "int8", "int16", "uint8", "uint16")
+            if narrow:  # promoted to int
+                return Value(value.text, value.level, "int32")
+            if result == "int64" and value.dtype in ("int64", "uint32"):
+                return Value(value.text if value.dtype == "int64" else f"(int64_t){value.at(UNARY)}",
+                             value.level if value.dtype == "int64" else UNARY, "int64")
+        return Value(f"({DTYPES[result][0]}){value.at(UNARY)}", UNARY, result)
+
+    def _call(self, call) -> Value:
+        name = getattr(call.op, "name", str(call.op))
+        short, dtype = name.rpartition(".")[2], dtype_of(call)
+        if short == "if_then_else":
+            return self._choice(*call.args, dtype)
+        if short == "likely":
+            return self._value(call.args[0])
+        if short in BITWISE:
+            return self._bitwise(BITWISE[short], dtype, *call.args)
+        if short in SHIFTS:
+            return self._shift(SHIFTS[short], dtype, *call.args)
+        if short == "bitwise_not":
+            return self._BitwiseNot(call)
+        if short in _TESTS:
+            text = _TESTS[short].format(self._value(call.args[0]).at(UNARY))
+            return Value(text, OR if "||" in text else EQUAL, "bool")
+        if short == "isfinite":
+            return Value(f"{self._value(call.args[0]).at(SUM)} - {self._value(call.args[0]).at(SUM + 1)} == 0", EQUAL,
+                         "bool")
+        if short in _FUNCTIONS and name.startswith(("tirx.", "prim.")):
+            return self._function(_RENAMED.get(short, short), dtype, call.args)
+        what = ""
+        if "call_" in short and call.args and hasattr(call.args[0], "value"):
+            what = f" of {call.args[0].value}"
+        raise MegccError(f"TIR's {name}{what} has no C of ours")
+
+    def _function(self, name: str, dtype: str, arguments: Iterable) -> Value:
+        values = [self._value(argument) for argument in arguments]
+        if dtype == "float16":
+            result = self.call(name, "float32", *values)
+            return self._real(Value(result.text, ATOM, "float16"))
+        if name in ("floor", "ceil", "round", "trunc", "round_away") and not dtype.startswith("float"):
+            return values[0]
+        return self.call(name, dtype, *values)
+
+    def _bitwise(self, symbol: str, dtype: str, a, b) -> Value:
+        left, right = self._value(a), self._value(b)
+        text = f"{left.at(UNARY)} {symbol} {right.at(UNARY)}"
+        if dtype == "bool":
+            return Value(text, BITS, "bool")
+        if dtype in ("int32", "int64"):
+            return Value(text, BITS, "int64" if "int64" in (left.dtype, right.dtype) else "int32")
+        if DTYPES[dtype][1] < 4:
+            return Value(f"({DTYPES[dtype][0]})({text})", UNARY, dtype)
+        return Value(text, BITS, dtype)
+
+    def _BitwiseNot(self, expr) -> Value:
+        value, dtype = self._value(expr.args[0] if hasattr(expr, "args") else expr.a), dtype_of(expr)
+        if dtype == "bool":
+            return Value(f"!{value.at(UNARY)}", UNARY, "bool")
+        if DTYPES[dtype][1] < 4:
+            return Value(f"({DTYPES[dtype][0]})~{value.at(UNARY)}", UNARY, dtype)
+        return Value(f"~{value.at(UNARY)}", UNARY, value.dtype)
+
+    def _shift(self, helper: str, dtype: str, a, b) -> Value:
+        left, right = self._value(a), self._value(b)
+        if helper == "shr" and dtype in ("int32", "int64") and self.bounds(a)[0] >= 0 and self.fits(b, 0, 31):
+            return Value(f"{left.at(SUM + 1)} >> {right.at(SUM + 1)}", SHIFT, left.dtype)
+        return self.call(helper, dtype, left, right)

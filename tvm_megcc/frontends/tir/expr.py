@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions of TIR as C. What may overflow or divide by zero goes through a function (helpers.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+
+from ...errors import MegccError
+from ...ir.expr import c_double, c_float
+from ...ir.types import DTYPES
+from . import helpers
+from .calls import BITWISE, SHIFTS, Calls
+from .values import AND, ATOM, CHOICE, EQUAL, LESS, OR, PRODUCT, SUM, UNARY, Value, dtype_of
+
+_INT32 = (-2**31, 2**31 - 1)
+#: What Analyzer says of an integer that it knows nothing of lies outside.
+_INT64 = (-2**62, 2**62)
+
+_INFIX = {"Add": ("+", SUM, "add"), "Sub": ("-", SUM, "sub"), "Mul": ("*", PRODUCT, "mul")}
+_QUOTIENTS = {"Div": ("/", "div"), "FloorDiv": ("/", "floordiv"), "Mod": ("%", "mod"), "FloorMod": ("%", "floormod")}
+_COMPARISONS = {"EQ": ("==", EQUAL), "NE": ("!=", EQUAL), "LT": ("<", LESS), "LE": ("<=", LESS), "GT": (">", LESS),
+                "GE": (">=", LESS)}
+
+
+class Expressions(Calls):
+    """Prints expressions of one function."""
+
+    def value(self, expr) -> Value:
+        """An expression in C.
+
+        Raises:
+            MegccError: naming what of it we cannot print.
+        """
+        return self._value(self.simplified(expr))
+
+    def _value(self, expr) -> Value:
+        value = self._printed(expr)
+        if self.parts is None or value.text.isidentifier():
+            return value
+        is_call = value.level == ATOM and value.text.endswith(")")
+        if value.level == ATOM and not is_call:
+            return value
+        return Value(self.parts.part(value.text, value.dtype, is_call), value.level, value.dtype)
+
+    def _printed(self, expr) -> Value:
+        kind = type(expr).__name__
+        if kind == "Call":
+            return self._call(expr)
+        printer = getattr(self, f"_{kind}", None)
+        if kind in _INFIX:
+            return self._infix(expr, *_INFIX[kind])
+        if kind in _QUOTIENTS:
+            return self._quotient(expr, *_QUOTIENTS[kind])
+        if kind in _COMPARISONS:
+            return self._comparison(expr, *_COMPARISONS[kind])
+        if kind in BITWISE:
+            return self._bitwise(BITWISE[kind], dtype_of(expr), expr.a, expr.b)
+        if kind in SHIFTS:
+            return self._shift(SHIFTS[kind], dtype_of(expr), expr.a, expr.b)
+        if printer is None:
+            raise MegccError(f"TIR's {kind} has no C of ours")
+        return printer(expr)
+
+    def _IntImm(self, expr) -> Value:
+        value, dtype = int(expr.value), dtype_of(expr)
+        if dtype == "bool":
+            return Value(str(value), ATOM, "bool")
+        if dtype in ("int32", "int64") and _INT32[0] < value <= _INT32[1]:
+            return Value(str(value), ATOM if value >= 0 else UNARY, "int32")
+        if dtype.startswith("int"):
+            wide = value == -2**63
+            text = "INT64_MIN" if wide else "INT32_MIN" if value == _INT32[0] else f"INT64_C({value})"
+            return Value(text if dtype in ("int32", "int64") else str(value), UNARY if value < 0 else ATOM, dtype)
+        return Value(f"{value}u" if value <= 2**32 - 1 else f"UINT64_C({value})", ATOM, dtype)
+
+    def _FloatImm(self, expr) -> Value:
+        dtype, value = dtype_of(expr), float(expr.value)
+        value = float(np.float16(value)) if dtype == "float16" else value
+        text = c_double(value) if dtype == "float64" else c_float(value)
+        text = text.strip("()")
+        return Value(text, UNARY if text.startswith("-") else ATOM, dtype)
+
+    def _Var(self, expr) -> Value:
+        if expr in self.variables:
+            return self.variables[expr]
+        known = self.analyzer.simplify(expr)
+        if known.same_as(expr):
+            raise MegccError(f"the variable {expr.name} has no value")
+        return self._value(known)
+
+    def _TensorLoad(self, expr) -> Value:
+        memory = self.memory(expr.source)
+        offset = self.offset(expr.source, expr.indices)
+        for source, other, value in self.held:
+            if source.same_as(expr.source) and other == (self.parts.plain(offset) if self.parts else offset):
+                return value
+        text = memory.name if memory.single else f"{memory.name}[{offset}]"
+        if memory.dtype == "bool":
+            return Value(f"{text} != 0", EQUAL, "bool")
+        if memory.dtype == "float16":
+            return Value(f"mgc_from_half({text})", ATOM, "float16")
+        return Value(text, ATOM, memory.dtype)
+
+    def _infix(self, expr, symbol: str, level: int, helper: str) -> Value:
+        dtype = dtype_of(expr)
+        a, b = self._value(expr.a), self._value(expr.b)
+        if dtype in ("int32", "int64"):
+            return self._counted(expr, a, b, symbol, level, helper)
+        text = f"{a.at(level)} {symbol} {b.at(level + 1)}"
+        if dtype.startswith("uint") and DTYPES[dtype][1] >= 4:
+            return Value(text, level, dtype)
+        if dtype.startswith(("int", "uint")):
+            return self.call(helper, dtype, a, b)
+        return self._real(Value(text, level, dtype))
+
+    def _real(self, value: Value) -> Value:
+        """A result of floats; one of float16 is rounded."""
+        if value.dtype != "float16":
+            return value
+        return Value(f"{self.use(helpers.HALF)}({value.text})", ATOM, "float16")
+
+    def _counted(self, expr, a: Value, b: Value, symbol: str, level: int, helper: str) -> Value:
+        """Arithmetic of signed integers, as narrow as is certain to be right."""
+        dtype = dtype_of(expr)
+        right = b.at(level + 1)
+        if self.fits(expr, *_INT32) and a.dtype == b.dtype == "int32":
+            return Value(f"{a.at(level)} {symbol} {right}", level, "int32")
+        if dtype == "int64" and self.fits(expr, *_INT64):
+            left = a.at(level) if "int64" in (a.dtype, b.dtype) else f"(int64_t){a.at(UNARY)}"
+            return Value(f"{left} {symbol} {right}", level, "int64")
+        return self.call(helper, dtype, a, b)
+
+    def _quotient(self, expr, symbol: str, helper: str) -> Value:
+        dtype = dtype_of(expr)
+        a, b = self._value(expr.a), self._value(expr.b)
+        if dtype.startswith("float"):
+            if helper != "div":
+                raise MegccError(f"TIR's {type(expr).__name__} of {dtype} has no C of ours")
+            return self._real(Value(f"{a.at(PRODUCT)} / {b.at(PRODUCT + 1)}", PRODUCT, dtype))
+        signed = dtype in ("int32", "int64")
+        if signed and self.bounds(expr.a)[0] >= 0 and self.bounds(expr.b)[0] > 0:
+            wide = "int64" if "int64" in (a.dtype, b.dtype) else "int32"
+            return Value(f"{a.at(PRODUCT)} {symbol} {b.at(PRODUCT + 1)}", PRODUCT, wide)
+        return self.call(helper, dtype, a, b)
+
+    def _comparison(self, expr, symbol: str, level: int) -> Value:
+        texts = [value.at(UNARY if value.dtype == "bool" else level + 1)
+                 for value in (self.value(expr.a), self.value(expr.b))]
+        return Value(f"{texts[0]} {symbol} {texts[1]}", level, "bool")
+
+    def _And(self, expr) -> Value:
+        left = self.value(expr.a)
+        with self.assuming(expr.a):
+            right = self.value(expr.b)
+        return Value(f"{left.at(AND)} && {right.at(AND)}", AND, "bool")
+
+    def _Or(self, expr) -> Value:
+        left = self.value(expr.a)
+        with self.assuming(tirx.Not(expr.a)):
+            right = self.value(expr.b)
+        # Compilers want parentheses around && in ||.
+        texts = [value.at(UNARY if value.level == AND else OR) for value in (left, right)]
+        return Value(f"{texts[0]} || {texts[1]}", OR, "bool")
+
+    def _Not(self, expr) -> Value:
+        return Value(f"!{self.value(expr.a).at(UNARY)}", UNARY, "bool")
+
+    def _Min(self, expr) -> Value:
+        return self._extreme("min", expr)
+
+    def _Max(self, expr) -> Value:
+        return self._extreme("max", expr)
+
+    def _extreme(self, name: str, expr) -> Value:
+        dtype = dtype_of(expr)
+        a, b = self._value(expr.a), self._value(expr.b)
+        if dtype == "float16":
+            return Value(self.call(name, "float32", a, b).text, ATOM, dtype)
+        if dtype == "int64" and a.dtype == b.dtype == "int32":
+            dtype = "int32"
+        return self.call(name, dtype, a, b)
+
+    def _Select(self, expr) -> Value:
+        return self._choice(expr.condition, expr.true_value, expr.false_value, dtype_of(expr))
+
+    def _choice(self, condition, yes, no, dtype: str) -> Value:
+        """Lazy in both branches, as TVM's is, or may be: only what is chosen is read."""
+        chosen = self.value(condition)
+        if chosen.text in ("0", "1"):
+            return self.value(yes if chosen.text == "1" else no)
+        with self.assuming(condition):
+            first = self.value(yes)
+        with self.assuming(tirx.Not(condition)):
+            second = self.value(no)
+        if first.dtype != second.dtype:
+            dtype = "int64"
+        elif dtype in ("int32", "int64"):
+            dtype = first.dtype
+        return Value(f"{chosen.at(OR)} ? {first.at(OR)} : {second.at(CHOICE)}", CHOICE, dtype)
+
+    def _Let(self, expr) -> Value:
+        self.variables[expr.var] = self._value(expr.value)
+        return self._value(expr.body)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Neighbouring nests of loops become one, where each turn of their outermost loops needs only what the same turn of the
+others made: temporaries lose that axis, and turns can run on several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from tvm import ir, tirx
+from tvm.sym import Analyzer
+
+from .values import any_part, int_value
+
+
+@dataclass
+class Fused:
+    """Loops of the same extent as one. units: loops around each that turn once. bodies: what is inside, in order."""
+
+    loops: list
+    units: list
+    bodies: list[Statement]
+
+
+Statement = Union[ir.Node, Fused]
+
+
+class Fusion:
+    """Fuses the outermost statements of a function.
+
+    dropped: axes of buffers of which each turn needs one index only; temporaries need not have them.
+    """
+
+    def __init__(self):
+        self.dropped: dict[ir.Var, set[int]] = {}
+
+    def fused(self, statements: Sequence) -> list[Statement]:
+        """The statements with those fused that can be; only all of them together, so that what is inside is a list
+        again."""
+        statements = [part for statement in statements for part in _flat(statement)]
+        heads = [_outermost(statement) for statement in statements]
+        if len(statements) < 2 or any(loop is None for _, loop in heads):
+            return list(statements)
+        loops = [loop for _, loop in heads]
+        if not all(_same_extent(loops[0], loop) for loop in loops[1:]):
+            return list(statements)
+        axes = self._axes(statements, loops)
+        if axes is None:
+            return list(statements)
+        for buffer, axis in axes.items():
+            self.dropped.setdefault(buffer, set()).add(axis)
+        inside = self.fused([loop.body for loop in loops])
+        return [Fused(loops, [unit for units, _ in heads for unit in units], inside)]
+
+    def _axes(self, statements: Sequence, loops: Sequence) -> dict | None:
+        """For each buffer that is written, an axis that all accesses index by the variable of the loop around them;
+        None if one has none."""
+        possible: dict[ir.Var, set[int]] = {}
+        written: dict[ir.Var, None] = {}
+        for statement, loop in zip(statements, loops, strict=True):
+            analyzer = Analyzer()
+            for buffer, indices, is_store in _accesses(statement, analyzer):
+                if buffer is None:
+                    return None
+                here = {axis for axis, index in enumerate(indices)
+                        if analyzer.simplify(index).same_as(loop.loop_var)} - self.dropped.get(buffer, set())
+                possible[buffer] = possible[buffer] & here if buffer in possible else here
+                if is_store:
+                    written[buffer] = None
+        if not all(possible[buffer] for buffer in written):
+            return None
+        return {buffer: min(possible[buffer]) for buffer in written}
+
+
+def _flat(statement) -> Iterator:
+    if type(statement).__name__ == "SeqStmt":
+        for part in statement.seq:
+            yield from _flat(part)
+    else:
+        yield statement
+
+
+def _outermost(statement) -> tuple[list, object]:
+    """The outermost loop of a nest that turns more than once, and those around it; None if there is none."""
+    units = []
+    while type(statement).__name__ == "For" and int_value(statement.extent) == 1:
+        units.append(statement)
+        statement = statement.body
+    fits = type(statement).__name__ == "For" and int_value(statement.min) == 0 and statement.step is None \
+        and statement.thread_binding is None
+    return units, statement if fits else None
+
+
+def _same_extent(one, other) -> bool:
+    return Analyzer().can_prove_equal(one.extent, other.extent)
+
+
+def _accesses(statement, analyzer: Analyzer) -> Iterator[tuple]:
+    """(buffer, indices, whether it is written) of every access; the buffer is None for what hides accesses."""
+    kind = type(statement).__name__
+    if kind == "SBlockRealize":
+        for axis, value in zip(statement.block.iter_vars, statement.iter_values, strict=True):
+            analyzer.bind(axis.var, analyzer.simplify(value), True)
+        yield from _loads(statement.predicate)
+        for part in (statement.block.init, statement.block.body):
+            if part is not None:
+                yield from _accesses(part, analyzer)
+        if len(statement.block.alloc_buffers) or len(statement.block.match_buffers):
+            yield None, (), False
+    elif kind == "For":
+        if int_value(statement.extent) == 1:
+            analyzer.bind(statement.loop_var, statement.min, True)
+        yield from _accesses(statement.body, analyzer)
+    elif kind == "SeqStmt":
+        for part in statement.seq:
+            yield from _accesses(part, analyzer)
+    elif kind == "BufferStore":
+        yield statement.buffer, statement.indices, True
+        for expr in (statement.value, *statement.indices):
+            yield from _loads(expr)
+    elif kind == "IfThenElse":
+        yield from _loads(statement.condition)
+        for part in (statement.then_case, statement.else_case):
+            if part is not None:
+                yield from _accesses(part, analyzer)
+    elif kind == "Bind":
+        yield from _loads(statement.value)
+    else:
+        yield None, (), False
+
+
+def _loads(expr) -> list[tuple]:
+    found: list[tuple] = []
+
+    def visit(part) -> bool:
+        if type(part).__name__ == "TensorLoad":
+            found.append((part.source, part.indices, False))
+        return False
+
+    if isinstance(expr, ir.Expr) and not isinstance(expr, tirx.IntImm):
+        any_part(expr, visit)
+    return found

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C functions that printed loops call: arithmetic that is defined for all data, and our own elementary functions.
+
+A helper is asked for by its name, such as `floordiv_i64`: an operation and the type of its operands.
+"""
+
+from __future__ import annotations
+
+from ...errors import MegccError
+from ...ir.types import DTYPES
+from ...ops.elementwise_kernels import conversion
+
+#: Short names of element types in names of helpers.
+SHORT = {"float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+         "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64"}
+_LONG = {short: dtype for dtype, short in SHORT.items()}
+
+#: Types that arithmetic promotes to int.
+_NARROW = ("int8_t", "uint8_t", "int16_t", "uint16_t")
+
+#: What an index that does not follow from the shapes goes through: the kernel returns an error at its end.
+INDEX = "index_in"
+_INDEX = """\
+/* The index; 0 where it is outside, which is noted. */
+static MGC_INLINE int32_t index_in(int64_t i, int64_t extent, int *outside)
+{
+    if (i >= 0 && i < extent)
+        return (int32_t)i;
+    *outside = 1;
+    return 0;
+}"""
+HALF = "half"
+_HALF = """\
+/* Rounded to float16. */
+static MGC_INLINE float half(float x)
+{
+    return mgc_from_half(mgc_to_half((double)x));
+}"""
+
+#: Functions of two values of one type: T is the type, U the unsigned type that arithmetic wraps in, BITS its width.
+_OF_TWO = {
+    "add": "(T)((U)a + (U)b)", "sub": "(T)((U)a - (U)b)", "mul": "(T)((U)a * (U)b)",
+    "min": "a < b ? a : b", "max": "a > b ? a : b",
+    "shl": "(U)b < BITSu ? (T)((U)a << (U)b) : 0",
+}
+_OF_TWO_SIGNED = {
+    "div": "b == 0 ? 0 : b == -1 ? (T)(0u - (U)a) : (T)(a / b)",
+    "mod": "b == 0 || b == -1 ? 0 : (T)(a % b)",
+    "floordiv": "b == 0 ? 0 : b == -1 ? (T)(0u - (U)a) : (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)))",
+    "floormod": "b == 0 || b == -1 ? 0 : (T)(a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0))",
+    "shr": "(U)b < BITSu ? (T)(a < 0 ? ~(~a >> b) : a >> b) : a < 0 ? -1 : 0",
+}
+_OF_TWO_UNSIGNED = {
+    "div": "b == 0 ? 0 : (T)(a / b)", "mod": "b == 0 ? 0 : (T)(a % b)",
+    "shr": "b < BITSu ? (T)(a >> b) : 0",
+}
+_OF_TWO_UNSIGNED.update(floordiv=_OF_TWO_UNSIGNED["div"], floormod=_OF_TWO_UNSIGNED["mod"])
+_OF_INTEGERS = {"abs": "a < 0 ? (T)(0u - (U)a) : a"}
+
+#: float32 by the vector functions of megcc_math.h.
+_VECTOR = ("exp", "log", "tanh", "sigmoid", "erf")
+#: Functions of doubles, which serve float32 as well.
+_DOUBLE = (*_VECTOR, "sqrt", "floor", "ceil", "round", "abs", "trunc", "log1p", "sin", "cos", "tan", "asin", "acos",
+           "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_OF_REALS = {
+    "rsqrt": "1 / mgd_sqrt(x)", "exp2": "mgd_pow(2.0, x)", "exp10": "mgd_pow(10.0, x)",
+    "log2": "mgd_log(x) * 1.4426950408889634", "log10": "mgd_log(x) * 0.4342944819032518",
+    "round_away": "mgd_with_sign(mgd_floor(mgd_abs(x) + 0.5), x)",
+}
+#: float32 below 2^23, where the parts before the point fit an int32_t; beyond every number is whole.
+_WHOLE = {
+    "floor": "whole > x ? whole - 1.0f : whole", "ceil": "whole < x ? whole + 1.0f : whole", "trunc": "whole",
+    "round": "x < 0 ? 8388608.0f - (8388608.0f - x) : (x + 8388608.0f) - 8388608.0f"}
+_OF_TWO_REALS = {"fmod": "mgd_fmod(x, y)", "pow": "mgd_pow(x, y)", "copysign": "mgd_with_sign(x, y)",
+                 "hypot": "mgd_sqrt(x * x + y * y)", "atan2": "angle(x, y)"}
+_ANGLE = """\
+/* The angle of the point (x, y). */
+static MGC_INLINE double angle(double y, double x)
+{
+    const double pi = 3.141592653589793;
+    if (x != x || y != y)
+        return x + y;
+    if (x == 0 && y == 0)
+        return mgd_with_sign(mgd_bits(x) >> 63 ? pi : 0.0, y);
+    if (mgd_abs(x) == MGD_INF && mgd_abs(y) == MGD_INF)
+        return mgd_with_sign(x > 0 ? pi / 4 : 3 * pi / 4, y);
+    const double part = mgd_atan(mgd_abs(y) / mgd_abs(x));
+    return mgd_with_sign(x < 0 || mgd_bits(x) >> 63 ? pi - part : part, y);
+}"""
+
+
+def helper(name: str) -> tuple[str, ...]:
+    """The definitions that a name stands for, those it needs first.
+
+    Raises:
+        MegccError: for a function that we do not have on the type.
+    """
+    if name == INDEX:
+        return (_INDEX,)
+    if name == HALF:
+        return (_HALF,)
+    operation, _, short = name.rpartition("_")
+    dtype = _LONG[short]
+    if "_of_" in name:
+        return (_conversion(name, *(_LONG[part] for part in name.split("_of_"))),)
+    if dtype.startswith("float"):
+        return _of_reals(name, operation, dtype)
+    return (_of_integers(name, operation, dtype),)
+
+
+def _function(name: str, result: str, parameters: str, value: str) -> str:
+    if result in _NARROW:
+        value = f"({result})({value})"
+    return f"static MGC_INLINE {result} {name}({parameters})\n{{\n    return {value};\n}}"
+
+
+def _conversion(name: str, result: str, source: str) -> str:
+    text = conversion(source, result).replace("a0", "x")
+    return _function(name, DTYPES[result][0], f"{DTYPES[source][0]} x", text)
+
+
+def _of_integers(name: str, operation: str, dtype: str) -> str:
+    signed = dtype.startswith("int")
+    table = {**_OF_TWO, **(_OF_TWO_SIGNED if signed else _OF_TWO_UNSIGNED), **(_OF_INTEGERS if signed else {})}
+    if operation not in table:
+        raise MegccError(f"there is no {operation} of {dtype}")
+    c_type, size = DTYPES[dtype]
+    unsigned = "uint64_t" if size == 8 else "uint32_t"
+    text = table[operation].replace("(T)", f"({c_type})").replace("(U)", f"({unsigned})").replace("BITS", str(8 * size))
+    return _function(name, c_type, f"{c_type} a" if operation in _OF_INTEGERS else f"{c_type} a, {c_type} b", text)
+
+
+def _of_reals(name: str, operation: str, dtype: str) -> tuple[str, ...]:
+    c_type = DTYPES[dtype][0]
+    if operation in ("min", "max"):
+        return (_function(name, c_type, f"{c_type} a, {c_type} b", _OF_TWO[operation]),)
+    if dtype == "float32" and operation in _VECTOR:
+        return (f"static MGC_INLINE float {name}(float x)\n{{\n    float y[MGC_LANES];\n"
+                f"    mgc_store(y, mgc_{operation}(mgc_set1(x)));\n    return y[0];\n}}",)
+    if dtype == "float32" and operation in _WHOLE:
+        whole = "" if operation == "round" else "    const float whole = (float)(int32_t)x;\n"
+        return (f"static MGC_INLINE float {name}(float x)\n{{\n    if (!(x > -8388608.0f && x < 8388608.0f))\n"
+                f"        return x;\n{whole}    return {_WHOLE[operation]};\n}}",)
+    if operation in _DOUBLE:
+        value, parameters = f"mgd_{operation}(x)", "x"
+    elif operation in _OF_REALS:
+        value, parameters = _OF_REALS[operation], "x"
+    elif operation in _OF_TWO_REALS:
+        value, parameters = _OF_TWO_REALS[operation], "xy"
+    else:
+        raise MegccError(f"there is no {operation} of {dtype}")
+    before = (_ANGLE,) if operation == "atan2" else ()
+    if dtype == "float64":
+        return (*before, _function(name, c_type, ", ".join(f"double {p}" for p in parameters), value))
+    inner = f"static MGC_INLINE float {name}({', '.join(f'float {p}32' for p in parameters)})\n{{\n"
+    inner += "".join(f"    const double {p} = (double){p}32;\n" for p in parameters)
+    return (*before, f"{inner}    return (float)({value});\n}}")

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of Relax as loops: one call in a module of its own, through TVM's legalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from ...errors import MegccError
+from ...ops.tir import Program
+from .printer import program_of
+
+#: Calls of functions that are no loops.
+_OPAQUE = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.call_inplace_packed",
+           "relax.call_builtin_with_ctx")
+
+
+#: Operators with a rule in DispatchSortScan.
+_SCANS = ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk")
+
+
+def has_loops(name: str) -> bool:
+    """Whether TVM may have loops for a Relax operator."""
+    if name in _SCANS:
+        return True
+    try:
+        return ir.Op.get(name).get_attr("FLegalize") is not None
+    except (AttributeError, KeyError, RuntimeError):
+        return False
+
+
+class Same:
+    """A TVM object as a key: equal to others of the same structure with the same names, which get printed."""
+
+    def __init__(self, node):
+        self.node, self._text = node, node.script()
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __eq__(self, other) -> bool:
+        return self._text == other._text and tvm_ffi.structural_equal(self.node, other.node, map_free_vars=True)
+
+
+def legalized(call: ir.Call, is_tensor: Callable) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
+    """A call of an operator as calls of loops.
+
+    Args:
+        is_tensor: whether an argument is a tensor or a tuple of them.
+
+    Returns:
+        A function of the call's tensor arguments, and the functions that it calls, by name.
+
+    Raises:
+        MegccError: if TVM computes the operator otherwise.
+    """
+    parameters: list[ir.Var] = []
+
+    def parameter(argument):
+        if not is_tensor(argument):
+            return argument
+        if isinstance(argument, ir.Tuple):
+            return ir.Tuple([parameter(field) for field in argument.fields])
+        parameters.append(relax.Var(f"x{len(parameters)}", argument.ty))
+        return parameters[-1]
+
+    arguments = [parameter(argument) for argument in call.args]
+    builder = relax.BlockBuilder()
+    with builder.function("main", parameters):
+        with builder.dataflow():
+            result = builder.emit_output(ir.Call(call.op, arguments, call.attrs, call.ty_args))
+        builder.emit_func_output(result)
+    return _lowered(Same(builder.get()), call.op.name)
+
+
+@lru_cache(maxsize=512)
+def _lowered(module: Same, name: str) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
+    try:
+        with tvm.target.Target("llvm"):
+            found = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(module.node))
+    except Exception as error:  # whatever an operator's rule raises for operands that it does not take
+        reason = str(error).strip().splitlines()
+        raise MegccError(f"TVM cannot lower it to loops: {reason[-1] if reason else type(error).__name__}") from None
+    called = {var.name_hint: function for var, function in found.functions.items()
+              if isinstance(function, tirx.PrimFunc)}
+    main = found["main"]
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            _require_loops(binding.value, name)
+    return main, called
+
+
+def _require_loops(value, name: str) -> None:
+    if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
+        return
+    if value.op.name in _OPAQUE:
+        called = getattr(value.args[0], "global_symbol", value.args[0])
+        raise MegccError(f"TVM computes it with {called}, which is no loops")
+    if value.op.name == name:
+        raise MegccError("TVM has no loops for it")
+
+
+@lru_cache(maxsize=512)
+def _program(function: Same, inputs: int, name: str) -> Program | MegccError:
+    try:
+        return program_of(function.node, inputs, name)
+    except MegccError as error:
+        return error
+
+
+def loops_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
+    """`program_of`, remembered.
+
+    Raises:
+        MegccError: naming what of the function we cannot print.
+    """
+    found = _program(Same(function), inputs, name)
+    if isinstance(found, MegccError):
+        raise MegccError(str(found))
+    return found

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements of TIR as C: loops over blocks, reductions in a variable of their own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tvm import ir, tirx
+from tvm.sym import Analyzer
+
+from ...errors import MegccError
+from ...ir.dims import Dim, product
+from ...ir.types import DTYPES
+from . import helpers
+from .common import Parts
+from .fuse import Fused
+from .text import Text
+from .values import AND, ATOM, LESS, UNARY, Value, any_part, int_value
+
+#: Kinds of a block's variables, as TIR numbers them.
+SPATIAL, REDUCTION = 0, 2
+#: What an accumulator is called, by how it is updated.
+_ACCUMULATORS = {"Add": "sum", "Mul": "product", "Max": "most", "Min": "least"}
+
+
+class Loops(Text):
+    """Prints the statements of one function."""
+
+    def __init__(self, analyzer: Analyzer, dim):
+        super().__init__(analyzer, dim)
+        self.macs: Dim = 0
+        self._trips: list[Dim] = []
+        self._open: list[ir.Var] = []
+        self._begun: list = []
+        self._split = None
+
+    # --- statements ----------------------------------------------------------------------------------------------
+
+    def outermost(self, statements: Iterable) -> None:
+        for statement in statements:
+            self.position += 1
+            self.statement(statement)
+
+    def tasks(self, statement, loop) -> Dim:
+        """Prints the only statement of a function whose tasks are the turns of a loop in it; gives their number."""
+        self._split = loop
+        self.statement(statement)
+        return self.dim(loop.extent)
+
+    def statement(self, statement) -> None:
+        """Prints a statement.
+
+        Raises:
+            MegccError: naming what of it we cannot print.
+        """
+        kind = type(statement).__name__
+        printer = getattr(self, f"_{kind}", None)
+        if printer is None:
+            raise MegccError(f"TIR's {kind} has no C of ours")
+        printer(statement)
+
+    def _Fused(self, nests: Fused) -> None:
+        for unit in nests.units:
+            self.analyzer.bind(unit.loop_var, self.simplified(unit.min), True)
+        first, *others = nests.loops
+        with self.loop(first):
+            for other in others:
+                if not other.loop_var.same_as(first.loop_var):
+                    self.analyzer.bind(other.loop_var, first.loop_var, True)
+            self.outermost(nests.bodies)
+
+    def _SeqStmt(self, statement) -> None:
+        for part in statement.seq:
+            self.statement(part)
+
+    def _AttrStmt(self, statement) -> None:
+        if statement.attr_key in ("thread_extent", "virtual_thread"):
+            raise MegccError(f"TIR's attribute {statement.attr_key} has no C of ours")
+        self.statement(statement.body)
+
+    def _Evaluate(self, statement) -> None:
+        if isinstance(statement.value, ir.Call):
+            name = statement.value.op.name.rpartition(".")[2]
+            if name in ("break_loop", "continue_loop"):
+                self.lines.append(f"{name.partition('_')[0]};")
+                return
+            self._call(statement.value)
+
+    def _Break(self, _statement) -> None:
+        self.lines.append("break;")
+
+    def _Continue(self, _statement) -> None:
+        self.lines.append("continue;")
+
+    def _AssertStmt(self, statement) -> None:
+        condition = self.value(statement.condition)
+        self.lines += [f"if (!{condition.at(UNARY)})", "return MEGCC_KERNEL_FAILED;"]
+
+    def _Bind(self, statement) -> None:
+        self._define(statement.var, statement.value)
+
+    def _LetStmt(self, statement) -> None:
+        self._define(statement.var, statement.value)
+        self.statement(statement.body)
+
+    def _define(self, variable, expr) -> None:
+        value = self.value(expr)
+        c_type = "float" if value.dtype == "float16" else "int" if value.dtype == "bool" else DTYPES[value.dtype][0]
+        name = self.name(variable.name.removeprefix("v_"))
+        self.lines.append(f"const {c_type} {name} = {value.text};")
+        self.variables[variable] = Value(name, ATOM, value.dtype)
+
+    def _IfThenElse(self, statement) -> None:
+        condition = self.value(statement.condition)
+        with self.assuming(statement.condition), self.block(f"if ({condition.text})"):
+            self.statement(statement.then_case)
+        if statement.else_case is not None:
+            with self.assuming(tirx.Not(statement.condition)), self.block("else"):
+                self.statement(statement.else_case)
+
+    def _While(self, statement) -> None:
+        """Ends as well when an index is outside: what it counts by may then not change any more."""
+        head = len(self.lines)
+        condition = self.value(statement.condition)
+        with self.block("while (@)"):
+            self.statement(statement.body)
+        checked = any(f"{helpers.INDEX}(" in line for line in (condition.text, *self.lines[head:]))
+        text = f"!outside && {condition.at(AND)}" if checked else condition.text
+        self.lines[head] = self.lines[head].replace("@", text)
+
+    def _For(self, loop) -> None:
+        if loop.thread_binding is not None:
+            raise MegccError("TIR's loops over threads have no C of ours")
+        reduction = self._reduction(loop)
+        if reduction is not None:
+            self._reduce(loop, reduction)
+            return
+        with self.scope():
+            if self.vector_loop(loop, self._elementwise):
+                return
+        with self.loop(loop):
+            self.statement(loop.body)
+
+    def _elementwise(self, loop):
+        """The only store in a loop, and the variables that move with the loop's; None if there is more in it. The
+        variables are bound then."""
+        statement = loop.body
+        if self._split is not None and self._split.same_as(loop):
+            return None
+        realize = statement if type(statement).__name__ == "SBlockRealize" else None
+        if realize is not None:
+            block = realize.block
+            if int_value(realize.predicate) != 1 or block.init is not None or len(block.alloc_buffers) \
+                    or len(block.match_buffers):
+                return None
+            statement = block.body
+        if type(statement).__name__ != "BufferStore" or not self.fits(loop.extent, 1, 2**30):
+            return None
+        self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, self.simplified(loop.extent)), True)
+        self.variables[loop.loop_var] = Value(self.name(loop.loop_var.name), ATOM, "int32")
+        moving = [loop.loop_var]
+        if realize is not None:
+            self._bind_axes(realize)
+            moving += [axis.var for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+                       if any(variable.same_as(loop.loop_var) for variable in _variables(value))]
+        return statement, moving
+
+    @contextmanager
+    def loop(self, loop) -> Iterator[None]:
+        """The head of a loop around what is printed within; nothing for one that turns once."""
+        extent = self.simplified(loop.extent)
+        step = 1 if loop.step is None else int_value(loop.step)
+        if step is None or step < 1:
+            raise MegccError(f"a loop with the step {loop.step} has no C of ours")
+        self._open.append(loop.loop_var)
+        self._trips.append(self.trips(extent))
+        if int_value(extent) == 1:
+            self.analyzer.bind(loop.loop_var, self.simplified(loop.min), True)
+            yield
+        else:
+            start, stop = self.simplified(loop.min), self.simplified(loop.min + loop.extent)
+            self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(start, extent), True)
+            dtype = "int32" if self.fits(stop, -2**31, 2**31 - 1) else "int64"
+            c_type = DTYPES[dtype][0]
+            advance = "++" if step == 1 else f" += {step}"
+            with self.scope():
+                first, last = self.text(start), self.text(stop, LESS + 1)
+                if self._split is not None and self._split.same_as(loop):
+                    first, last = "begin", "end"
+                name = self.name(loop.loop_var.name)
+                self.variables[loop.loop_var] = Value(name, ATOM, dtype)
+                with self.block(f"for ({c_type} {name} = {first}; {name} < {last}; {name}{advance})"):
+                    yield
+        self._trips.pop()
+        self._open.pop()
+
+    def trips(self, extent) -> Dim:
+        """Turns of a loop, for reports; what depends on other loops counts once."""
+        try:
+            return self.dim(extent)
+        except MegccError:
+            return 1
+
+    def _BufferStore(self, statement) -> None:
+        memory = self.memory(statement.buffer)
+        self.parts = Parts()
+        value = self.stored(statement.value, memory.dtype)
+        place = "" if memory.single else self.offset(statement.buffer, statement.indices)
+        value, place = self.finished([value, place])
+        if memory.single:
+            self.lines.append(f"{memory.name} = {value};")
+            return
+        if helpers.INDEX in place and f"[{place}]" in value:
+            name = self.name("at")
+            self.lines.append(f"const int32_t {name} = {place};")
+            place, value = name, value.replace(f"[{place}]", f"[{name}]")
+        self.lines.append(f"{memory.name}[{place}] = {value};")
+
+    # --- blocks --------------------------------------------------------------------------------------------------
+
+    def _SBlockRealize(self, realize) -> None:
+        block = realize.block
+        if len(block.match_buffers):
+            raise MegccError("TIR's match_buffer in a block has no C of ours")
+        self._bind_axes(realize)
+        predicate = self.simplified(realize.predicate)
+        if int_value(predicate) == 1:
+            self._inside(block)
+            return
+        with self.block(f"if ({self.text(predicate)})"), self.assuming(predicate):
+            self._inside(block)
+
+    def _bind_axes(self, realize) -> None:
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+            self.analyzer.bind(axis.var, self.simplified(value), True)
+
+    def _inside(self, block) -> None:
+        for buffer in block.alloc_buffers:
+            self.allocate(buffer)
+        if block.init is not None and not any(block.same_as(other) for other in self._begun):
+            first = [tirx.EQ(axis.var, axis.dom.min) for axis in block.iter_vars if axis.iter_type == REDUCTION]
+            condition = self.simplified(functools.reduce(tirx.And, first)) if first else None
+            if condition is None or int_value(condition) == 1:
+                self.statement(block.init)
+            else:
+                with self.block(f"if ({self.text(condition)})"):
+                    self.statement(block.init)
+        self._count(block)
+        self.statement(block.body)
+
+    def _AllocBuffer(self, statement) -> None:
+        self.allocate(statement.buffer)
+
+    # --- reductions ----------------------------------------------------------------------------------------------
+
+    def _reduction(self, loop):
+        """The block whose reduction a loop is the outermost loop of, if all loops from it inwards are of it."""
+        loops, statement = [], loop
+        while type(statement).__name__ == "For":
+            loops.append(statement.loop_var)
+            statement = statement.body
+        if type(statement).__name__ != "SBlockRealize" or statement.block.init is None \
+                or int_value(statement.predicate) != 1 or len(statement.block.alloc_buffers):
+            return None
+        over: list = []
+        for axis, value in zip(statement.block.iter_vars, statement.iter_values, strict=True):
+            found = _variables(value)
+            if axis.iter_type == REDUCTION:
+                over += found
+            elif any(_among(variable, loops) for variable in found):
+                return None
+        complete = all(_among(variable, over) for variable in loops) and all(_among(v, loops) for v in over)
+        return statement if complete else None
+
+    def _reduce(self, loop, realize) -> None:
+        block = realize.block
+        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            if axis.iter_type != REDUCTION:
+                self.analyzer.bind(axis.var, self.simplified(value), True)
+        self._begun.append(block)
+        accumulator = self._accumulated(block)
+        if accumulator is None:
+            self.statement(block.init)
+            self._nest(loop, lambda: self.statement(realize))
+            return
+        store, place = accumulator
+        memory = self.memory(store.buffer)
+        c_type = "float" if memory.dtype == "float16" else DTYPES[memory.dtype][0]
+        name = self.name(_ACCUMULATORS.get(type(store.value).__name__, "value"))
+        self.lines.append(f"{c_type} {name} = {self.text(block.init.value)};")
+        self.held.append((store.buffer, place, Value(name, ATOM, memory.dtype)))
+
+        def update() -> None:
+            self._bind_axes(realize)
+            self._count(block)
+            self.parts = Parts()
+            (value,) = self.finished([self.text(store.value)])
+            self.lines.append(f"{name} = {value};")
+
+        self._nest(loop, update)
+        self.held.pop()
+        value = f"mgc_to_half((double){name})" if memory.dtype == "float16" else name
+        self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{place}]'} = {value};")
+
+    def _nest(self, loop, inside) -> None:
+        with self.loop(loop):
+            if type(loop.body).__name__ == "For":
+                self._nest(loop.body, inside)
+            else:
+                inside()
+
+    def _accumulated(self, block):
+        """(store, its place in C) of a reduction into one element that is read nowhere else."""
+        store, init = block.body, block.init
+        if type(store).__name__ != "BufferStore" or type(init).__name__ != "BufferStore" \
+                or not store.buffer.same_as(init.buffer):
+            return None
+        reduced = [axis.var for axis in block.iter_vars if axis.iter_type == REDUCTION]
+        if any(_among(variable, reduced) for index in store.indices for variable in _variables(index)):
+            return None
+        place = self.offset(store.buffer, store.indices)
+        if place != self.offset(init.buffer, init.indices) or any(
+                part.source.same_as(store.buffer) and any(
+                    _among(variable, reduced) for index in part.indices for variable in _variables(index))
+                for part in _loads(store.value)):
+            return None
+        return store, place
+
+    def _count(self, block) -> None:
+        """Multiply-accumulates: sums of products over the loops around."""
+        if type(block.body).__name__ == "BufferStore" and block.init is not None \
+                and type(block.body.value).__name__ == "Add" \
+                and any(type(_uncast(part)).__name__ == "Mul" for part in (block.body.value.a, block.body.value.b)):
+            self.macs = self.macs + product(self._trips)
+
+
+def _uncast(expr):
+    return expr.value if type(expr).__name__ == "Cast" else expr
+
+
+def _variables(expr) -> list:
+    found: list = []
+    any_part(expr, lambda part: isinstance(part, ir.Var) and found.append(part))
+    return found
+
+
+def _loads(expr) -> list:
+    found: list = []
+    any_part(expr, lambda part: type(part).__name__ == "TensorLoad" and found.append(part))
+    return found
+
+
+def _among(variable, others) -> bool:
+    return any(variable.same_as(other) for other in others)
+

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places in memory in C, and what is known of the integers that they are made of.
+
+TIR counts in int64. Here loop variables and extents are int32_t, and so is every integer that provably fits; others
+are int64_t. What may leave a tensor is checked.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from tvm import ir
+from tvm.sym import Analyzer
+
+from ...errors import MegccError
+from . import helpers
+from .common import Parts
+from .values import (
+    ATOM,
+    COMMA,
+    PRODUCT,
+    SUM,
+    UNARY,
+    Memory,
+    Value,
+    any_part,
+    dtype_of,
+    int_value,
+    is_integer,
+    is_real,
+    nodes,
+    reads,
+)
+
+
+class Places:
+    """Prints places in the buffers of one function.
+
+    analyzer: knows the ranges of variables. variables: what variables are in C. buffers: by their variables.
+    helpers: names of helpers that were used, in order.
+    """
+
+    def __init__(self, analyzer: Analyzer):
+        self.analyzer = analyzer
+        self.variables: dict[ir.Var, Value] = {}
+        self.buffers: dict[ir.Var, Memory] = {}
+        self.helpers: dict[str, None] = {}
+        #: (buffer, offset) → the variable that has the element for now.
+        self.held: list[tuple[ir.Var, str, Value]] = []
+        #: Of the statement that is being printed.
+        self.parts: Parts | None = None
+
+    def use(self, name: str) -> str:
+        """The name of a helper, which is then printed."""
+        helpers.helper(name)
+        self.helpers[name] = None
+        return name
+
+    def call(self, operation: str, dtype: str, *arguments: Value) -> Value:
+        name = self.use(f"{operation}_{helpers.SHORT[dtype]}")
+        return Value(f"{name}({', '.join(argument.text for argument in arguments)})", ATOM, dtype)
+
+    def bounds(self, expr) -> tuple[int, int]:
+        """Least and largest value of an integer expression."""
+        bound = self.analyzer.const_int_bound(expr)
+        return int(bound.min_value), int(bound.max_value)
+
+    def fits(self, expr, least: int, most: int) -> bool:
+        low, high = self.bounds(expr)
+        return least <= low and high <= most
+
+    def simplified(self, expr):
+        """The expression with variables of blocks replaced by what they stand for; shorter where the analyzer finds
+        something shorter."""
+        return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, is_real) else expr
+
+    def value(self, expr) -> Value:
+        """An expression in C."""
+        raise NotImplementedError
+
+    def text(self, expr, level: int = COMMA) -> str:
+        return self.value(expr).at(level)
+
+    def memory(self, source) -> Memory:
+        if source not in self.buffers:
+            raise MegccError(f"the buffer {getattr(source, 'name', source)} is not the function's own")
+        return self.buffers[source]
+
+    def offset(self, source, indices) -> str:
+        """The place of an element in C; indices that may be outside are checked."""
+        memory = self.memory(source)
+        if memory.single or not memory.shape:
+            return "0"
+        if any(dtype_of(index) not in ("int32", "int64") for index in indices):
+            raise MegccError(f"an index of {memory.name} is no int32 or int64")
+        shape = memory.stored(memory.shape)
+        indices = [self.simplified(index) for index in memory.stored(indices)]
+        inside = [self.inside(index, extent) for index, extent in zip(indices, shape, strict=True)]
+        flat = _flattened(indices, shape)
+        merged = self.simplified(flat)
+        if len(indices) > 1 and nodes(merged) < sum(map(nodes, indices)):
+            size = self.simplified(_product(shape))
+            return self.element(merged, size, all(inside) or self.inside(merged, size)).text
+        place: Value | None = None
+        for index, extent, known in zip(indices, shape, inside, strict=True):
+            value = None if int_value(index) == 0 else self.element(index, extent, known)
+            place = value if place is None else self._row(place, extent, value)
+        return "0" if place is None else place.text
+
+    def _row(self, place: Value, extent, value: Value | None) -> Value:
+        size = self.value(extent)
+        if place.text.isdigit() and size.text.isdigit():
+            place, size = Value(str(int(place.text) * int(size.text)), ATOM, "int32"), Value("1", ATOM, "int32")
+        row = place if size.text == "1" else Value(f"{place.at(PRODUCT)} * {size.at(PRODUCT + 1)}", PRODUCT, "int32")
+        return row if value is None else Value(f"{row.at(SUM)} + {value.at(SUM)}", SUM, "int32")
+
+    def element(self, index, extent, known: bool) -> Value:
+        """An index into an axis, as int32; `known` to be inside."""
+        value = self.value(index)
+        if not known:
+            name = self.use(helpers.INDEX)
+            return Value(f"{name}({value.text}, {self.text(extent)}, &outside)", ATOM, "int32")
+        if value.dtype == "int64":
+            return Value(f"(int32_t){value.at(UNARY)}", UNARY, "int32")
+        return value
+
+    def inside(self, index, extent) -> bool:
+        """Whether an index certainly is in [0, extent)."""
+        return self.analyzer.can_prove(index >= 0) and self.analyzer.can_prove(index < extent)
+
+    def assuming(self, condition):
+        """A scope in which a condition holds; none for one of data, which may change within."""
+        return nullcontext() if reads(condition) else self.analyzer.constraint_scope(condition)
+
+
+def _flattened(indices, shape):
+    flat = indices[0]
+    for index, extent in zip(indices[1:], list(shape)[1:], strict=True):
+        flat = flat * extent + index
+    return flat
+
+
+def _product(shape):
+    total = shape[0]
+    for extent in list(shape)[1:]:
+        total = total * extent
+    return total

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One TIR function as a `Program`: its operands, extents, workspace and tasks around the statements of `loops`."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import tvm
+from tvm import ir, tirx
+from tvm.sym import Analyzer
+
+from ...errors import MegccError
+from ...ir.dims import Dim, Symbol, floordiv, product, to_c
+from ...ir.types import DTYPES, TensorType
+from ...ops.tir import Program
+from . import helpers
+from .fuse import Fused, Fusion
+from .loops import SPATIAL, Loops
+from .schedule import scheduled
+from .text import dtype_of_buffer
+from .values import ATOM, Memory, Value, int_value
+from .workspace import declared, slots
+
+#: Extents are int32_t in C.
+_MOST = 2**31 - 1
+_ARITHMETIC = {"Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "FloorDiv": floordiv}
+
+
+def program_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
+    """A TIR function as a kernel.
+
+    Args:
+        function: its parameters are `inputs` buffers, buffers for the results, and integers.
+        name: what it computes.
+
+    Raises:
+        MegccError: naming what of it we cannot print.
+    """
+    return _Printer(function, inputs, name).program()
+
+
+class _Printer:
+    def __init__(self, function: tirx.PrimFunc, inputs: int, name: str):
+        self.original, self.function = function, scheduled(function)
+        self.inputs, self.hint = inputs, name
+        self.loops = Loops(Analyzer(), self.dim)
+        self.symbols: dict[ir.Var, Symbol] = {}
+        self.limits: dict[ir.Var, int] = {}
+
+    def program(self) -> Program:
+        loops = self.loops
+        buffers = [parameter for parameter in self.function.params if is_buffer(parameter)]
+        given = [parameter for parameter in self.function.params if not is_buffer(parameter)]
+        self.bound(buffers)
+        given_names = tuple(self.extent(parameter).name for parameter in given)
+        places = [(self.extent(dim).name, position, axis) for position, buffer in enumerate(buffers[:self.inputs])
+                  for axis, dim in enumerate(buffer.ty.shape) if isinstance(dim, ir.Var)]
+        names = {parameter: loops.name(parameter.name) for parameter in buffers}
+        operands = [(names[buffer], self.type(buffer)) for buffer in buffers]
+        for buffer, (text, type_) in zip(buffers, operands, strict=True):
+            if len(buffer.ty.strides):
+                raise MegccError(f"the buffer {buffer.name} has strides")
+            loops.buffers[buffer] = Memory(text, type_.dtype, tuple(buffer.ty.shape))
+        temporaries: list = []
+        fusion = Fusion()
+        statements = fusion.fused(top_level(self.function.body, temporaries.append))
+        for buffer in temporaries:
+            loops.allocate(buffer, fusion.dropped.get(buffer, ()))
+        tasks = self.print(statements)
+        parallel = tasks != 1
+        workspace = slots(list(loops.temporaries.values()))
+        pointers, size = declared(workspace, "scratch" if parallel else "call->shared", self.count_text)
+        checked = helpers.INDEX in loops.helpers
+        sizes = [type_.bytes for _, type_ in operands]
+        sizes += [product((slot.size, DTYPES[slot.dtype][1])) for slot in workspace]
+        head = [] if parallel else ["if (begin >= end)", "return 0;"]
+        head += guard(sizes)
+        head += pointers + ["int outside = 0;"] * checked
+        body = "\n".join([*head, *loops.lines, f"return {'outside ? MEGCC_KERNEL_FAILED : 0' if checked else '0'};"])
+        functions = dict.fromkeys(part for helper in loops.helpers for part in helpers.helper(helper))
+        known = {found: where for found, *where in reversed(places) if found not in given_names}
+        extents = tuple((found, *where) for found, where in sorted(known.items()))
+        unknown = {symbol.name for symbol in self.symbols.values()} - set(known) - set(given_names)
+        if unknown:
+            raise MegccError(f"the extents {', '.join(sorted(unknown))} of {self.hint} are no axes of its operands")
+        digest = hashlib.sha256(repr((body, operands, extents, given_names, tuple(functions))).encode()).hexdigest()[:8]
+        return Program(
+            name=self.hint, digest=digest, inputs=tuple(operands[:self.inputs]), outputs=tuple(operands[self.inputs:]),
+            body=body, helpers=tuple(functions), extents=extents, given=given_names, tasks=tasks,
+            shared=0 if parallel else size, scratch=size if parallel else 0, macs=loops.macs,
+            evaluate=_Evaluation(self.original, self.inputs))
+
+    def print(self, statements: list) -> Dim:
+        """Prints the function's statements and gives its number of tasks."""
+        loop = parallel_loop(statements)
+        if loop is None:
+            self.loops.outermost(statements)
+            return 1
+        return self.loops.tasks(statements[0], loop)
+
+    def extent(self, variable) -> Symbol:
+        if variable not in self.symbols:
+            name = self.loops.name(variable.name.upper())
+            self.symbols[variable] = Symbol(name)
+            self.loops.variables[variable] = Value(name, ATOM, "int32")
+            self.loops.analyzer.bind(variable, ir.Range(1, self.limits.get(variable, _MOST) + 1), True)
+        return self.symbols[variable]
+
+    def bound(self, buffers) -> None:
+        """Limits of extents: no tensor has more than 2 GB."""
+        for buffer in buffers:
+            known = math.prod(int_value(dim) or 1 for dim in buffer.ty.shape) * DTYPES[dtype_of_buffer(buffer)][1]
+            for dim in buffer.ty.shape:
+                if isinstance(dim, ir.Var):
+                    self.limits[dim] = min(self.limits.get(dim, _MOST), max(_MOST // known, 1))
+
+    def type(self, buffer) -> TensorType:
+        return TensorType(dtype_of_buffer(buffer), tuple(map(self.dim, buffer.ty.shape)))
+
+    def dim(self, expr) -> Dim:
+        """An integer expression over the function's extents."""
+        value = int_value(expr)
+        if value is not None:
+            return value
+        if isinstance(expr, ir.Var) and (expr in self.symbols or expr not in self.loops.variables):
+            return self.extent(expr)
+        kind = type(expr).__name__
+        if kind == "Cast":
+            return self.dim(expr.value)
+        if kind not in _ARITHMETIC:
+            raise MegccError(f"the extent {expr} is no arithmetic that we have")
+        return _ARITHMETIC[kind](self.dim(expr.a), self.dim(expr.b))
+
+    @staticmethod
+    def count_text(size: Dim) -> str:
+        """A number of elements in C."""
+        if isinstance(size, int):
+            return str(size)
+        return c_of(size)
+
+
+def guard(sizes: Iterable[Dim]) -> list[str]:
+    """Refuses extents of which a tensor has more than 2 GB: places in it are int32_t."""
+    large = [f"{to_c(size)} > INT32_MAX" for size in dict.fromkeys(sizes) if not isinstance(size, int)]
+    return [f"if ({' || '.join(large)})", "return MEGCC_KERNEL_FAILED;"] if large else []
+
+
+def c_of(dim: Dim) -> str:
+    """An extent as C over ptrdiff_t."""
+    if isinstance(dim, int):
+        return str(dim)
+    if isinstance(dim, Symbol):
+        return f"(ptrdiff_t){dim.name}"
+    if hasattr(dim, "terms"):
+        parts = []
+        for factors, coefficient in dim.terms:
+            texts = [*([str(coefficient)] if coefficient != 1 else []), *map(c_of, factors)]
+            parts.append(" * ".join(texts))
+        return "(" + " + ".join(parts + ([str(dim.constant)] if dim.constant else [])) + ")"
+    if hasattr(dim, "numerator"):
+        return f"({c_of(dim.numerator)} / {c_of(dim.denominator)})"
+    raise MegccError(f"the extent {dim} is no arithmetic that we have")
+
+
+def is_buffer(parameter) -> bool:
+    return hasattr(parameter.ty, "shape")
+
+
+def top_level(body, allocate) -> list:
+    """The outermost statements of a function; `allocate` gets the buffers of its outermost block."""
+    kind = type(body).__name__
+    if kind == "SBlockRealize" and not len(body.block.iter_vars) and body.block.init is None \
+            and int_value(body.predicate) == 1 and not len(body.block.match_buffers):
+        for buffer in body.block.alloc_buffers:
+            allocate(buffer)
+        return top_level(body.block.body, allocate)
+    if kind == "SeqStmt":
+        return [statement for part in body.seq for statement in top_level(part, allocate)]
+    if kind == "AttrStmt" and body.attr_key.startswith("pragma"):
+        return top_level(body.body, allocate)
+    return [body]
+
+
+def parallel_loop(statements: Sequence):
+    """The loop whose turns are tasks: the outermost that turns more than once, if its turns do not depend on each
+    other and nothing is outside it."""
+    if len(statements) != 1:
+        return None
+    loop = statements[0]
+    if isinstance(loop, Fused):
+        return loop.loops[0]
+    while type(loop).__name__ == "For" and int_value(loop.extent) == 1:
+        loop = loop.body
+    if type(loop).__name__ != "For" or int_value(loop.min) != 0 or loop.step is not None \
+            or loop.thread_binding is not None:
+        return None
+    return loop if int(loop.kind) == tirx.ForKind.PARALLEL or _is_spatial(loop) else None
+
+
+def _is_spatial(loop) -> bool:
+    """Whether all that a loop does is in blocks that have its variable as a spatial axis by itself."""
+    blocks = list(_blocks(loop.body))
+    return bool(blocks) and all(realize is not None and any(
+        axis.iter_type == SPATIAL and value.same_as(loop.loop_var)
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)) for realize in blocks)
+
+
+def _blocks(statement) -> Iterable:
+    """The outermost blocks in a statement; None for each store that is in none."""
+    kind = type(statement).__name__
+    if kind == "SBlockRealize":
+        yield statement
+    elif kind in ("For", "AttrStmt", "LetStmt", "While"):
+        yield from _blocks(statement.body)
+    elif kind == "SeqStmt":
+        for part in statement.seq:
+            yield from _blocks(part)
+    else:
+        yield None
+
+
+class _Evaluation:
+    """A TIR function on arrays, by TVM's own build of it."""
+
+    def __init__(self, function: tirx.PrimFunc, inputs: int):
+        self.function, self.inputs = function, inputs
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        buffers = [parameter for parameter in self.function.params if is_buffer(parameter)]
+        if len(buffers) != len(self.function.params):
+            raise MegccError("a function with integers among its parameters is not evaluated here")
+        values: dict[ir.Var, int] = {}
+        for buffer, array in zip(buffers, arrays, strict=False):
+            values.update({dim: size for dim, size in zip(buffer.ty.shape, array.shape, strict=True)
+                           if isinstance(dim, ir.Var)})
+        results = []
+        for buffer in buffers[self.inputs:]:
+            shape = [int(_with(dim, values)) for dim in buffer.ty.shape]
+            results.append(np.zeros(shape, str(buffer.ty.dtype)))
+        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in (*arrays, *results)]
+        module = tvm.IRModule({"main": self.function.with_attr("global_symbol", "main")})
+        tvm.compile(module, target="llvm")["main"](*tensors)
+        return tuple(tensor.numpy() for tensor in tensors[self.inputs:])
+
+
+def _with(expr, values) -> int:
+    analyzer = Analyzer()
+    for variable, value in values.items():
+        analyzer.bind(variable, tirx.IntImm(variable.ty.dtype, value), True)
+    return analyzer.simplify(expr)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TIR functions with fewer temporaries: what is cheap is computed where it is read."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+
+from .values import any_part
+
+#: Functions that take more than a few instructions.
+_CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
+          "shift_left", "shift_right", "isnan", "isinf")
+
+
+def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with injective blocks inlined into what reads them; as it is where TVM's scheduler does not take
+    it (loops that are no blocks)."""
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="fast")
+    try:
+        root = schedule.get_sblock("root")
+        results = schedule.get_output_blocks(root)
+    except s_tir.ScheduleError:
+        return function
+    results = [schedule.get(block) for block in results]
+    for block in schedule.get_child_blocks(root):
+        found = schedule.get(block)
+        if found.init is not None or any(found.same_as(other) for other in results):
+            continue
+        try:
+            if _worth_inlining(schedule, block):
+                schedule.compute_inline(block)
+        except s_tir.ScheduleError:
+            continue  # not injective, or read by a block that takes its buffer as a whole
+    return schedule.mod["main"]
+
+
+def _worth_inlining(schedule, block) -> bool:
+    body = schedule.get(block).body
+    if type(body).__name__ != "BufferStore":
+        return False
+    if not any_part(body.value, _is_expensive):
+        return True
+    readers = schedule.get_consumers(block)
+    return len(readers) == 1 and _turns(schedule, readers[0]) == _turns(schedule, block)
+
+
+def _turns(schedule, block) -> list[str]:
+    """Extents of the loops around a block, in no order."""
+    return sorted(str(schedule.get(loop).extent) for loop in schedule.get_loops(block)
+                  if str(schedule.get(loop).extent) != "T.int64(1)")
+
+
+def _is_expensive(expr) -> bool:
+    name = getattr(getattr(expr, "op", None), "name", None)
+    return name is not None and name.rpartition(".")[2] not in _CHEAP

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C of one function as it grows: lines, names in scope, temporaries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tvm import ir
+from tvm.sym import Analyzer
+
+from ...errors import MegccError
+from ...ir.dims import product
+from ...ir.types import DTYPES
+from .values import UNARY, Memory
+from .vectors import Vectors
+from .workspace import LOCAL, Temporary
+
+#: Identifiers that loops must not hide.
+RESERVED = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "begin end scratch call outside lanes half angle asm main".split())
+
+
+class Text(Vectors):
+    """Collects the statements of one function in `lines`.
+
+    temporaries: buffers that the function allocates, with the numbers of the first and the last of its outermost
+    statements that mention them. position: the number of the statement that is printed.
+    """
+
+    def __init__(self, analyzer: Analyzer, dim):
+        super().__init__(analyzer)
+        self.dim = dim
+        self.lines: list[str] = []
+        self.names: list[str] = []
+        self.temporaries: dict[ir.Var, Temporary] = {}
+        self.position = 0
+
+    def name(self, hint: str) -> str:
+        """An identifier that nothing in scope has."""
+        base = re.sub(r"\W+", "_", hint).strip("_") or "v"
+        base = f"v{base}" if base[0].isdigit() else base
+        name, count = base, 1
+        while name in self.names or name in RESERVED or name in self.helpers or re.match(r"mg[cd]_|megcc|MG", name):
+            count += 1
+            name = f"{base}{count}"
+        self.names.append(name)
+        return name
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        known = len(self.names)
+        yield
+        del self.names[known:]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`head { … }`; without braces around one simple statement."""
+        self.lines.append(f"{head} {{")
+        first = len(self.lines)
+        with self.scope():
+            yield
+        if len(self.lines) == first + 1 and self.lines[-1].endswith(";"):
+            self.lines[first - 1] = head
+        else:
+            self.lines.append("}")
+
+    def finished(self, texts: list[str]) -> list[str]:
+        """The texts of a statement; what occurs in them several times is defined before."""
+        lines, texts = self.parts.named(texts, self.name)
+        self.parts = None
+        self.lines += lines
+        return texts
+
+    def stored(self, expr, dtype: str) -> str:
+        """A value as it lies in memory."""
+        value = self.value(expr)
+        return f"mgc_to_half((double){value.at(UNARY)})" if dtype == "float16" else value.text
+
+    def allocate(self, buffer, dropped: Iterable[int] = ()) -> None:
+        """Small temporaries are variables here; the others get a place when all are known.
+
+        dropped: axes that are not in memory.
+        """
+        if len(buffer.ty.strides):
+            raise MegccError(f"the buffer {buffer.name} has strides")
+        shape, dtype = tuple(buffer.ty.shape), dtype_of_buffer(buffer)
+        size = product(self.dim(extent) for axis, extent in enumerate(shape) if axis not in set(dropped))
+        name = self.name(buffer.name)
+        single = size == 1
+        self.buffers[buffer] = Memory(name, dtype, shape, single, frozenset(dropped))
+        c_type, bytes_ = DTYPES[dtype]
+        if single:
+            self.lines.append(f"{c_type} {name} = 0;")
+        elif isinstance(size, int) and size * bytes_ <= LOCAL:
+            self.lines.append(f"{c_type} {name}[{size}] = {{ 0 }};")
+        else:
+            self.temporaries[buffer] = Temporary(name, dtype, size)
+
+    def memory(self, source) -> Memory:
+        if source in self.temporaries:
+            temporary = self.temporaries[source]
+            temporary.first = self.position if temporary.first < 0 else temporary.first
+            temporary.last = self.position
+        return super().memory(source)
+
+
+def dtype_of_buffer(buffer) -> str:
+    dtype = str(buffer.ty.dtype)
+    if dtype not in DTYPES:
+        raise MegccError(f"TIR's values of type {dtype} have no C of ours")
+    return dtype

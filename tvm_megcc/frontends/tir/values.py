@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What printers of TIR share: values and memory in C, and questions about TIR's expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from ...errors import MegccError
+from ...ir.types import DTYPES
+
+#: How tightly operators of C bind.
+COMMA, CHOICE, OR, AND, EQUAL, LESS, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(11)
+#: Bit operations always get parentheses: nobody remembers where they stand.
+BITS = CHOICE
+
+
+@dataclass(frozen=True)
+class Value:
+    """An expression in C. dtype: "int32" or "int64" for integers of TIR's types of that name (a narrow one may stand
+    for a wide one), "bool" for a truth value, else TIR's type; float16 is a float whose value is one."""
+
+    text: str
+    level: int
+    dtype: str
+
+    def at(self, level: int) -> str:
+        """The text as an operand of something that binds this tightly."""
+        return self.text if self.level >= level else f"({self.text})"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer in C.
+
+    name: of the pointer, the array, or the variable if `single`. shape: extents as TIR has them. dropped: axes that
+    are not in memory.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple
+    single: bool = False
+    dropped: frozenset[int] = frozenset()
+
+    def stored(self, values) -> list:
+        """Those of values an axis that are of axes in memory."""
+        return [value for axis, value in enumerate(values) if axis not in self.dropped]
+
+
+def dtype_of(expr) -> str:
+    """The element type of an expression.
+
+    Raises:
+        MegccError: for vectors and types that we do not have.
+    """
+    dtype = str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
+    if dtype not in DTYPES:
+        raise MegccError(f"TIR's values of type {dtype} have no C of ours")
+    return dtype
+
+
+def is_integer(expr) -> bool:
+    """Whether the analyzer may rewrite an expression."""
+    return hasattr(expr.ty, "dtype") and str(expr.ty.dtype) in ("int32", "int64", "bool")
+
+
+def int_value(expr) -> int | None:
+    return int(expr.value) if isinstance(expr, tirx.IntImm) else None
+
+
+def children(expr) -> list:
+    """Operands of an expression."""
+    found = [getattr(expr, name) for name in ("a", "b", "value", "condition", "true_value", "false_value", "body")
+             if isinstance(getattr(expr, name, None), ir.Expr)]
+    for name in ("args", "indices"):
+        found += list(getattr(expr, name, None) or ())
+    return found
+
+
+def any_part(expr, wanted: Callable) -> bool:
+    return wanted(expr) or any(any_part(part, wanted) for part in children(expr))
+
+
+def nodes(expr) -> int:
+    return 1 + sum(map(nodes, children(expr)))
+
+
+def is_real(expr) -> bool:
+    return "float" in str(getattr(expr.ty, "dtype", ""))
+
+
+def reads(expr) -> bool:
+    return any_part(expr, lambda part: type(part).__name__ == "TensorLoad")

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Temporaries of printed loops: which share memory, and where it is in the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.dims import Dim, product, symbols
+from ...ir.types import DTYPES
+
+#: Temporaries of at most so many bytes are variables of the function.
+LOCAL = 128
+
+
+@dataclass
+class Temporary:
+    """size: elements, over the extents. first, last: statements that mention it."""
+
+    name: str
+    dtype: str
+    size: Dim
+    first: int = -1
+    last: int = -1
+
+
+@dataclass
+class Slot:
+    """Memory for temporaries of one element type that are not alive together."""
+
+    dtype: str
+    size: Dim
+    users: list[Temporary]
+
+    def takes(self, temporary: Temporary) -> bool:
+        same = self.size == temporary.size or not (symbols(self.size) | symbols(temporary.size))
+        return self.dtype == temporary.dtype and same and self.users[-1].last < temporary.first
+
+
+def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
+    """Temporaries in slots, wide element types first, so that each slot is aligned behind the others."""
+    found: list[Slot] = []
+    for temporary in sorted(temporaries, key=lambda t: t.first):
+        free = [slot for slot in found if slot.takes(temporary)]
+        if free:
+            slot = min(free, key=lambda slot: abs(slot.size - temporary.size) if isinstance(slot.size, int) else 0)
+            slot.size = max(slot.size, temporary.size) if isinstance(slot.size, int) else slot.size
+            slot.users.append(temporary)
+        else:
+            found.append(Slot(temporary.dtype, temporary.size, [temporary]))
+    return sorted(found, key=lambda slot: -DTYPES[slot.dtype][1])
+
+
+def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
+    """Definitions of the temporaries' pointers into a workspace, and the bytes of it.
+
+    memory: pointer to it in C. size_text: prints a number of elements.
+    """
+    lines: list[str] = []
+    total: Dim = 0
+    before: Slot | None = None
+    for slot in found:
+        c_type = DTYPES[slot.dtype][0]
+        first = slot.users[0].name
+        if before is None:
+            start = f"({c_type} *){memory}"
+        else:
+            behind = f"{before.users[0].name} + {size_text(before.size)}"
+            start = behind if before.dtype == slot.dtype else f"({c_type} *)({behind})"
+        lines.append(f"{c_type} *const {first} = {start};")
+        lines += [f"{c_type} *const {user.name} = {first};" for user in slot.users[1:]]
+        total = total + product((slot.size, DTYPES[slot.dtype][1]))
+        before = slot
+    return lines, total

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph dispatch without TVM: values of an extent cut where buckets begin and end, and the names and messages that both
+front ends give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from ...dispatch import Interval
+from ...ir.shapes import Bucket
+
+
+def within(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
+    """The parts of the buckets that are within limits (both ends included), in order."""
+    found: dict[Bucket, None] = {}
+    for bucket in buckets:
+        bounds = []
+        for name, low, high in bucket.bounds:
+            least, most = limits.get(name, (1, None))
+            low, high = max(low, least), most if high is None else high if most is None else min(high, most)
+            bounds.append((name, low, high))
+        if all(high is None or low <= high for _, low, high in bounds):
+            found[Bucket(tuple(bounds))] = None
+    return tuple(found)
+
+
+def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, tuple[Bucket, ...]]]:
+    """The values of a symbol cut where a bucket begins or ends: (last value, the buckets that hold all of the segment),
+    ascending; None is the last value of the last one."""
+    ranges = [bucket.limits[symbol] for bucket in buckets]
+    ends = sorted({end for low, high in ranges for end in (low - 1, high) if end})
+    found = []
+    for first, last in zip([1, *(end + 1 for end in ends)], [*ends, None], strict=True):
+        inside = tuple(bucket for bucket, (low, high) in zip(buckets, ranges, strict=True)
+                       if low <= first and (high is None or (last is not None and last <= high)))
+        found.append((last, inside))
+    return found
+
+
+def joined(cut: Sequence[tuple]) -> tuple[Interval, ...]:
+    """The ranges of values that segments with a bucket make."""
+    ranges: list[Interval] = []
+    first = 1
+    for last, inside in cut:
+        if inside and ranges and ranges[-1][1] == first - 1:
+            ranges[-1] = (ranges[-1][0], last)
+        elif inside:
+            ranges.append((first, last))
+        first = None if last is None else last + 1
+    return tuple(ranges)
+
+
+def balanced(leaves: Sequence[tuple], branch: Callable):
+    """Branches in a tree of least depth.
+
+    Args:
+        leaves: (last value, what to do up to it), ascending.
+        branch: from (last value, what to do up to it, what to do beyond) to the expression that decides.
+    """
+    if len(leaves) == 1:
+        return leaves[0][1]
+    half = len(leaves) // 2
+    return branch(leaves[half - 1][0], balanced(leaves[:half], branch), balanced(leaves[half:], branch))
+
+
+def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:
+    """What is said of an extent that no bucket holds. symbol: "" where the extent has no name."""
+    texts = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
+             for low, high in ranges]
+    which = f" ({symbol})" if symbol else ""
+    return (f"{function}: input '{name}' has an extent on axis {axis}{which} that no bucket holds; it may be "
+            f"{', '.join(texts)}")
+
+
+def suffix(bucket: Bucket) -> str:
+    """Of the name of the clone for a bucket."""
+    return "".join(f"_{word(name)}_{low}_{'up' if high is None else high}" for name, low, high in bucket.bounds)
+
+
+def word(text: str) -> str:
+    """A text as a part of an identifier."""
+    return re.sub(r"\W", "_", text)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call of an operator of TVM, and the tables of what imports it: what the Relax and the Relay front end share.
+
+Nothing here, in `ops.py` beside it or in `relay/ops.py` imports TVM: attributes are read by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, symbols
+from ...ir.types import DTYPES, TensorType, numpy_dtype
+from ...ops.base import OPERATORS, Operator
+from ..onnx.builder import Builder
+from .spelled import SpelledNode, onnx_importer
+
+Values = tuple[str, ...]
+
+#: In front of the names of extents that do not follow from the shapes of the graph's inputs, as far as is known.
+MARK = "?"
+
+
+class TvmNode:
+    """A call of one of TVM's operators, of Relax or of Relay, whose operands are imported.
+
+    op: its name, without Relax's prefix. inputs: values of its tensor operands, tuples flattened. args: its arguments
+    as TVM has them. types: of its results.
+    """
+
+    def __init__(self, builder: Builder, call, name: str, inputs: Sequence[str], types: Sequence[TensorType]):
+        self.builder, self.op, self.name = builder, call.op.name.removeprefix("relax."), name
+        self.inputs, self.types = tuple(inputs), tuple(types)
+        self.args, self.attrs = call.args, call.attrs
+
+    def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> Values:
+        """Imports the call as this ONNX operator; without inputs it has those of the call."""
+        return onnx_importer(op_type)(self.spelled(op_type, inputs or self.inputs, attrs, outputs))
+
+    def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
+        return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
+
+    def emit(self, kind: str, *inputs: str, **attrs) -> str:
+        """Adds one of our operators and returns its only result."""
+        return self.spelled().emit(kind, inputs, **attrs)[0]
+
+    def constant(self, value, dtype: str) -> str:
+        return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
+
+    def extents(self, dims: Sequence[Dim]) -> str:
+        """A shape as a value."""
+        return self.builder.shape_constant(dims, f"{self.name}.shape")
+
+    def type_of(self, value: str) -> TensorType:
+        return self.builder.types[value]
+
+    def is_constant(self, value: str) -> bool:
+        return value in self.builder.constants
+
+    def reshaped(self, value: str, shape: Sequence[Dim]) -> str:
+        return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
+
+    def transposed(self, value: str, layout: str, wanted: str) -> str:
+        """The value with its axes brought from one order of letters to another.
+
+        Raises:
+            MegccError: for packed layouts such as NCHW4c.
+        """
+        if sorted(layout) != sorted(wanted):
+            raise MegccError(f"layout {layout} is not supported")
+        if layout == wanted:
+            return value
+        return self.onnx("Transpose", value, perm=[layout.index(axis) for axis in wanted])[0]
+
+
+Importer = Callable[[TvmNode], Values]
+
+
+def into(table: dict[str, Importer], prefix: str = ""):
+    """A decorator that registers a function as the importer of operators, by their names without `prefix`."""
+    def imports(*names: str):
+        def add(function: Importer) -> Importer:
+            table.update((prefix + name, function) for name in names)
+            return function
+        return add
+    return imports
+
+
+def importer_of(name: str, table: Mapping[str, Importer], declared: str) -> Importer | None:
+    """What imports an operator; None if nothing does.
+
+    table: importers of operators with attributes. declared: where declarations have the names of those without.
+    """
+    if name in table:
+        return table[name]
+    for declaration in OPERATORS.values():
+        if name in getattr(declaration, declared):
+            return lambda node: _without_attributes(node, declaration)
+    return None
+
+
+def _without_attributes(node: TvmNode, declaration: type[Operator]) -> Values:
+    if node.attrs is not None:
+        raise MegccError(f"nothing reads its attributes ({node.attrs})")
+    return declaration.from_onnx(node.spelled(declaration.kind, node.inputs))
+
+
+def ints(values) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def dtype_name(dtype) -> str:
+    """Raises MegccError for element types that we do not have."""
+    name = str(dtype)
+    if name not in DTYPES:
+        raise MegccError(f"element type {name} is not supported")
+    return name
+
+
+def is_known(dims: Iterable[Dim]) -> bool:
+    """Whether extents are numbers or follow from the shapes of the graph's inputs."""
+    return not any(name.startswith(MARK) for dim in dims for name in symbols(dim))
+
+
+def require_known(dims: Iterable[Dim]) -> None:
+    """Raises MegccError for an extent that does not follow from the shapes of the graph's inputs."""
+    for dim in dims:
+        unknown = sorted(name.removeprefix(MARK) for name in symbols(dim) if name.startswith(MARK))
+        if unknown:
+            raise MegccError(f"extent {repr(dim).replace(MARK, '')} is symbolic, and {', '.join(unknown)} is not the "
+                             "extent of an operand")
+
+
+def check_types(node: TvmNode, values: Values, same: Callable[[Dim, Dim], bool]) -> None:
+    """Raises ShapeError where our shape rules and TVM's differ.
+
+    same: whether two extents are equal; TVM writes expressions in other forms.
+    """
+    for value, expected in zip(values, node.types, strict=True):
+        actual = node.type_of(value)
+        if (actual.dtype, actual.rank) != (expected.dtype, expected.rank) \
+                or not all(map(same, actual.shape, expected.shape)):
+            raise ShapeError(f"gives {actual} by our rules, {expected} by TVM's")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions about an imported graph: whether we have kernels for it, and how much it computes."""
+
+from __future__ import annotations
+
+from ...errors import MegccError, ModelError, ShapeError
+from ...ir.dims import Dim
+from ...ir.graph import Graph
+from ...ops.base import operator
+from ...passes.layout import choose_layouts
+from ...target import Target
+
+
+def unsupported(graph: Graph, target: Target) -> str | None:
+    """Why no kernel realises some operator of a graph; None if every one has a kernel."""
+    try:
+        choose_layouts(graph, target)
+    except ModelError as error:
+        return "; ".join(error.findings)
+    except (ShapeError, MegccError) as error:
+        return str(error)
+    return None
+
+
+def macs(graph: Graph) -> Dim:
+    """Multiply-accumulates of a graph as imported."""
+    return sum((operator(op.kind).macs(op.attrs, graph.input_types(op), graph.output_types(op)) for op in graph.ops),
+               start=0)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Foreign operators spelled as ONNX ones, so that one importer serves all front ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ... import ops  # noqa: F401  (registers the operators)
+from ...errors import MegccError
+from ...ops.base import DECOMPOSITIONS, OPERATORS, OnnxNode
+from ..onnx.builder import Builder, Node
+
+#: The operator set whose rules spelled operators follow.
+OPSET = 22
+
+
+class SpelledNode(Node):
+    """An operator of another framework, written down as an ONNX node; what `Operator.from_onnx` sees.
+
+    name: where it comes from, for messages. inputs: values of the builder. attrs: by ONNX's names.
+    """
+
+    def __init__(self, builder: Builder, op_type: str, name: str, inputs: Sequence[str], attrs: Mapping,
+                 num_outputs: int = 1):
+        self.op_type, self.name, self.opset = op_type, name, OPSET
+        self.inputs, self.num_outputs, self.outputs = tuple(inputs), num_outputs, (name,)
+        self._builder, self._given = builder, dict(attrs)
+
+    def attr(self, name: str, default=None):
+        return self._given.get(name, default)
+
+
+def onnx_importer(op_type: str) -> Callable[[OnnxNode], tuple[str, ...]]:
+    """What imports an ONNX operator.
+
+    Raises:
+        MegccError: if nothing does.
+    """
+    if op_type in DECOMPOSITIONS:
+        return DECOMPOSITIONS[op_type]
+    for declaration in OPERATORS.values():
+        if op_type in declaration.onnx:
+            return declaration.from_onnx
+    raise MegccError(f"there is no kernel for {op_type} yet")

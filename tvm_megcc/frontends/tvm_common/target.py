@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our targets as TVM's: a tag `megcc-<name>` for every CPU, which TVM's own code generator understands as well."""
+
+from __future__ import annotations
+
+import tvm
+
+from ...errors import MegccError
+from ...runtime.toolchain import is_local
+from ...target import TARGETS, Target, native, parse_targets
+
+PREFIX = "megcc-"
+
+#: How functions are called on a machine, where LLVM does not know by itself.
+_ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
+#: What LLVM is told where its own default is none of the machine's: some versions end the process for it.
+_CPU = {"riscv64": "generic-rv64"}
+#: What the linker needs: TVM makes the object with the module's data, which has no functions, for another ABI.
+LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
+
+
+def config(target: Target) -> dict:
+    """The target as TVM describes one. `model` names it, `device` says that it is ours.
+
+    TVM's part of a module is compiled for the same CPU; where that is the host, TVM knows the triple itself.
+    """
+    found: dict = {"kind": "llvm", "keys": ["megcc", "cpu"], "device": "megcc", "model": target.name}
+    if target.machine in ("aarch64", "arm"):
+        found["keys"].insert(1, "arm_cpu")
+    if not is_local(target):
+        found["mtriple"] = target.triples[0].removesuffix("-")
+    if target.machine in _CPU or target.machine == "x86_64":
+        found["mcpu"] = _CPU.get(target.machine, target.name)
+    if target.features:
+        found["mattr"] = list(target.features)
+    return {**found, **_ABI.get(target.machine, {})}
+
+
+def offered() -> dict[str, Target]:
+    """Tag → target: every CPU that an operating system runs on, and "megcc-native"."""
+    rows = {PREFIX + target.name: target for target in TARGETS.values() if not target.bare_metal}
+    return {**rows, PREFIX + "native": native()}
+
+
+def register() -> None:
+    for tag, target in offered().items():
+        tvm.target.tag.register_tag(tag, config(target), override=True)
+
+
+def our_target(given=None) -> Target:
+    """The CPU that a user or TVM means.
+
+    Args:
+        given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else the host.
+    """
+    if isinstance(given, Target):
+        return given
+    if isinstance(given, str) and not given.startswith("{"):
+        name = given.removeprefix(PREFIX)
+        if name == "native" or name in TARGETS:
+            return _hosted(parse_targets(name)[0])
+        given = tvm.target.Target(given)
+    elif isinstance(given, (str, dict)):
+        given = tvm.target.Target(given)
+    given = given if given is not None else tvm.target.Target.current(allow_none=True)
+    if given is None:
+        return native()
+    attrs = dict(given.attrs)
+    if attrs.get("device") == "megcc" and attrs.get("model") in TARGETS:
+        return TARGETS[attrs["model"]]
+    return _closest(str(attrs.get("mtriple", "")), str(attrs.get("mcpu", "")))
+
+
+def _hosted(target: Target) -> Target:
+    if target.bare_metal:
+        raise MegccError(f"TVM does not run on {target}, which has no operating system; use 'megcc compile'")
+    return target
+
+
+def _closest(triple: str, cpu: str) -> Target:
+    """The CPU of a plain LLVM target: of this machine its own level, unless it names another; else the oldest."""
+    arch = triple.split("-")[0]
+    machine = {"arm64": "aarch64", "amd64": "x86_64", "armv7": "arm", "armv7a": "arm", "armv7l": "arm"}.get(arch, arch)
+    if cpu in TARGETS:
+        return TARGETS[cpu]
+    if not machine or machine == native().machine:
+        return native()
+    return next((target for target in TARGETS.values() if target.machine == machine), TARGETS["c"])

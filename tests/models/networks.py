@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+_scratch = tempfile.TemporaryDirectory(prefix="megcc-networks-")
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def with_random_weights(name: str) -> Path:
     for row in [row for row in (*graph.initializer, *graph.input) if row.name not in used]:
         (graph.initializer if isinstance(row, onnx.TensorProto) else graph.input).remove(row)
     model.ir_version = 8  # initializers need not be inputs
-    path = Path(tempfile.mkdtemp()) / f"{name}.onnx"
+    path = Path(_scratch.name) / f"{name}.onnx"
     onnx.save(model, path)
     return path
 

@@ -80,10 +80,10 @@ def evaluated(function, arrays) -> list[np.ndarray]:
 
 def exported(library, folder: Path | None = None):
     """The library as a file, loaded again: this TVM runs no foreign object in memory."""
-    folder = folder or Path(tempfile.mkdtemp(prefix="megcc-relay-"))
-    path = folder / "model.so"
-    library.export_library(str(path))
-    return tvm.runtime.load_module(str(path))
+    with tempfile.TemporaryDirectory(prefix="megcc-relay-") as scratch:
+        path = (folder or Path(scratch)) / "model.so"
+        library.export_library(str(path))
+        return tvm.runtime.load_module(str(path))
 
 
 def run_graph(partitioned, inputs, target=TARGET, folder: Path | None = None) -> list[np.ndarray]:

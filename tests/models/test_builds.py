@@ -66,7 +66,8 @@ def program(folder: Path, cc: str, flags: list[str]) -> Path:
         made = build / f"{source.stem}.o"
         key = (cc, all_flags, source.read_bytes())
         if key in _runtime_objects:
-            shutil.copy(_runtime_objects[key], made)
+            if _runtime_objects[key] != made:
+                shutil.copy(_runtime_objects[key], made)
             return ""
         extra = FRAMES if "runtime" in source.parts and "-Werror" in flags else []
         done = subprocess.run([cc, *all_flags, *intrinsics(found, all_flags, source.read_text()), *include, *extra,

@@ -299,8 +299,8 @@ def _parser() -> argparse.ArgumentParser:
                        "in one run, --threads N each; a table of times, errors, memory, start-up")
     group.add_argument("--rounds", type=_count, default=9, metavar="N",
                        help="bursts of each engine; medians count (default: 9)")
-    group.add_argument("--processor", type=int, default=0, metavar="N",
-                       help="the first one that engines are bound to (default: 0)")
+    group.add_argument("--processor", type=int, metavar="N",
+                       help="the first one that engines are bound to (default: the first there is)")
     group.add_argument("--python", metavar="[ENGINE=]PATH", action="append",
                        help="what has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this)")
     _target_option(verb, "which target (default: one that runs here)")

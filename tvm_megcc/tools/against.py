@@ -132,9 +132,11 @@ def processors_of(options) -> list[int]:
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
-    wanted, allowed = range(options.processor, options.processor + options.threads), os.sched_getaffinity(0)
+    allowed = os.sched_getaffinity(0)
+    first = min(allowed) if options.processor is None else options.processor
+    wanted = range(first, first + options.threads)
     if not allowed.issuperset(wanted):
-        raise MegccError(f"--processor {options.processor} --threads {options.threads} wants processors {wanted[0]} to "
+        raise MegccError(f"--processor {first} --threads {options.threads} wants processors {wanted[0]} to "
                          f"{wanted[-1]}; there are {', '.join(map(str, sorted(allowed)))}")
     return list(wanted)
 

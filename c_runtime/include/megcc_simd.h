@@ -24,6 +24,7 @@
  *   mgc_prefetch_ahead(p,n)    brings the line n floats behind p to the second cache; may lie behind the object
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
+ *   mgc_load4 mgc_store4       NEON: four vectors of elements in turn
  */
 #ifndef MEGCC_SIMD_H
 #define MEGCC_SIMD_H

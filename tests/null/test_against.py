@@ -134,6 +134,7 @@ def test_a_model_that_we_refuse_is_a_gap(tmp_path, monkeypatch, capsys):
     assert main(["bench", str(tmp_path / "odd.onnx"), "--against", "ncnn", "--json"]) == 0
     (only,) = json.loads(capsys.readouterr().out)["rows"]
     assert list(only["absent"]) == ["megcc"] and only["engines"] == {} and only["speed"] is None
+    assert "Frobnicate" in only["absent"]["megcc"], "the reason, not only how many there are"
 
 
 def test_results_are_checked():

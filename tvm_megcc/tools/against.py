@@ -159,7 +159,7 @@ class Row:
             built, row["macs"], ports = self.compiled()
             job = self.job(built, ports)
         except MegccError as error:
-            self.absent[OURS] = str(error).splitlines()[0]
+            self.absent[OURS] = " ".join(str(error).split())
             return {**row, **standing(self.found)}
         with contextlib.ExitStack() as processes:
             workers = self.workers(job, processes)

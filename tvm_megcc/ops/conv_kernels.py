@@ -11,6 +11,7 @@ from ..ir.graph import Attrs, Op
 from ..ir.types import NHWC, PLAIN, Layout, nchwc
 from ..target import Target
 from .base import Kernel, Lowered, Operand, Types, extent_symbols
+from .blocking import Kept, chunks_first
 from .tiling import Tiling
 
 TASKS, LEAST_MACS = 8, 1 << 17
@@ -132,6 +133,12 @@ class DirectConv(Kernel):
         chunks = chunks_of(s.ic * s.taps, s.oc, vectors * lanes, s.n * s.g * oh, ow, target)
         pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
+        kept, first = None, False
+        if tiling.assembler and row is not None and pixels < row:
+            kept = Kept.of(s.ic, vectors * lanes, row, target)
+        if kept and s.is_static and chunks > 1:
+            first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, target)
+
         def columns(pixels: int) -> int:
             return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
 
@@ -143,6 +150,8 @@ class DirectConv(Kernel):
         if hpad:
             extents["PATCH"] = columns(pixels)
             scratch = 4 * s.kh * _stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
+        elif kept:
+            scratch = kept.sums(s.ic, row)
         height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
         width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
         operands = [Operand("x", 0, N * G * _stored(IC, x_layout, lanes) * height * width),
@@ -155,7 +164,7 @@ class DirectConv(Kernel):
             "conv2d/direct",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
                   x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
-                  tiling=tiling, l1=target.l1),
+                  tiling=tiling, kept=kept, chunks_first=first),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,

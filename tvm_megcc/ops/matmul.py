@@ -65,7 +65,7 @@ class PackedMatMul(Kernel):
         return Lowered(
             "conv2d/direct",
             Attrs(kh=1, kw=1, sh=1, sw=1, dh=1, dw=1, x_layout="nhwc", y_layout="nhwc", vpad=False, hpad=False,
-                  bias=bias, grouped=False, tiling=tiling, l1=target.l1),
+                  bias=bias, grouped=False, tiling=tiling, kept=None, chunks_first=False),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
             "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stays in which cache while a 1x1 convolution in register tiles runs.
+
+Each row of pixels meets the weights of all output channels of a task. Both take far more than the first cache, so what
+a tile does not find there is set by the order of the tiles: a group of weights that takes half of the cache stays
+while the pixels of the row pass. Lines of 16 floats that are missed, for each multiply-add:
+
+    1 / (16 * channels kept)  inputs, read again for each group of output channels
+    1 / (16 * depth kept)     sums, put aside and taken up again for each group of input channels
+    1 / (16 * pixels)         weights, read again for each row
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..target import Target
+from .tiling import BLOCK
+
+WIDE = 2 * BLOCK
+"""Output channels whose weights are kept where those of one block over all input channels are too many."""
+
+STEPS = 8
+"""Input channels that a round of the loop in assembler takes: there is no loop over fewer."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Weights that stay in the first cache: of so many output channels over so many input channels."""
+
+    channels: int
+    depth: int
+
+    def sums(self, depth: int, pixels: int) -> int:
+        """Bytes of the sums of a row that are put aside between groups of input channels."""
+        return 4 * self.channels * pixels if self.depth < depth else 0
+
+    @staticmethod
+    def of(depth: int, step: int, pixels: int, target: Target) -> Kept | None:
+        """The weights to keep; None: none, tiles of pixels stay while weights pass.
+
+        Args:
+            depth: input channels. step: output channels of a tile. pixels: of a row.
+        """
+        room, step = target.l1 // 8, -(-step // BLOCK) * BLOCK
+        if depth * step <= room:
+            return Kept(room // depth // step * step, depth)
+        channels = -(-WIDE // step) * step
+        parts = -(-depth // max(STEPS, room // channels // STEPS * STEPS))
+        part = -(-depth // parts // STEPS) * STEPS
+        while 0 < depth % part < STEPS:
+            part -= STEPS
+        kept = Kept(channels, part)
+        return kept if 4 * kept.sums(depth, pixels) <= target.l2 else None
+
+
+def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Target) -> bool:
+    """Whether a row of pixels meets all chunks of weights before the next row does, or a chunk all rows: what reads
+    less from behind the second cache.
+
+    Args:
+        inputs, weights: bytes. rows, chunks: parts of them.
+    """
+    room = target.l2 * 3 // 4
+    by_rows = inputs + weights * (1 if weights + inputs // rows <= room else rows)
+    by_chunks = weights + inputs * (1 if inputs + weights // chunks <= room else chunks)
+    return by_rows < by_chunks

@@ -39,18 +39,18 @@ def pack_channel(array: np.ndarray, lanes: int) -> np.ndarray:
 
 
 @packer("conv_oihw")
-def pack_conv(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
-    """[O, I, KH, KW] → for each group [O/16][I/16, KH, KW, I%16][16].
+def pack_conv(array: np.ndarray, lanes: int, groups: int = 1, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
+    """[O, I, KH, KW] → for each group [O/16][I/16, KH, KW, I%16][16], or as `columns` has it for `block` and `step`.
 
     Input channels are not padded: the last of their blocks has only the real ones.
     """
-    return np.concatenate([_pack_group(part, lanes) for part in np.split(array, groups)])
+    return np.concatenate([_pack_group(part, lanes, block, step) for part in np.split(array, groups)])
 
 
-def _pack_group(array: np.ndarray, lanes: int) -> np.ndarray:
+def _pack_group(array: np.ndarray, lanes: int, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
     outputs, inputs = array.shape[:2]
     blocks = [np.moveaxis(array[:, i:i + BLOCK], 1, -1).reshape(outputs, -1) for i in range(0, inputs, BLOCK)]
-    return pack_columns(np.concatenate(blocks, axis=1).T, lanes)
+    return pack_columns(np.concatenate(blocks, axis=1).T, lanes, False, block, step)
 
 
 @packer("winograd")
@@ -74,13 +74,15 @@ def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
 
 
 @packer("columns")
-def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False) -> np.ndarray:
-    """[K, N], or [N, K] if transposed → [N/16][K][16]."""
+def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
+                 step: int = BLOCK) -> np.ndarray:
+    """[K, N], or [N, K] if transposed → [N/block][K][block]; one block is behind the last multiple of `step`."""
     if transposed:
         array = array.T
     array = _padded(array, 1, lanes)
-    blocks = [array[:, n:n + BLOCK].reshape(-1) for n in range(0, array.shape[1], BLOCK)]
-    return np.concatenate(blocks or [array.reshape(-1)])
+    whole = array.shape[1] // step * step
+    blocks = [array[:, n:n + block].reshape(-1) for n in range(0, whole, block)]
+    return np.concatenate([*blocks, array[:, whole:].reshape(-1)])
 
 
 @packer("recurrent")

@@ -12,7 +12,7 @@ from ..ir.types import NHWC, PLAIN, Layout, nchwc
 from ..target import Target
 from .base import Kernel, Lowered, Operand, Types, extent_symbols
 from .blocking import Kept, chunks_first
-from .tiling import Tiling
+from .tiling import BLOCK, Tiling
 
 TASKS, LEAST_MACS = 8, 1 << 17
 """Tasks that an instruction should give, for threads to share; multiply-adds that make a task worth that."""
@@ -130,6 +130,8 @@ class DirectConv(Kernel):
             oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc) if s.is_static else (1, s.oh * s.ow)
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, s.oc)
+        block = BLOCK if target.compact else tiling.block(row, vectors)
+        packed = (block, vectors * lanes) if block > BLOCK else ()
         chunks = chunks_of(s.ic * s.taps, s.oc, vectors * lanes, s.n * s.g * oh, ow, target)
         pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
@@ -155,7 +157,7 @@ class DirectConv(Kernel):
         height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
         width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
         operands = [Operand("x", 0, N * G * _stored(IC, x_layout, lanes) * height * width),
-                    Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g))]
+                    Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packed))]
         if bias:
             operands.append(Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
         flags = {"x_" + x_layout: x_layout != "nchwc", "y_" + y_layout: y_layout != "nchwc", "grouped": s.g > 1,
@@ -164,7 +166,7 @@ class DirectConv(Kernel):
             "conv2d/direct",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
                   x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
-                  tiling=tiling, kept=kept, chunks_first=first),
+                  tiling=tiling, block=block, kept=kept, chunks_first=first),
             extents, tuple(operands),
             (Operand("y", 0, N * G * _stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,

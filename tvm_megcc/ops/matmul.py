@@ -14,7 +14,7 @@ from ..ir.types import DTYPES, TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, register
 from .conv_kernels import chunks_of, equal_rows, has_bias, reach
 from .rules import broadcast
-from .tiling import Tiling
+from .tiling import BLOCK, Tiling
 
 _DEPTH = 512
 """Rows of a panel of b that are copied to scratch at a time."""
@@ -52,20 +52,23 @@ class PackedMatMul(Kernel):
         tiling = Tiling.of(target.isa, target.isa.lane_fma, self.vectors)
         rows, depth, columns = _sizes(inputs, outputs)
         oh, ow = equal_rows(tiling, rows, 1, columns) if isinstance(rows, int) else (1, rows)
-        vectors = tiling.best(ow if isinstance(ow, int) else None, columns)
+        row = ow if isinstance(ow, int) else None
+        vectors = tiling.best(row, columns)
+        block = BLOCK if target.compact else tiling.block(row, vectors)
+        packed = (block, vectors * lanes) if block > BLOCK else ()
         chunks = chunks_of(depth, columns, vectors * lanes, oh, ow, target)
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         N, IH, IW = extent_symbols("N", "IH", "IW")
         operands = [Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
-                    Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(op.attrs.trans_b)))]
+                    Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(op.attrs.trans_b), *packed))]
         bias = has_bias(op)
         if bias:
             operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
             "conv2d/direct",
             Attrs(kh=1, kw=1, sh=1, sw=1, dh=1, dw=1, x_layout="nhwc", y_layout="nhwc", vpad=False, hpad=False,
-                  bias=bias, grouped=False, tiling=tiling, kept=None, chunks_first=False),
+                  bias=bias, grouped=False, tiling=tiling, block=block, kept=None, chunks_first=False),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
             "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 

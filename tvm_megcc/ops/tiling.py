@@ -13,7 +13,7 @@ from functools import lru_cache
 from ..target import Isa
 
 BLOCK = 16
-"""Output channels in a block of packed weights."""
+"""Output channels in a block of packed weights, where `Tiling.block` does not say more."""
 
 ANY_ROW = 64
 """Pixels that tiles are chosen for where the length of a row is known at run time only."""
@@ -139,9 +139,17 @@ class Tiling:
                 found.append(vectors)
         return tuple(found)
 
-    def plan(self, pixels: int | None, channels: int, vectors: int) -> tuple[Group, ...]:
-        """Tiles that cover `channels` output channels: the main ones, then the rest."""
-        return _plan(self, pixels, channels, vectors)
+    def block(self, pixels: int | None, vectors: int) -> int:
+        """Output channels in a block of weights that are packed for rows of this length. A single pixel uses each
+        weight once and waits for memory: its tiles are two blocks, since CPUs foresee two long streams better than
+        many short ones, and better than one twice as fast."""
+        half = vectors // 2 * self.lanes
+        return half if pixels == 1 and vectors % 2 == 0 and half > BLOCK else BLOCK
+
+    def plan(self, pixels: int | None, channels: int, vectors: int, block: int = BLOCK) -> tuple[Group, ...]:
+        """Tiles that cover `channels` output channels: the main ones, then the rest, which is one block and one tile
+        where blocks are larger than `BLOCK`."""
+        return _plan(self, pixels, channels, vectors, block)
 
     def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
              most: int) -> tuple[Run, ...]:
@@ -230,18 +238,21 @@ def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _plan(tiling: Tiling, pixels: int | None, channels: int, vectors: int) -> tuple[Group, ...]:
-    lanes = tiling.lanes
+def _plan(tiling: Tiling, pixels: int | None, channels: int, vectors: int, block: int) -> tuple[Group, ...]:
+    lanes, step = tiling.lanes, vectors * tiling.lanes
     full = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
-    groups = []
+    groups: list[Group] = []
 
     def add(vectors: int, start: int, end: int, width: int) -> int:
         if end > start:
             groups.append(Group(vectors, start, end, width, tiling.rows(pixels, vectors)))
         return end
 
-    step = vectors * lanes
-    done = add(vectors, 0, full // step * step, BLOCK)
+    done = add(vectors, 0, full // step * step, block)
+    if block > BLOCK:
+        rest = -(-(channels - done) // lanes)
+        add(rest, done, done + rest * lanes, rest * lanes)
+        return tuple(groups)
     if full > done:
         done = add((full - done) // lanes, done, full, BLOCK)
     rest = -(-(channels - done) // lanes)

@@ -31,10 +31,11 @@ def test_a_convolution():
     rows = report["candidates"]
     assert [row["chosen"] for row in rows] == [True] + [False] * (len(rows) - 1)
     assert [row["cost"] for row in rows] == sorted(row["cost"] for row in rows)
-    assert {"direct", "winograd", "pixels", "plain"} == {row["kernel"] for row in rows}
+    assert {"direct", "winograd", "winograd_raw", "pixels", "plain"} == {row["kernel"] for row in rows}
     assert report["refused"] == {"depthwise": "needs one filter a channel"}
     blocked = {row["kernel"]: row for row in rows if row["layouts"].startswith("nchw4c")}
     assert blocked["direct"]["weights"] == "conv_oihw(4,1)" and blocked["direct"]["weight_bytes"] == 32 * 16 * 9 * 4
+    assert blocked["winograd_raw"]["weight_bytes"] == 32 * 16 * 9 * 4
     assert blocked["winograd"]["weight_bytes"] == 32 * 16 * 36 * 4 and blocked["winograd"]["workspace_bytes"] > 0
     assert all("us" not in row for row in rows)
 

@@ -61,6 +61,12 @@ def pack_winograd(array: np.ndarray, lanes: int) -> np.ndarray:
     return pack_columns(transformed.astype(array.dtype).reshape(-1, array.shape[0]), lanes)
 
 
+@packer("conv_taps")
+def pack_taps(array: np.ndarray, lanes: int) -> np.ndarray:
+    """[O, I, KH, KW] → [O/16][I][KH, KW][16]."""
+    return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
+
+
 @packer("conv_iohw")
 def pack_conv_transpose(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
     """[I, O, KH, KW] (O of one group) → as `conv_oihw`."""

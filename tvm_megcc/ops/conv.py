@@ -30,7 +30,7 @@ class Conv2d(Operator):
     relax = ("relax.nn.conv2d",)
     relay = ("nn.conv2d",)
     channel_axis = 1
-    kernels = (DirectConv(), WinogradConv(), DepthwiseConv(), PixelConv(), PlainConv())
+    kernels = (DirectConv(), WinogradConv(), WinogradConv(raw=True), DepthwiseConv(), PixelConv(), PlainConv())
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:

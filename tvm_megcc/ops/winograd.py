@@ -7,6 +7,7 @@ transforms short, and rounding costs half a digit against the direct sum, where 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -17,14 +18,14 @@ from ..ir.types import PLAIN
 from ..target import Target
 from .base import Kernel, Lowered, Operand, extent_symbols
 from .conv_kernels import Geometry, blocked, has_bias
-from .tiling import Tiling
+from .tiling import BLOCK, Tiling
 
 WINDOW = 6
 """Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
 NEAR, FAR = 2 / 3, 3 / 2
 _POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
-#: Cost of the transforms of a vector of channels of a tile, in multiply-adds of vectors.
-_INPUT, _OUTPUT = 260, 200
+#: Cost of the transforms of a vector of channels of a tile, and of a vector of weights, in multiply-adds of vectors.
+_INPUT, _OUTPUT, _WEIGHTS = 260, 200, 120
 
 
 @lru_cache(maxsize=8)
@@ -42,14 +43,20 @@ class WinogradConv(Kernel):
     4 outputs; on digits of mnist8 their rounding was half as much again as the direct sum's, so they do without.
 
     An input that is not finite spoils its whole tile, not only the outputs whose window it lies in.
+
+    raw: weights are transformed where they are used, for a block of input channels at a time. Transformed ones are
+    four times as many: where they do not stay in a cache, reading them takes longer than making them.
     """
 
-    name = "winograd"
     fuses_epilogue = True
     constants = (1, 2)
     #: Tasks that an image should give, and output channels that are worth transforming the input for once more.
     TASKS, CHUNK = 4, 128
     FEWEST = 8
+
+    def __init__(self, raw: bool = False):
+        self.raw = raw
+        self.name = "winograd_raw" if raw else "winograd"
 
     def layouts(self, op, inputs, outputs, target):
         yield (blocked(target), *(PLAIN,) * (len(op.own_inputs) - 1)), (blocked(target),)
@@ -58,7 +65,8 @@ class WinogradConv(Kernel):
         if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
             return "works on float32 only"
         if target.compact:
-            return "its weights are several times as large as the model's"
+            return ("its code is several times as large as the sum's" if self.raw else
+                    "its weights are several times as large as the model's")
         if not target.l2:
             return "needs a cache for its tiles"
         s = Geometry.of(op, inputs, outputs)
@@ -72,34 +80,116 @@ class WinogradConv(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        bias, size = has_bias(op), WINDOW + 1 - s.kh
-        tiling, vectors, pixels, tiles, chunks = _blocking(s, target)
+        bias, size, cut = has_bias(op), WINDOW + 1 - s.kh, Blocking.of(s, self.raw, target)
         N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
-                   "CHUNKS": chunks}
+                   "CHUNKS": cut.chunks}
         inputs_, outputs_ = round_up(s.ic, lanes), round_up(s.oc, lanes)
         operands = [Operand("x", 0, N * inputs_ * IH * IW),
+                    Operand("w", 1, outputs_ * s.ic * s.taps, ("conv_taps", lanes)) if self.raw else
                     Operand("w", 1, outputs_ * s.ic * WINDOW ** 2, ("winograd", lanes))]
         if bias:
             operands.append(Operand("b", 2, outputs_, ("channel", lanes)))
-        parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), tiles)
+        parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), cut.tiles)
         return Lowered(
             "conv2d/winograd",
-            Attrs(ic=s.ic, oc=s.oc, size=size, bias=bias, tiling=tiling, vectors=vectors, pixels=pixels, tiles=tiles,
-                  near=NEAR, far=FAR),
+            Attrs(ic=s.ic, oc=s.oc, size=size, bias=bias, tiling=cut.tiling, vectors=cut.vectors, pixels=cut.pixels,
+                  tiles=cut.tiles, depth=cut.depth, raw=self.raw, near=NEAR, far=FAR,
+                  kernel=tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()),
             extents, tuple(operands), (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
-            f"{s.name(bias=bias)}_ic{s.ic}oc{s.oc}", f"winograd_{tiles}x{pixels}x{vectors}",
-            scratch=_scratch(inputs_ // lanes, tiles, pixels, vectors, lanes), channels=outputs_)
+            f"{s.name(bias=bias)}_ic{s.ic}oc{s.oc}",
+            f"{self.name}_{cut.tiles}x{cut.pixels}x{cut.vectors}{f'x{cut.depth}' if self.raw else ''}",
+            scratch=cut.scratch, channels=outputs_)
 
     def cost(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        tiling, vectors, pixels, tiles, chunks = _blocking(s, target)
-        size = WINDOW + 1 - s.kh
-        count = -(-(-(-s.oh // size) * -(-s.ow // size)) // pixels) * pixels
-        steps = _steps(tiling, pixels, s.oc, vectors) * WINDOW ** 2 * s.ic / pixels
-        transforms = _INPUT * chunks * -(-s.ic // lanes) + _OUTPUT * -(-s.oc // lanes)
-        weights = WINDOW ** 2 * s.ic * round_up(s.oc, lanes) / 2
-        return 400 + s.n * (count * (steps + transforms) + -(-count // tiles) * weights)
+        return 400 + s.n * Blocking.of(s, self.raw, target).cost(s, lanes)
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a task goes through its tiles and channels.
+
+    vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
+    multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts
+    that the output channels are cut into. scratch: bytes.
+    """
+
+    tiling: Tiling
+    vectors: int
+    pixels: int
+    tiles: int
+    depth: int
+    chunks: int
+    raw: bool
+    scratch: int
+    l2: int
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(s: Geometry, raw: bool, target: Target) -> Blocking:
+        """The one of least cost."""
+        tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
+        count = _tiles(s)
+        options = []
+        for vectors in tiling.widths():
+            most = tiling.most_pixels(vectors)
+            # In assembler, tiles of fewer pixels that divide the count are worth what they load more.
+            for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else (-(-count // -(-count // most)),):
+                options += Blocking._fitting(s, raw, target, tiling, vectors, pixels)
+        return min(options, key=lambda cut: cut.cost(s, target.isa.lanes))
+
+    @staticmethod
+    def _fitting(s: Geometry, raw: bool, target: Target, tiling: Tiling, vectors: int, pixels: int) -> list[Blocking]:
+        """Tasks of so many tiles that what they work on fits into the caches, and so many tasks as there should be."""
+        lanes = target.isa.lanes
+        products = -(-_tiles(s) // pixels)
+        bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
+        room = target.l2 // 4
+        if raw:
+            # Weights are transformed again for each task, so it has many tiles: as many as the second cache has room
+            # for, of what one block of input channels works on.
+            bytes_ = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
+            room = target.l2 // 2
+        elif tiling.assembler:
+            # Each task reads all weights again: the more they are, the more tiles should share that.
+            room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
+        parts = -(-products // max(1, min(products, room // bytes_)))
+        tiles = -(-products // parts) * pixels
+        depth = s.ic
+        if raw:
+            # A block of weights and six places of them, transformed, stay in the first cache.
+            fitting = target.l1 // (4 * (s.taps + WINDOW) * vectors * lanes) // lanes * lanes
+            if fitting == 0 and vectors > 1:
+                return []
+            depth = min(s.ic, max(lanes, fitting))
+        worth = WinogradConv.CHUNK // (2 if raw else 1)
+        most = min(WinogradConv.TASKS // parts, s.oc // worth)
+        chunks = max(chunks for chunks in (1, 2, 4) if chunks == 1 or chunks <= most)
+        scratch = _scratch(ceildiv(s.ic, lanes), tiles, pixels, vectors, lanes)
+        if raw:
+            scratch += 4 * WINDOW * (depth + 1) * round_up(vectors * lanes, BLOCK)
+        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2)]
+
+    def cost(self, s: Geometry, lanes: int) -> float:
+        """Multiply-adds of vectors, roughly, of an image."""
+        count = -(-_tiles(s) // self.pixels) * self.pixels
+        inputs, outputs, tasks = -(-s.ic // lanes), -(-s.oc // lanes), -(-count // self.tiles)
+        steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
+        transforms = _INPUT * self.chunks * inputs + _OUTPUT * outputs
+        if not self.raw:
+            # Weights come from where they were left by the last inference, then from a cache.
+            weights = WINDOW ** 2 * s.ic * outputs * lanes
+            first = 16 if 8 * weights <= self.l2 else 4 if weights <= self.l2 else 2
+            return count * (steps + transforms) + weights / first + (tasks - 1) * weights / 16
+        # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.
+        moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)
+        return count * (steps + transforms + WINDOW ** 2 * moved) + tasks * _WEIGHTS * s.ic * outputs
+
+
+def _tiles(s: Geometry) -> int:
+    size = WINDOW + 1 - s.kh
+    return max(1, -(-likely(s.oh) // size) * -(-likely(s.ow) // size))
 
 
 def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
@@ -116,30 +206,3 @@ def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> 
     """Bytes of the transformed tiles, of a part of their products, of half a transform and of zeros."""
     places = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
     return 4 * lanes * (WINDOW ** 2 * places + WINDOW)
-
-
-def _blocking(s: Geometry, target: Target) -> tuple[Tiling, int, int, int, int]:
-    """(tiling, vectors of output channels, tiles of a product, tiles of a task, chunks of output channels)."""
-    tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
-    size = WINDOW + 1 - s.kh
-    count = max(1, -(-likely(s.oh) // size) * -(-likely(s.ow) // size))
-    best = None
-    for vectors in tiling.widths():
-        most = tiling.most_pixels(vectors)
-        # In assembler, tiles of fewer pixels that divide the count are worth what they load more.
-        for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else (-(-count // -(-count // most)),):
-            products = -(-count // pixels)
-            cost = products * _steps(tiling, pixels, s.oc, vectors)
-            if best is None or cost < best[0]:
-                best = (cost, vectors, pixels, products)
-    _, vectors, pixels, products = best
-    lanes = target.isa.lanes
-    bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
-    room = target.l2 // 4
-    if tiling.assembler:
-        # Each task reads all weights again: the more they are, the more tiles should share that.
-        room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
-    fitting = max(1, min(products, room // bytes_))
-    parts = -(-products // fitting)
-    chunks = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
-    return tiling, vectors, pixels, -(-products // parts) * pixels, chunks

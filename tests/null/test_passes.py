@@ -30,6 +30,23 @@ def conv_bn_relu():
     return b.graph(b.op("relu", batch_norm(b, b.conv(b.input("x", 1, 4, 6, 6), 8))))
 
 
+def dense_bn_relu():
+    """A fully connected layer as exporters write it, whose batch norm is over columns."""
+    b = Builder()
+    y = b.op("matmul", b.input("x", 2, 4), b.const("w", 8, 4), b.const("b", 8), trans_a=0, trans_b=1)
+    y = b.op("div", b.op("mul", y, b.const("s", 8)), b.const("half", value=np.float32(0.5)))
+    y = b.op("relu", b.op("sub", y, b.const("t", 8)))
+    return b.graph(b.op("add", b.const("u", 1, 3), b.op("matmul", y, b.const("v", 8, 3), trans_a=0, trans_b=0)))
+
+
+def tied_weights():
+    """Two products by one matrix: each takes its offset, but a copy of the matrix for a scale would be a second one."""
+    b = Builder()
+    x, w = b.input("x", 2, 8), b.const("w", 8, 8)
+    y = b.op("add", b.op("matmul", x, w, trans_a=0, trans_b=0), b.const("t", 8))
+    return b.graph(b.op("mul", b.op("matmul", y, w, trans_a=0, trans_b=0), b.const("s", 8)))
+
+
 def padded_conv():
     b = Builder()
     x = b.op("pad", b.input("x", 1, 4, 6, 6), mode="constant", before=(0, 0, 0, 1), after=(0, 0, 2, 1), value=0.0)
@@ -119,6 +136,8 @@ def fused(graph, target):
 
 CASES = {
     "absorb_scales": (absorb.absorb_scales, conv_bn_relu),
+    "absorb_scales_of_products": (absorb.absorb_scales, dense_bn_relu),
+    "keep_scales_of_shared_weights": (absorb.absorb_scales, tied_weights),
     "absorb_pads": (absorb.absorb_pads, padded_conv),
     "fuse_elementwise": (elementwise.fuse_elementwise, scalar_chain),
     "fuse_silu": (elementwise.fuse_elementwise, silu_residual),

@@ -11,8 +11,8 @@ from ..ops.base import operator
 from ..ops.support import operand_class
 from ..target import Target
 
-#: Axis of the weights that is the output channel, for operators with operands (x, w, b?).
-_OUTPUT_CHANNEL = {"conv2d": 0}
+#: Axis of the weights that is the output channel, from their last, for operators with operands (x, w, b?).
+_OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
 
 
 class Editor:
@@ -38,7 +38,8 @@ class Editor:
 
 
 def absorb_scales(graph: Graph, target: Target) -> Graph:
-    """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm)."""
+    """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm), and
+    likewise for products by a constant matrix."""
     edit = Editor(graph)
     uses = {name: len(ops) for name, ops in graph.consumers().items()}
     producer: dict[str, int] = {}
@@ -71,22 +72,22 @@ def _absorb_into_producer(edit: Editor, producer: dict[str, int], uses: dict[str
     if edit.types[op.outputs[0]].shape != output.shape or source.inputs[1] not in edit.constants:
         return None
     weights = edit.constants[source.inputs[1]]
-    channels = weights.shape[_OUTPUT_CHANNEL[source.kind]]
-    term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)
+    shared = uses.get(source.inputs[1], 1) > 1 and op.kind in ("mul", "div")
     has_bias = len(source.inputs) > 2 and source.inputs[2]
-    if has_bias and source.inputs[2] not in edit.constants:
+    if shared or weights.dtype.kind != "f" or (has_bias and source.inputs[2] not in edit.constants):
         return None
+    axis = _OUTPUT_CHANNEL[source.kind](source)
+    channels = weights.shape[axis]
+    term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)
     bias = edit.constants[source.inputs[2]] if has_bias else np.zeros(channels, weights.dtype)
+    name, weight = op.outputs[0], source.inputs[1]
     if op.kind in ("mul", "div"):
         scale = term if op.kind == "mul" else 1 / term
-        shape = [1] * weights.ndim
-        shape[_OUTPUT_CHANNEL[source.kind]] = channels
-        weights, bias = weights * scale.reshape(shape), bias * scale
+        scaled = weights * scale.reshape(channels, *(1,) * (-1 - axis))
+        weight, bias = edit.add_constant(f"{name}.weight", np.ascontiguousarray(scaled)), bias * scale
     else:
         bias = bias + term if op.kind == "add" else bias - term
-    name = op.outputs[0]
-    inputs = (source.inputs[0], edit.add_constant(f"{name}.weight", np.ascontiguousarray(weights)),
-              edit.add_constant(f"{name}.bias", bias))
+    inputs = (source.inputs[0], weight, edit.add_constant(f"{name}.bias", bias))
     position = producer[value]
     edit.ops[position] = source.with_(inputs=inputs, outputs=op.outputs)
     return position

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiles of output channels, and the blocks of weights that they read."""
+
+import numpy as np
+import pytest
+
+from tvm_megcc.codegen.pack import pack
+from tvm_megcc.ops.tiling import BLOCK, Tiling
+from tvm_megcc.target import ISAS
+
+
+@pytest.mark.parametrize("channels", [1, 10, 16, 24, 40, 63, 64, 96, 128, 130, 200, 255, 1000])
+@pytest.mark.parametrize("pixels", [1, 7])
+@pytest.mark.parametrize("isa", ISAS.values(), ids=list(ISAS))
+def test_tiles_read_what_was_packed(isa, pixels: int, channels: int):
+    """Every channel is in one tile, and its weights are where conv2d/direct looks for them."""
+    depth, tiling = 3, Tiling.of(isa, isa.lane_fma)
+    weights = np.arange(1, depth * channels + 1, dtype=np.float32).reshape(depth, channels)
+    for vectors in tiling.widths(pixels):
+        block = tiling.block(pixels, vectors)
+        packed = pack(("columns", isa.lanes, False, block, vectors * isa.lanes if block > BLOCK else BLOCK), weights)
+        seen = []
+        for group in tiling.plan(pixels, channels, vectors, block):
+            for oc in range(group.start, group.end, group.vectors * isa.lanes):
+                tile = packed[oc // block * block * depth + oc % block:]
+                for channel in range(group.vectors * isa.lanes):
+                    place = channel // group.width * group.width * depth + channel % group.width
+                    if oc + channel < channels:
+                        seen.append(oc + channel)
+                        found = [tile[place + k * group.width] for k in range(depth)]
+                        np.testing.assert_array_equal(found, weights[:, oc + channel])
+        assert seen == list(range(channels)), f"{vectors} vectors"
+
+
+@pytest.mark.parametrize(("isa", "block"), [("avx512", 64), ("avx2", 32), ("neon", 16), ("sse2", 16), ("c", 16)])
+def test_a_single_pixel_reads_two_streams(isa: str, block: int):
+    tiling = Tiling.of(ISAS[isa])
+    assert tiling.block(1, tiling.best(1, 640)) == block
+    assert tiling.block(2, tiling.best(2, 640)) == tiling.block(None, tiling.best(None, 640)) == BLOCK

@@ -4,10 +4,11 @@
     python benchmarks/models.py MODELS
     python benchmarks/cost_model.py MODELS/mobilenet_v2.onnx … [--target native] [--processor 1] [--json FILE]
 
-Times the kernels of each distinct convolution and matrix product of the models on this machine, in all layouts, and
-compares the fastest with the one of least cost, and with what the compiled network has. The network's may be slower
-than the fastest for a reason: relayouts would come on top. Register tiles that only tuning takes are left out
-(docs/tuning.md). "time" is the sum over the layers, over that of the fastest.
+Times the kernels of each distinct convolution and matrix product of the models on this machine, in all layouts, with
+weights as far away as those of the whole model put them (docs/tuning.md), and compares the fastest with the one of
+least cost, and with what the compiled network has. The network's may be slower than the fastest for a reason: relayouts
+would come on top. Register tiles that only tuning takes are left out. "time" is the sum over the layers, over that of
+the fastest.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tvm_megcc.ir.types import numpy_dtype
 from tvm_megcc.ops.base import operator
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.candidates import Call, Candidate, before_layouts, calls_of
-from tvm_megcc.runtime.timing import LocalRunner, Measurement, library
+from tvm_megcc.runtime.timing import LocalRunner, library, network_bytes
 from tvm_megcc.target import Target, parse_targets
 
 KINDS = ("conv2d", "matmul")
@@ -77,19 +78,17 @@ def measure(layers: Sequence[Layer], target: Target, rounds: int, processor: int
     values = _values(layers)
     runner = LocalRunner()
     runner.require(target)
+    read = network_bytes(layers[0].call.graph)
     for number, layer in enumerate(layers, start=1):
         call = layer.call
         least = min(c.cost for c in call.candidates)
         tried = [c for c in call.candidates if c.cost <= HOPELESS * least or c is layer.chosen]
         specs = list(dict.fromkeys(c.choice.spec for c in tried))
-        operands = [values.get(name, call.graph.constants.get(name)) if name else None for name in call.op.inputs]
-        expected = [values[name] for name in call.op.outputs]
         with library(specs, target, runner.program) as made, runner.session(made, 0) as session, undisturbed(processor):
             for _ in range(rounds):
                 for c in tried:
                     if c.choice.spec in made.index:
-                        job = Measurement(c.choice, operands, c.types, c.results, expected)
-                        sample = session.measure(job, made.index[c.choice.spec])
+                        sample = session.measure(call.measurement(c, values, read), made.index[c.choice.spec])
                         if sample.error:
                             raise SystemExit(f"{c.choice.spec.symbol}: {sample.error}")
                         layer.times[id(c)] = min(layer.times.get(id(c), math.inf), min(sample.ns) / 1e3)

@@ -194,7 +194,8 @@ def _list(args: argparse.Namespace) -> int:
     from .tools import listing
 
     if args.op is None:
-        given = [f"--{name}" for name in ("shape", "weight", "attrs", "tiles", "time") if getattr(args, name)]
+        given = [f"--{name}" for name in ("shape", "weight", "attrs", "tiles", "time", "network")
+                 if getattr(args, name)]
         if given:
             raise MegccError(f"{', '.join(given)}: of which operator? megcc list kernels --op conv2d {given[0]} …")
         _print(args, listing.TABLES[args.what](), listing.text)
@@ -205,7 +206,7 @@ def _list(args: argparse.Namespace) -> int:
 
     with _progress(args, f"building candidates of {args.op}"):
         report = candidates.candidates(args.op, args.shape, args.weight, args.attrs, args.target, args.optimize,
-                                       args.tiles, args.time, args.cc)
+                                       args.tiles, args.time, args.cc, args.network)
     _print(args, report, candidates.text)
     return 0
 
@@ -355,6 +356,9 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed", help="(default: speed)")
     group.add_argument("--tiles", action="store_true", help="also the register tiles that only tuning takes")
     group.add_argument("--time", action="store_true", help="measure each on this machine, checked against numpy")
+    group.add_argument("--network", type=_bytes, metavar="BYTES",
+                       help="--time: weights of the network around it, such as 14M (default: as large as puts weights "
+                            "beyond the second cache into memory)")
     group.add_argument("--cc", help="the C compiler")
     _target_option(group, "for which CPU (default: native)", "native")
     return parser

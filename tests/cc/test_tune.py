@@ -93,6 +93,7 @@ def test_every_candidate_is_in_the_log(tuned):
     convolutions = [row for row in rows if row["call"].startswith("conv2d(")]
     assert len(convolutions) == TRIALS and len({row["kernel"] for row in convolutions}) > 1
     assert any(row["call"].startswith("relayout(") for row in rows)
+    assert all(row["network_bytes"] == 4 * (16 * 8 * 9 + 16) for row in rows)
     assert all(row["ns"] > 0 and row["target"] == native().name and row["device"] == "local" for row in rows)
 
 
@@ -140,14 +141,29 @@ def test_changed_code_is_measured_again(tuned, slow_default, tmp_path):
     assert last["code"] == row["code"] and last["layouts"] == row["layouts"]
 
 
+def test_times_of_weights_in_the_caches_are_measured_again(tuned, slow_default, tmp_path):
+    """Logs from before weights were as far away as in a network do not say so; a compile takes them as they are."""
+    model, log, _ = tuned
+    lines = log.read_text().splitlines(keepends=True)
+    row = json.loads(lines[0])
+    del row["network_bytes"]
+    older = tmp_path / "older.jsonl"
+    older.write_text("".join([json.dumps(row) + "\n", *lines[1:]]))
+    assert kernels_of(tvm_megcc.compile(model, log=older)) == kernels_of(tvm_megcc.compile(model, log=log))
+    assert tune([import_onnx(model)], native(), older, trials=TRIALS).measured == 1
+    assert tune([import_onnx(model)], native(), older, trials=TRIALS).measured == 0
+
+
 @pytest.mark.parametrize("line, reason", [
     ("{broken", "no JSON"), ("[]", "not a JSON object"), ('{"format": 9}', "format is not"),
-    ('{"format": 1, "target": "c"}', "'optimize' is missing"), ("NS", "'ns' is no time"), ("MORE", "unknown field")])
+    ('{"format": 1, "target": "c"}', "'optimize' is missing"), ("NS", "'ns' is no time"), ("MORE", "unknown field"),
+    ("BYTES", "'network_bytes' is no number of bytes")])
 def test_a_corrupt_line_is_named(tuned, tmp_path, line, reason):
     model, log, _ = tuned
     lines = log.read_text().splitlines()
     row = json.loads(lines[0])
-    line = {"NS": json.dumps({**row, "ns": -1}), "MORE": json.dumps({**row, "colour": "red"})}.get(line, line)
+    changed = {"NS": {"ns": -1}, "MORE": {"colour": "red"}, "BYTES": {"network_bytes": -1}}
+    line = json.dumps({**row, **changed[line]}) if line in changed else line
     corrupt = tmp_path / "corrupt.jsonl"
     corrupt.write_text("\n".join([lines[0], line, *lines[1:]]) + "\n")
     before = corrupt.read_bytes()
@@ -279,6 +295,13 @@ def test_a_device_that_does_not_answer(uncompiled, monkeypatch, tmp_path):
     hang.set()
     assert summary.measured == summary.candidates and not summary.failed
     assert len(TuningLog.read(tmp_path / "log")) == summary.candidates
+
+
+def test_parts_of_a_network_know_its_weights(uncompiled, tmp_path):
+    asked = []
+    devices = FakeDevices(lambda measurement, session: asked.append(measurement.network_bytes))
+    tune([import_onnx(write_model(tmp_path / "net.onnx"))], native(), tmp_path / "log", runner=devices, weights=10**7)
+    assert set(asked) == {row.network_bytes for row in TuningLog.read(tmp_path / "log").rows.values()} == {10**7}
 
 
 def test_a_candidate_that_takes_devices_with_it(uncompiled, tmp_path):

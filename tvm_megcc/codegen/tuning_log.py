@@ -36,6 +36,8 @@ class Row:
     call, layouts: as `call_text` and `layouts_text` give them. tile: empty for the one that the kernel takes itself.
     ns: nanoseconds of the fastest of several repeats, one thread; None where `error` says why there is no time.
     cost: what the cost model had guessed. code: digest of the kernel's C. device: where it was measured.
+    network_bytes: of the weights that were read from one call to the next; None in logs from before they were, where
+    the weights lay in the caches.
     """
 
     target: str
@@ -49,6 +51,7 @@ class Row:
     code: str
     error: str = ""
     device: str = ""
+    network_bytes: int | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -60,7 +63,8 @@ class Row:
         return self.call.partition("(")[0]
 
     def line(self) -> str:
-        values = {name: value for name, value in asdict(self).items() if value != ""}
+        values = {name: value for name, value in asdict(self).items()
+                  if value != "" and (value is not None or name == "ns")}
         return json.dumps({"format": FORMAT, **values}, ensure_ascii=False) + "\n"
 
 
@@ -157,6 +161,10 @@ def _row(values) -> Row:
         if name not in values:
             raise ValueError(f"field '{name}' is missing")
     for name, value in values.items():
+        if name == "network_bytes":
+            if type(value) is not int or value < 0:
+                raise ValueError(f"field '{name}' is no number of bytes: {value!r}")
+            continue
         number = name in ("ns", "cost")
         if number and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0) \
                 and not (name == "ns" and value is None and values.get("error")):

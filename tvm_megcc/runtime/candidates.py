@@ -17,6 +17,7 @@ from ..ops.base import Kernel, View
 from ..ops.support import candidates, placements, refusal
 from ..passes import PIPELINE
 from ..target import Target
+from .timing import Measurement
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,15 @@ class Call:
     op: Op
     graph: Graph
     candidates: list[Candidate] = field(default_factory=list)
+
+    def measurement(self, candidate: Candidate, values: Mapping[str, np.ndarray], network_bytes: int) -> Measurement:
+        """values: computed operands and results, by name. network_bytes: of the network's weights."""
+        known = {**self.graph.constants, **values}
+        operands = [known[name] if name else None for name in self.op.inputs]
+        expected = operands if self.op.kind == "relayout" else [known[name] for name in self.op.outputs]
+        constant = {index for index, name in enumerate(self.op.inputs) if name in self.graph.constants}
+        return Measurement(candidate.choice, operands, candidate.types, candidate.results, expected, constant,
+                           network_bytes)
 
 
 def before_layouts(graph: Graph, target: Target) -> Graph:

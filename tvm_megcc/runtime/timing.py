@@ -3,6 +3,10 @@
 
 The C side is measure.c. The same source is a shared library for RPC servers and a program for this machine, where
 every job is a process of its own: a kernel that goes wrong harms nobody.
+
+A network reads all its weights before it reads one of them again, so they come from a cache that holds them all, or
+from memory. A kernel that is timed reads another copy of its weights in each call, of so many copies that they are as
+large as the network's weights.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,15 +28,19 @@ from ..codegen.render import render_kernel
 from ..codegen.select import Choice, KernelSpec
 from ..errors import MegccError, ToolError
 from ..ir.dims import substitute
+from ..ir.graph import Graph
 from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
 from ..target import Target
 from .build import CFLAGS, JOBS, Objects, run_tool
 from .toolchain import Compiler, find_compiler, runs_here
 
-#: Of a measurement: repeats, microseconds that one takes at least, after how many none is begun any more.
-REPEATS, LEAST_US, MOST_US = 7, 1000, 200_000
+#: Of a measurement: repeats, microseconds that one takes at least, after how many none is begun any more, and how many
+#: go by before the first: a last cache takes some ten milliseconds to settle.
+REPEATS, LEAST_US, MOST_US, WARM_US = 7, 1000, 200_000, 30_000
 #: Seconds after which a measurement is given up.
 PATIENCE = 60
+#: Bytes that the copies of a call's weights are to take at most; last caches hold less.
+MOST_COPIED = 128 << 20
 #: Largest difference from the numpy reference, relative to the result's largest magnitude.
 TOLERANCE = 1e-4
 #: What `measure` of measure.c returns besides 0.
@@ -53,12 +61,25 @@ class Sample:
     error: str = ""
 
 
+def network_bytes(graph: Graph) -> int:
+    """Bytes of weights that an inference reads: all constants, but for tables of which `gather` takes some rows."""
+    read = {name for op in graph.ops for index, name in enumerate(op.inputs)
+            if name in graph.constants and not (op.kind.startswith("gather") and index == 0)}
+    return sum(graph.constants[name].nbytes for name in read)
+
+
+def copies(weight_bytes: int, network_bytes: int) -> int:
+    """How many copies of a call's weights are as large together as those of the network; at least one."""
+    return -(-min(network_bytes, MOST_COPIED) // weight_bytes) if 0 < weight_bytes < network_bytes else 1
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One call of one kernel with its operands.
 
     operands: of the operator, logical arrays, None for absent ones; types: theirs and `results`', with layouts.
-    expected: the results by the numpy reference.
+    expected: the results by the numpy reference. constant: indices of the operands that are weights.
+    network_bytes: of the weights that are read from one call to the next, this call's included.
     """
 
     choice: Choice
@@ -66,6 +87,8 @@ class Measurement:
     types: Sequence[TensorType | None]
     results: Sequence[TensorType]
     expected: Sequence[np.ndarray]
+    constant: Collection[int] = ()
+    network_bytes: int = 0
 
     @property
     def spec(self) -> KernelSpec:
@@ -86,11 +109,13 @@ class Measurement:
                 else to_layout(array, self.types[operand.index].layout)
             data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
         sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]
+        weights = [operand.index in self.constant for operand in self.choice.inputs]
+        several = copies(sum(size for size, weight in zip(sizes, weights, strict=False) if weight), self.network_bytes)
         head = _HEAD.pack(kernel, spec.isa.code, len(self.choice.extents), len(spec.inputs), len(spec.outputs),
-                          self._size(spec.tasks), REPEATS, LEAST_US, MOST_US, 0,
+                          self._size(spec.tasks), REPEATS, LEAST_US, MOST_US, WARM_US,
                           self._size(spec.shared), self._size(spec.scratch))
         return b"".join([head, np.array(self.choice.extents, np.int32).tobytes(), np.array(sizes, np.int64).tobytes(),
-                         *data])
+                         np.where(weights, several, 1).astype(np.int32).tobytes(), *data])
 
     @property
     def result_bytes(self) -> int:

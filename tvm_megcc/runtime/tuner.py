@@ -29,7 +29,7 @@ from ..ir.types import numpy_dtype
 from ..target import Target
 from . import reference
 from .candidates import Call, Candidate, before_layouts, calls_of
-from .timing import Library, LocalRunner, Lost, Measurement, Sample, library
+from .timing import Library, LocalRunner, Lost, Measurement, Sample, library, network_bytes
 
 #: Candidates in a library.
 BATCH = 16
@@ -41,11 +41,15 @@ CONNECT_SECONDS, JOB_SECONDS = 90, 90
 
 @dataclass(frozen=True)
 class Job:
-    """Candidates of a call that are one and the same piece of code on the same memory, measured once."""
+    """Candidates of a call that are one and the same piece of code on the same memory, measured once.
+
+    network_bytes: of the weights of the network that the call is in.
+    """
 
     call: Call
     candidates: tuple[Candidate, ...]
     code: str
+    network_bytes: int
 
     @property
     def spec(self) -> KernelSpec:
@@ -55,7 +59,8 @@ class Job:
         ns = round(min(sample.ns), 1) if sample.ns else None
         for candidate in self.candidates:
             yield Row(target.name, optimize, self.call.text, candidate.kernel.name, candidate.kernel.tile,
-                      candidate.layouts, ns, round(candidate.cost, 1), self.code, sample.error, device)
+                      candidate.layouts, ns, round(candidate.cost, 1), self.code, sample.error, device,
+                      self.network_bytes)
 
 
 @dataclass
@@ -73,7 +78,7 @@ class Summary:
 
 def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: str = "speed",
          trials: int | None = None, runner=None, cc: str | None = None,
-         progress: Callable[[int], Iterable] | None = None) -> Summary:
+         progress: Callable[[int], Iterable] | None = None, weights: int | None = None) -> Summary:
     """Measures what the log does not have yet.
 
     Args:
@@ -82,6 +87,7 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
         trials: at most so many candidates of a call, those first that the cost model likes; None: all.
         runner: where to measure: `timing.LocalRunner` (the default) or `remote.RpcRunner`.
         progress: called with the number of measurements; gives an object with `update(n)` and `close()`.
+        weights: bytes of them that an inference reads, where graphs are parts of a network; None: each is a network.
 
     Raises:
         MegccError: for a log with a line that is no row; if this machine does not run the target and no runner is
@@ -98,13 +104,14 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
     values: dict[int, dict[str, np.ndarray]] = {}
     for graph in graphs:
         graph = before_layouts(graph, target)
+        read = network_bytes(graph) if weights is None else weights
         calls = calls_of(graph, target, optimize)
         for call in calls:
             keys = [(call.text, candidate.kernel.label, candidate.layouts) for candidate in call.candidates]
             call.candidates = [candidate for candidate, key in zip(call.candidates, keys, strict=True)
                                if key not in seen]
             seen.update(keys)
-        fresh = [job for call in calls for job in _jobs(call, target, optimize, trials, known, summary)]
+        fresh = [job for call in calls for job in _jobs(call, read, target, optimize, trials, known, summary)]
         if fresh:
             values[id(fresh[0].call.graph)] = _values(fresh)
         jobs += fresh
@@ -128,9 +135,9 @@ def progress_bar(quiet: bool = False) -> Callable[[int], object]:
     return start
 
 
-def _jobs(call: Call, target: Target, optimize: str, trials: int | None, known: TuningLog,
+def _jobs(call: Call, read: int, target: Target, optimize: str, trials: int | None, known: TuningLog,
           summary: Summary) -> list[Job]:
-    """What is to be measured of a call."""
+    """What is to be measured of a call in a network that reads so many bytes of weights."""
     chosen = call.candidates
     if trials is not None and call.op.kind != "relayout":
         chosen = sorted(chosen, key=lambda candidate: candidate.cost)[:trials]
@@ -140,9 +147,9 @@ def _jobs(call: Call, target: Target, optimize: str, trials: int | None, known: 
         same.setdefault((candidate.choice.spec, candidate.choice.extents), []).append(candidate)
     jobs = []
     for candidates in same.values():
-        job = Job(call, tuple(candidates), code_of(candidates[0].choice.spec))
+        job = Job(call, tuple(candidates), code_of(candidates[0].choice.spec), read)
         rows = [known.rows.get(row.key) for row in job.rows(target, optimize, "", Sample())]
-        if all(row is not None and row.code == job.code for row in rows):
+        if all(row is not None and row.code == job.code and row.network_bytes is not None for row in rows):
             summary.known += len(rows)
         else:
             jobs.append(job)
@@ -287,11 +294,7 @@ class _Tuning:
         return _Unit([job for job in jobs if job.spec in made.index], made)
 
     def measurement(self, job: Job) -> Measurement:
-        graph, op, first = job.call.graph, job.call.op, job.candidates[0]
-        values = {**graph.constants, **self.values[id(graph)]}
-        operands = [values[name] if name else None for name in op.inputs]
-        expected = operands if op.kind == "relayout" else [values[name] for name in op.outputs]
-        return Measurement(first.choice, operands, first.types, first.results, expected)
+        return job.call.measurement(job.candidates[0], self.values[id(job.call.graph)], job.network_bytes)
 
     def _take(self) -> int:
         """Handles one report; returns how many jobs are done with it."""

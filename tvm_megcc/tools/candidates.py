@@ -19,15 +19,16 @@ from ..ops.base import OPERATORS, Operator, View
 from ..ops.support import candidates as kernels_of
 from ..ops.support import placements, refusal
 from ..runtime import elf
-from ..runtime.candidates import Candidate, candidates_of
-from ..runtime.timing import LocalRunner, Measurement, compiled_kernels, library
+from ..runtime.candidates import Call, Candidate, candidates_of
+from ..runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library, network_bytes
 from ..target import parse_targets
 
 _SHAPE = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<extents>[0-9]+(?:[x,][0-9]+)*|scalar)")
 
 
 def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), attrs: str = "", target: str = "native",
-               optimize: str = "speed", tiles: bool = False, time: bool = False, cc: str | None = None) -> dict:
+               optimize: str = "speed", tiles: bool = False, time: bool = False, cc: str | None = None,
+               network: int | None = None) -> dict:
     """The candidates of an operator, those of least cost first.
 
     Args:
@@ -36,6 +37,8 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
         attrs: "pads=1,1,1,1 strides=2,2"; what is left out is as in the operator's first test case.
         tiles: also other register tiles, which only tuning takes.
         time: measure on this machine, which has to run the target's code.
+        network: bytes of weights of the network that is thought around the operator, where it is timed; None: as
+            `network_around` says.
 
     Raises:
         MegccError: for an unknown operator or attribute, shapes that do not fit it, or if nothing realises it.
@@ -57,7 +60,8 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
     found.sort(key=lambda c: (bool(c.kernel.tile), c.cost))
     specs = list(dict.fromkeys(c.choice.spec for c in found if c.choice is not None))
     code = _code_bytes(specs, compiled_for, cc, needed=time)
-    times = _times(graph, op, found, compiled_for, cc) if time else {}
+    network = network_around(graph, compiled_for) if network is None else network
+    times = _times(graph, op, found, compiled_for, cc, network) if time else {}
     rows = [_row(c, code, times, chosen=c is found[0]) for c in found]
     if fastest := min((row["us"] for row in rows if row.get("us")), default=0.0):
         for row in rows:
@@ -66,6 +70,7 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
             "operands": {name: ("const " if name in graph.constants else "") + str(graph.types[name])
                          for name in op.inputs if name},
             "results": [str(graph.types[name]) for name in op.outputs], "attributes": dict(op.attrs),
+            **({"network_bytes": network} if time else {}),
             "macs": int(declaration.macs(op.attrs, graph.input_types(op), graph.output_types(op))),
             "candidates": rows, "refused": refused}
 
@@ -180,20 +185,28 @@ def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: boo
         return {}
 
 
-def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | None) -> dict[KernelSpec, float | str]:
+def network_around(graph: Graph, target) -> int:
+    """Bytes of weights of a network that has this operator. Weights that the second cache does not hold are taken for
+    those of a large one, so that they come from memory; smaller ones stay in the caches."""
+    own = network_bytes(graph)
+    return MOST_COPIED if own > target.l2 else own
+
+
+def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | None,
+           network: int) -> dict[KernelSpec, float | str]:
     """Microseconds of a call, or why there is no time, by kernel. Each result is compared with numpy's."""
     runner = LocalRunner()
     runner.require(target)
-    values = {**graph.constants, **_random({name: graph.types[name] for name in graph.inputs})}
-    operands = [values[name] for name in op.inputs]
-    expected = OPERATORS[op.kind].compute(op.attrs, *operands)
+    values = _random({name: graph.types[name] for name in graph.inputs})
+    results = OPERATORS[op.kind].compute(op.attrs, *(values.get(name, graph.constants.get(name)) for name in op.inputs))
+    values.update(zip(op.outputs, results, strict=True))
+    call = Call("", op, graph)
     first = {c.choice.spec: c for c in reversed(found) if c.choice is not None}
     times: dict[KernelSpec, float | str] = {}
     with library(list(first), target, runner.program, cc) as made, runner.session(made, 0) as session:
         times.update({spec: "it does not compile: " + said for spec, said in made.failed.items()})
         for spec, number in made.index.items():
-            c = first[spec]
-            sample = session.measure(Measurement(c.choice, operands, c.types, c.results, expected), number)
+            sample = session.measure(call.measurement(first[spec], values, network), number)
             times[spec] = sample.error or min(sample.ns) / 1e3
     return times
 
@@ -249,6 +262,8 @@ def text(report: dict) -> str:
                         for n, (cell, width) in enumerate(zip(cells, widths, strict=True))).rstrip() for cells in table]
     lines += [f"{row['kernel']}: {row['error']}" for row in report["candidates"] if "error" in row]
     lines += [f"{name}: no, {why}" for name, why in report["refused"].items()]
+    if timed:
+        lines.append(f"timed in a network of {report['network_bytes'] / (1 << 20):,.1f} MiB of weights (--network)")
     lines.append("* the least cost, in estimated cycles; in a network, layouts between operators count too"
                  + (" (megcc explain)" if timed else "; --time measures"))
     return "\n".join(lines) + "\n"

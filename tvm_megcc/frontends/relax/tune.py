@@ -14,6 +14,7 @@ from ...ir.graph import Graph
 from ...ir.shapes import with_symbols
 from ...runtime import tuner
 from ...runtime.candidates import before_layouts, calls_of
+from ...runtime.timing import network_bytes
 from ...target import Target
 from .importer import import_region, region_bucket
 from .regions import digest_of, is_ours
@@ -29,7 +30,7 @@ def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int |
         path = Path(log) if log is not None else Path(folder) / "tune.jsonl"
         graphs = {id(graph): graph for graph in _graphs(mod).values()}
         tuner.tune(list(graphs.values()), target, path, optimize=optimize, trials=trials, runner=runner,
-                   progress=tuner.progress_bar())
+                   progress=tuner.progress_bar(), weights=sum(map(network_bytes, graphs.values())))
         return with_log(mod, TuningLog.read(path), target, optimize)
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from tvm_megcc import paths
+from tvm_megcc.ir.dims import round_up
 from tvm_megcc.ir.graph import Attrs, Graph, Op
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime import timing
 from tvm_megcc.runtime.build import CFLAGS
 from tvm_megcc.runtime.candidates import Call, candidates_of
-from tvm_megcc.runtime.timing import MOST_COPIED, copies, network_bytes
+from tvm_megcc.runtime.timing import ALIGNMENT, MOST_COPIED, copies, network_bytes
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 from tvm_megcc.tools.candidates import network_around
@@ -101,12 +102,26 @@ def test_a_measurement_copies_constants_only():
     op = graph.ops[1]
     values = {"x": np.ones((1, 4), np.float32), "y": np.ones((1, 6), np.float32)}
     candidate = next(c for c in candidates_of(graph, op, native(), "speed") if c.kernel.name == "packed")
-    parameters = [operand.index for operand in candidate.choice.inputs]
-    weights = sum(p.size * 4 for p, index in zip(candidate.choice.spec.inputs, parameters, strict=True) if index == 1)
-    job = Call("", op, graph).measurement(candidate, values, 5 * weights).job(0)
-    start = timing._HEAD.size + 4 * len(candidate.choice.extents) + 8 * (len(parameters) + 1)
-    assert [5 if index == 1 else 1 for index in parameters] == list(
-        np.frombuffer(job, np.int32, len(parameters), start))
+    indices = [operand.index for operand in candidate.choice.inputs]
+    (weights,) = [4 * p.size for p, index in zip(candidate.choice.spec.inputs, indices, strict=True) if index == 1]
+    job = Call("", op, graph).measurement(candidate, values, 5 * round_up(weights, ALIGNMENT)).job(0)
+    assert _counts(candidate, job) == [5 if index == 1 else 1 for index in indices]
+
+
+def _counts(candidate, job: bytes) -> list[int]:
+    inputs = len(candidate.choice.inputs)
+    start = timing._HEAD.size + 4 * len(candidate.choice.extents) + 8 * (inputs + 1)
+    return np.frombuffer(job, np.int32, inputs, start).tolist()
+
+
+def test_copies_of_a_number_take_a_line_each():
+    graph = Graph("g", ("x",), ("y",), (Op("add", Attrs(), ("x", "c"), ("y",), origin="a"),),
+                  {"x": TensorType("float32", (9,)), "c": TensorType("float32", (1,)),
+                   "y": TensorType("float32", (9,))}, {"c": np.ones(1, np.float32)})
+    candidate = next(candidates_of(graph, graph.ops[0], native(), "speed"))
+    values = {"x": np.ones(9, np.float32), "y": np.ones(9, np.float32)}
+    job = Call("", graph.ops[0], graph).measurement(candidate, values, 100 * ALIGNMENT).job(0)
+    assert _counts(candidate, job) == [1, 100]
 
 
 def test_the_network_around_an_operator():

@@ -27,7 +27,7 @@ from ..codegen import pack
 from ..codegen.render import render_kernel
 from ..codegen.select import Choice, KernelSpec
 from ..errors import MegccError, ToolError
-from ..ir.dims import substitute
+from ..ir.dims import round_up, substitute
 from ..ir.graph import Graph
 from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
 from ..target import Target
@@ -41,6 +41,8 @@ REPEATS, LEAST_US, MOST_US, WARM_US = 7, 1000, 200_000, 30_000
 PATIENCE = 60
 #: Bytes that the copies of a call's weights are to take at most; last caches hold less.
 MOST_COPIED = 128 << 20
+#: Bytes that each of them begins at a multiple of, as in measure.c.
+ALIGNMENT = 64
 #: Largest difference from the numpy reference, relative to the result's largest magnitude.
 TOLERANCE = 1e-4
 #: What `measure` of measure.c returns besides 0.
@@ -110,7 +112,8 @@ class Measurement:
             data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
         sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]
         weights = [operand.index in self.constant for operand in self.choice.inputs]
-        several = copies(sum(size for size, weight in zip(sizes, weights, strict=False) if weight), self.network_bytes)
+        several = copies(sum(round_up(len(item), ALIGNMENT) * weight for item, weight
+                             in zip(data, weights, strict=True)), self.network_bytes)
         head = _HEAD.pack(kernel, spec.isa.code, len(self.choice.extents), len(spec.inputs), len(spec.outputs),
                           self._size(spec.tasks), REPEATS, LEAST_US, MOST_US, WARM_US,
                           self._size(spec.shared), self._size(spec.scratch))

@@ -71,6 +71,7 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
 
     optimize: "speed" and "size" as the compiler has them; "open": speed, with extents known at run time only.
     """
+    target = target.at("size" if optimize == "size" else "speed")
     declaration = operator(kind)
     generator = np.random.default_rng(index)
     arrays = []

@@ -12,10 +12,8 @@ from ..ir.types import NHWC, PLAIN, Layout, nchwc
 from ..target import Target
 from .base import Kernel, Lowered, Operand, Types, extent_symbols
 from .blocking import Kept, chunks_first
+from .sharing import LEAST_MACS, TASKS, Cut, waiting
 from .tiling import BLOCK, Tiling
-
-TASKS, LEAST_MACS = 8, 1 << 17
-"""Tasks that an instruction should give, for threads to share; multiply-adds that make a task worth that."""
 
 
 def blocked(target: Target) -> Layout:
@@ -118,21 +116,22 @@ class DirectConv(Kernel):
         rows = s.is_pointwise and x == blocked(target) and not target.compact
         return Tiling.of(target.isa, target.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
 
+    def _cut(self, s: Geometry, x: Layout, target: Target) -> Cut:
+        return Cut.of(self._tiling(s, x, target), s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, target)
+
     def lower(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
         x_layout = inputs[0].layout.kind
         y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
-        tiling = self._tiling(s, inputs[0].layout, target)
+        cut = self._cut(s, inputs[0].layout, target)
+        tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
+        ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         bias = has_bias(op)
-        ih, iw, oh, ow = s.ih, s.iw, s.oh, s.ow
-        if s.is_pointwise:
-            oh, ow = ih, iw = equal_rows(tiling, s.oh, s.ow, s.oc) if s.is_static else (1, s.oh * s.ow)
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, s.oc)
         block = BLOCK if target.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
-        chunks = chunks_of(s.ic * s.taps, s.oc, vectors * lanes, s.n * s.g * oh, ow, target)
         pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
         kept, first = None, False
@@ -175,9 +174,8 @@ class DirectConv(Kernel):
     def tiled(self, op, inputs, outputs, target):
         s = Geometry.of(op, inputs, outputs)
         if s.is_static:
-            tiling = DirectConv()._tiling(s, inputs[0].layout, target)
-            row = equal_rows(tiling, s.oh, s.ow, s.oc)[1] if s.is_pointwise else s.ow
-            yield from map(type(self), tiling.others(row, s.oc))
+            cut = DirectConv()._cut(s, inputs[0].layout, target)
+            yield from map(type(self), cut.tiling.others(cut.pixels, s.oc))
 
     def cost(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
@@ -205,35 +203,6 @@ def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) ->
 
 def _stored(channels: Dim, layout: str, lanes: int) -> Dim:
     return round_up(channels, lanes) if layout == "nchwc" else channels
-
-
-def equal_rows(tiling: Tiling, height: int, width: int, channels: int) -> tuple[int, int]:
-    """(rows, pixels a row) of an image whose shape does not matter: rows that tiles cover best, none too long."""
-    options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
-    short = [option for option in options if option[1] <= 256] or options[-1:]
-
-    def cost(rows: int, pixels: int) -> float:
-        return round(rows * tiling.total(pixels, channels, tiling.best(pixels, channels)), 3)
-
-    return min(short, key=lambda option: (cost(*option), option[1]))
-
-
-def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
-    """Parts, of whole steps, that output channels are cut into: so that one's weights stay in half the second cache,
-    and so that threads have something to share where much is to do in few rows.
-
-    Args:
-        depth: weights of an output channel. step: output channels of a tile. rows: tasks that one part gives.
-        pixels: of a row.
-    """
-    if not target.l2:
-        return 1
-    fitting = max(1, (target.l2 // 2) // (4 * depth * step))
-    chunks = -(-channels // (fitting * step))
-    macs = rows * pixels * depth * channels
-    if isinstance(macs, int) and macs >= TASKS * LEAST_MACS:
-        chunks = max(chunks, min(-(-TASKS // rows), -(-channels // step)))
-    return chunks
 
 
 class DepthwiseConv(Kernel):
@@ -330,7 +299,7 @@ class PixelConv(Kernel):
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
-            return *_pixel_rows(self._tiling(s, target), s.oh * s.ow, s.oc), 1
+            return *_pixel_rows(self._tiling(s, target), s.oh * s.ow, s.oc, s.ic, target), 1
         rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, target, r) <= self.COPY)
         return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
@@ -373,7 +342,7 @@ class PixelConv(Kernel):
         tiling, (height, pixels, rows) = self._tiling(s, target), self._split(s, target)
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
-        if not target.isa.lane_fma:
+        if not target.isa.lane_fma and not s.is_pointwise:
             steps *= 0.86  # measured on AVX-512: loads hide behind multiply-adds (benchmarks/cost_model.py)
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
         if target.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
@@ -388,13 +357,15 @@ class PixelConv(Kernel):
 
 
 @lru_cache(maxsize=1024)
-def _pixel_rows(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
-    """(rows, pixels a row) of an image whose shape does not matter: rows that fill vectors and tiles."""
+def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: Target) -> tuple[int, int]:
+    """(rows, pixels a row) of an image whose shape does not matter: rows that fill vectors and tiles, and workers."""
     options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
     short = [option for option in options if option[1] <= 1024] or options[-1:]
 
     def cost(rows: int, row: int) -> float:
-        return rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
+        shared = target.l2 and not tiling.assembler and pixels * channels * depth >= TASKS * LEAST_MACS
+        return (rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
+                * (waiting(1, 1, 1, rows) if shared else 1))
 
     return min(short, key=lambda option: (cost(*option), option[1]))
 

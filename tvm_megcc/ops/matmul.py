@@ -11,9 +11,11 @@ from ..errors import ShapeError
 from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType
+from ..target import Target
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, register
-from .conv_kernels import chunks_of, equal_rows, has_bias, reach
+from .conv_kernels import has_bias, reach
 from .rules import broadcast
+from .sharing import Cut
 from .tiling import BLOCK, Tiling
 
 _DEPTH = 512
@@ -47,16 +49,19 @@ class PackedMatMul(Kernel):
             return "the first operand must not be transposed"
         return _dtype_refusal(inputs, outputs)
 
+    def _cut(self, rows: Dim, depth: int, columns: int, target: Target) -> Cut:
+        tiling = Tiling.of(target.isa, target.isa.lane_fma, self.vectors)
+        return Cut.of(tiling, depth, columns, 1, rows, 1, True, target)
+
     def lower(self, op, inputs, outputs, target):
         lanes = target.isa.lanes
-        tiling = Tiling.of(target.isa, target.isa.lane_fma, self.vectors)
         rows, depth, columns = _sizes(inputs, outputs)
-        oh, ow = equal_rows(tiling, rows, 1, columns) if isinstance(rows, int) else (1, rows)
+        cut = self._cut(rows, depth, columns, target)
+        tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, columns)
         block = BLOCK if target.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
-        chunks = chunks_of(depth, columns, vectors * lanes, oh, ow, target)
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         N, IH, IW = extent_symbols("N", "IH", "IW")
@@ -75,8 +80,8 @@ class PackedMatMul(Kernel):
     def tiled(self, op, inputs, outputs, target):
         rows, _, columns = _sizes(inputs, outputs)
         if isinstance(rows, int):
-            tiling = Tiling.of(target.isa, target.isa.lane_fma)
-            yield from map(type(self), tiling.others(equal_rows(tiling, rows, 1, columns)[1], columns))
+            cut = PackedMatMul()._cut(*_sizes(inputs, outputs), target)
+            yield from map(type(self), cut.tiling.others(cut.pixels, columns))
 
     def cost(self, op, inputs, outputs, target):
         rows, depth, columns = _sizes(inputs, outputs)

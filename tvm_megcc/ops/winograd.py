@@ -18,6 +18,7 @@ from ..ir.types import PLAIN
 from ..target import Target
 from .base import Kernel, Lowered, Operand, extent_symbols
 from .conv_kernels import Geometry, blocked, has_bias
+from .sharing import TASKS, waiting
 from .tiling import BLOCK, Tiling
 
 WINDOW = 6
@@ -50,7 +51,7 @@ class WinogradConv(Kernel):
 
     fuses_epilogue = True
     constants = (1, 2)
-    #: Tasks that an image should give, and output channels that are worth transforming the input for once more.
+    #: In assembler: tasks that an image should give, output channels worth transforming the input for once more.
     TASKS, CHUNK = 4, 128
     FEWEST = 8
 
@@ -137,7 +138,7 @@ class Blocking:
             # In assembler, tiles of fewer pixels that divide the count are worth what they load more.
             for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else (-(-count // -(-count // most)),):
                 options += Blocking._fitting(s, raw, target, tiling, vectors, pixels)
-        return min(options, key=lambda cut: cut.cost(s, target.isa.lanes))
+        return min(options, key=lambda cut: cut.cost(s, target.isa.lanes) * cut.sharing(s))
 
     @staticmethod
     def _fitting(s: Geometry, raw: bool, target: Target, tiling: Tiling, vectors: int, pixels: int) -> list[Blocking]:
@@ -163,13 +164,21 @@ class Blocking:
             if fitting == 0 and vectors > 1:
                 return []
             depth = min(s.ic, max(lanes, fitting))
-        worth = WinogradConv.CHUNK // (2 if raw else 1)
-        most = min(WinogradConv.TASKS // parts, s.oc // worth)
-        chunks = max(chunks for chunks in (1, 2, 4) if chunks == 1 or chunks <= most)
         scratch = _scratch(ceildiv(s.ic, lanes), tiles, pixels, vectors, lanes)
         if raw:
             scratch += 4 * WINDOW * (depth + 1) * round_up(vectors * lanes, BLOCK)
-        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2)]
+        most = max(1, min(TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
+        if tiling.assembler:
+            most = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
+        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2)
+                for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
+
+    def sharing(self, s: Geometry) -> float:
+        """What the cost is multiplied by for threads that have to wait for each other."""
+        if self.tiling.assembler or not isinstance(s.n, int):
+            return 1.0
+        parts = -(-_tiles(s) // self.tiles)
+        return waiting(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
 
     def cost(self, s: Geometry, lanes: int) -> float:
         """Multiply-adds of vectors, roughly, of an image."""
@@ -197,7 +206,7 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
     cost = 0.0
     for group in tiling.plan(pixels, channels, vectors):
         step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else
-                pixels * group.vectors + 0.5 * (group.vectors + 0.25 * pixels) + 0.5)
+                pixels * group.vectors + 0.5 * (group.vectors + (0.45 if group.vectors == 1 else 0.25) * pixels) + 0.5)
         cost += step * -(-(group.end - group.start) // (group.vectors * tiling.lanes))
     return cost
 

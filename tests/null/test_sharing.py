@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How layers in register tiles are cut into tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvm_megcc.ops.sharing import LEAST_MACS, TASKS, Cut, chunks_of, waiting
+from tvm_megcc.ops.tiling import Tiling
+from tvm_megcc.target import TARGETS
+
+CPU = TARGETS["x86-64-v4"]
+
+
+@pytest.mark.parametrize(("channels", "step", "chunks", "rows", "share"), [
+    (64, 16, 1, 1, 1.0),            # one task
+    (64, 16, 4, 1, 0.5),
+    (48, 16, 3, 1, 2 / 3),
+    (224, 32, 2, 1, 4 / 7),         # seven steps
+    (1000, 16, 2, 13, 504 / 1000),  # 31 and 32 steps in each of 13 rows: the 13th of the first half is taken last
+    (64, 64, 1, 13, 7 / 13),
+    (64, 64, 1, 1000, 0.5),         # so many that it does not matter
+])
+def test_two_workers(channels: int, step: int, chunks: int, rows: int, share: float):
+    assert waiting(channels, step, chunks, rows) == pytest.approx(0.75 + 0.5 * share, abs=0.005)
+
+
+def test_rows_are_cut_where_channels_are_too_few():
+    """48 channels are one tile wide: 169 pixels in one row would be one task."""
+    tiling = Tiling.of(CPU.isa)
+    assert 256 * 48 * 169 >= TASKS * LEAST_MACS
+    large = Cut.of(tiling, 256, 48, 1, 13, 13, True, CPU)
+    assert (large.rows, large.pixels) == (13, 13)
+    small = Cut.of(tiling, 64, 48, 1, 13, 13, True, CPU)
+    assert small.rows * small.chunks == 1, "too little work to wait for another thread"
+
+
+def test_a_tile_may_be_narrower_for_equal_shares():
+    tiling = Tiling.of(CPU.isa)
+    best = tiling.best(49, 512)
+    cut = Cut.of(tiling, 2048, 512, 1, 7, 7, True, CPU)
+    step = cut.tiling.best(cut.pixels, 512) * tiling.lanes
+    assert waiting(512, step, cut.chunks, cut.rows) <= waiting(512, best * tiling.lanes, cut.chunks, cut.rows)
+    assert waiting(512, step, cut.chunks, cut.rows) < 1.01
+
+
+def test_one_tile_for_all_layers_at_size():
+    tiling = Tiling.of(CPU.isa)
+    for channels in (24, 48, 96, 1000):
+        assert Cut.of(tiling, 256, channels, 1, 13, 13, True, CPU.at("size")).tiling == tiling
+
+
+def test_chunks_fit_the_second_cache():
+    """Weights of 32 channels, 590 KB, are more than half of it already; a CPU without one has one chunk."""
+    assert chunks_of(4608, 512, 32, 7, 7, CPU) == 16
+    assert chunks_of(4608, 512, 32, 7, 7, TARGETS["cortex-m4"]) == 1

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a layer in register tiles is cut into tasks: rows of pixels × chunks of output channels.
+
+Workers have equal shares of the tasks, in order, and take from each other when they are done (c_runtime/src/pool.c).
+Cuts do not depend on how many workers there are, so neither do results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from ..ir.dims import Dim
+from ..target import Target
+from .tiling import Tiling
+
+TASKS, LEAST_MACS = 8, 1 << 17
+"""Tasks that an instruction should give, for threads to share; multiply-adds that make a task worth that."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`rows` of `pixels` of an image, in tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its channels."""
+
+    rows: Dim
+    pixels: Dim
+    tiling: Tiling
+    chunks: int
+
+    @staticmethod
+    def of(tiling: Tiling, depth: int, channels: int, images: Dim, rows: Dim, pixels: Dim, any_rows: bool,
+           target: Target) -> Cut:
+        """The cut of least cost.
+
+        Args:
+            depth: weights of an output channel. channels: of one of the `images`, or of its groups.
+            any_rows: whether the shape of the image does not matter, so that its rows may be of any length.
+        """
+        if not isinstance(rows, int) or not isinstance(pixels, int):
+            rows, pixels = (1, rows * pixels) if any_rows else (rows, pixels)
+            row = pixels if isinstance(pixels, int) else None
+            step = tiling.best(row, channels) * tiling.lanes
+            return Cut(rows, pixels, tiling, chunks_of(depth, channels, step, images * rows, pixels, target))
+        # At -O size there is one tile for all layers. In assembler, tiles differ by more than what waiting takes.
+        shared = isinstance(images, int) and not target.compact and not tiling.assembler and target.l2 > 0
+        return _least(tiling, depth, channels, images, rows, pixels, any_rows, shared, target)
+
+
+@lru_cache(maxsize=1024)
+def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pixels: int, any_rows: bool,
+           shared: bool, target: Target) -> Cut:
+    options = []
+    for height, width in _equal_rows(rows, pixels) if any_rows else [(rows, pixels)]:
+        best = tiling.best(width, channels)
+        for vectors in tiling.widths(width) if shared and not tiling.vectors else (best,):
+            step = vectors * tiling.lanes
+            chunks = chunks_of(depth, channels, step, images * height, width, target)
+            cost = height * tiling.total(width, channels, vectors)
+            if shared and images * rows * pixels * depth * channels >= TASKS * LEAST_MACS:
+                cost *= waiting(channels, step, chunks, images * height)
+            options.append((round(cost, 3), width, -vectors, height, chunks, best))
+    _, width, vectors, height, chunks, best = min(options)
+    return Cut(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)
+
+
+def _equal_rows(height: int, width: int) -> list[tuple[int, int]]:
+    """(rows, pixels a row) of an image whose shape does not matter: none too long."""
+    options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
+    return [option for option in options if option[1] <= 256] or options[-1:]
+
+
+def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
+    """Parts, of whole steps, that output channels are cut into: so that one's weights stay in half the second cache,
+    and so that threads have something to share where much is to do in few rows.
+
+    Args:
+        depth: weights of an output channel. step: output channels of a tile. rows: tasks that one part gives.
+        pixels: of a row.
+    """
+    if not target.l2:
+        return 1
+    fitting = max(1, (target.l2 // 2) // (4 * depth * step))
+    chunks = -(-channels // (fitting * step))
+    macs = rows * pixels * depth * channels
+    if isinstance(macs, int) and macs >= TASKS * LEAST_MACS:
+        chunks = max(chunks, min(-(-TASKS // rows), -(-channels // step)))
+    return chunks
+
+
+def waiting(channels: int, step: int, chunks: int, rows: int) -> float:
+    """What cost is multiplied by because one of two workers waits for the other: 1 to 1.25.
+
+    One worker counts three times as much as two do: twice their time for half of the work each, 0.5 * 2, is what adds
+    nothing to 0.75.
+
+    Args:
+        step: output channels of a tile. chunks: parts of whole steps, as equal as they can be. rows: tasks of a part.
+    """
+    if rows * chunks > 8 * TASKS:
+        return 1.0
+    steps = -(-channels // step)
+    ends = [min(channels, chunk * steps // chunks * step) for chunk in range(chunks + 1)]
+    tasks = [end - start for start, end in pairwise(ends) for _ in range(rows)]
+    shares = deque(tasks[:len(tasks) // 2]), deque(tasks[len(tasks) // 2:])
+    done = [0, 0]
+    while shares[0] or shares[1]:
+        worker = done[1] < done[0]
+        done[worker] += (shares[worker] or shares[not worker]).popleft()
+    return 0.75 + 0.5 * max(done) / sum(done)

@@ -103,8 +103,8 @@ class WinogradConv(Kernel):
             scratch=cut.scratch, channels=outputs_)
 
     def cost(self, op, inputs, outputs, target):
-        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        return 400 + s.n * Blocking.of(s, self.raw, target).cost(s, lanes)
+        s = Geometry.of(op, inputs, outputs)
+        return 400 + s.n * Blocking.of(s, self.raw, target).cost(s)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Blocking:
 
     vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
     multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts
-    that the output channels are cut into. scratch: bytes.
+    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache.
     """
 
     tiling: Tiling
@@ -138,7 +138,7 @@ class Blocking:
             # In assembler, tiles of fewer pixels that divide the count are worth what they load more.
             for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else (-(-count // -(-count // most)),):
                 options += Blocking._fitting(s, raw, target, tiling, vectors, pixels)
-        return min(options, key=lambda cut: cut.cost(s, target.isa.lanes) * cut.sharing(s))
+        return min(options, key=lambda cut: cut.cost(s) * cut.sharing(s))
 
     @staticmethod
     def _fitting(s: Geometry, raw: bool, target: Target, tiling: Tiling, vectors: int, pixels: int) -> list[Blocking]:
@@ -180,8 +180,9 @@ class Blocking:
         parts = -(-_tiles(s) // self.tiles)
         return waiting(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
 
-    def cost(self, s: Geometry, lanes: int) -> float:
+    def cost(self, s: Geometry) -> float:
         """Multiply-adds of vectors, roughly, of an image."""
+        lanes = self.tiling.lanes
         count = -(-_tiles(s) // self.pixels) * self.pixels
         inputs, outputs, tasks = -(-s.ic // lanes), -(-s.oc // lanes), -(-count // self.tiles)
         steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
@@ -205,8 +206,10 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
     """Cost of one step of the sums of a tile of the product with all output channels."""
     cost = 0.0
     for group in tiling.plan(pixels, channels, vectors):
+        # A single vector takes an input from memory for each multiply-add.
+        load = 0.45 if group.vectors == 1 else 0.25
         step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else
-                pixels * group.vectors + 0.5 * (group.vectors + (0.45 if group.vectors == 1 else 0.25) * pixels) + 0.5)
+                pixels * group.vectors + 0.5 * (group.vectors + load * pixels) + 0.5)
         cost += step * -(-(group.end - group.start) // (group.vectors * tiling.lanes))
     return cost
 

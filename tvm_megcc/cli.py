@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import threading
 import traceback
@@ -373,9 +374,10 @@ def _count(text: str) -> int:
 
 def _bytes(text: str) -> int:
     """`256K` as a number of bytes."""
-    units = {"K": 1 << 10, "M": 1 << 20}
-    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    return int(number) * unit
+    found = re.fullmatch(r"(\d+)([KM]?)", text, re.ASCII | re.IGNORECASE)
+    if not found:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, such as 4096, 256K or 100M")
+    return int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[found[2].upper()]
 
 
 def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:

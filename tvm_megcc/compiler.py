@@ -33,6 +33,8 @@ Dump = Callable[[str, str], None]
 """Receives the name of a stage and its text."""
 
 OPTIMIZE = ("speed", "size")
+MOST_THREADS = 256
+"""MEGCC_MAX_WORKERS of the runtime (c_runtime/src/internal.h)."""
 #: Number of the first stage behind the import and the passes, in the names of dumps.
 PLAN_STAGE = len(PIPELINE) + 1
 
@@ -57,11 +59,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         log: times of kernels on these CPUs; without, the cost model chooses.
 
     Raises:
-        ShapeError: for shapes that are not known; ModelError: for operators that no kernel realises, and for states
-            that do not fit the model.
+        MegccError: for an unknown `optimize` or a number of threads that the runtime refuses; ShapeError: for shapes
+            that are not known; ModelError: for operators that no kernel realises, and for states that do not fit the
+            model.
     """
     if optimize not in OPTIMIZE:
         raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
+    if not 1 <= threads <= MOST_THREADS:
+        raise MegccError(f"threads: {threads} is not between 1 and {MOST_THREADS}")
     require_bounds(graph, buckets)
     require_computed(graph)
     graph = keep_states(graph, states or {})

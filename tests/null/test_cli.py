@@ -118,6 +118,21 @@ def test_refusals_say_what_is_wrong(argv, capsys):
     assert any(word in message for word in ("absent", "z80", "image=1,1", "picture"))
 
 
+@pytest.mark.parametrize("threads", [0, -2, 257])
+def test_threads_that_no_device_has(threads, capsys):
+    """The C runtime refuses such containers as damaged: that is not what is wrong."""
+    assert main(["compile", DIGITS, "--threads", str(threads)]) == REFUSED
+    assert f"threads: {threads} is not between 1 and 256" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["abc", "-5", "K", ""])
+def test_sizes_that_are_none(size, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["list", "kernels", "--op", "softmax", "--shape", "4x100", f"--network={size}"])
+    assert ended.value.code == USAGE
+    assert f"'{size}' is no number of bytes, such as 4096, 256K or 100M" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("error", [InternalError("a stage lost its mind"), ZeroDivisionError("division by zero")])
 def test_bugs_of_ours(error, monkeypatch, capsys):
     def fail(*args, **kwargs):

@@ -190,15 +190,19 @@ class Blocking:
         steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
         transforms = _INPUT * self.chunks * inputs + _OUTPUT * outputs
         if not self.raw:
-            # Each pass takes as long as its multiply-adds or its weights do. These come from where the last inference
-            # left them, then from a cache.
+            # Weights come from where the last inference left them, then from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
             again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
             first = _MEMORY * weights if weights > self.l2 else again
-            return count * transforms + max(multiply, first) + (passes - 1) * max(multiply, again)
+            return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
         # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.
         moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)
         return count * (steps + transforms + WINDOW ** 2 * moved) + passes * _WEIGHTS * s.ic * outputs
+
+
+def _overlapped(multiply: float, weights: float) -> float:
+    """Cost of a pass: weights are read while others are multiplied, all but a tenth."""
+    return max(multiply, weights) + 0.1 * min(multiply, weights)
 
 
 def _tiles(s: Geometry) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_megcc.ops.sharing import LEAST_MACS, TASKS, Cut, chunks_of, waiting
+from tvm_megcc.ops.conv_kernels import Geometry
+from tvm_megcc.ops.sharing import Cut, chunks_of, is_large, waiting
 from tvm_megcc.ops.tiling import Tiling
+from tvm_megcc.ops.winograd import Blocking
 from tvm_megcc.target import TARGETS
 
 CPU = TARGETS["x86-64-v4"]
@@ -28,7 +30,7 @@ def test_two_workers(channels: int, step: int, chunks: int, rows: int, share: fl
 def test_rows_are_cut_where_channels_are_too_few():
     """48 channels are one tile wide: 169 pixels in one row would be one task."""
     tiling = Tiling.of(CPU.isa)
-    assert 256 * 48 * 169 >= TASKS * LEAST_MACS
+    assert is_large(256 * 48 * 169)
     large = Cut.of(tiling, 256, 48, 1, 13, 13, True, CPU)
     assert (large.rows, large.pixels) == (13, 13)
     small = Cut.of(tiling, 64, 48, 1, 13, 13, True, CPU)
@@ -54,3 +56,11 @@ def test_chunks_fit_the_second_cache():
     """Weights of 32 channels, 590 KB, are more than half of it already; a CPU without one has one chunk."""
     assert chunks_of(4608, 512, 32, 7, 7, CPU) == 16
     assert chunks_of(4608, 512, 32, 7, 7, TARGETS["cortex-m4"]) == 1
+
+
+def test_winograd_has_tasks_for_two():
+    """64 tiles are five products of 13, three of them for one worker, or six of 11."""
+    s = Geometry(n=1, g=1, ic=256, ih=32, iw=32, oc=128, oh=32, ow=32, kh=3, kw=3, strides=(1, 1), dilations=(1, 1),
+                 pads=(1, 1, 1, 1))
+    cut = Blocking.of(s, False, CPU)
+    assert cut.sharing(s) < 1.01, cut

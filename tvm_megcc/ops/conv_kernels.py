@@ -12,7 +12,7 @@ from ..ir.types import NHWC, PLAIN, Layout, nchwc
 from ..target import Target
 from .base import Kernel, Lowered, Operand, Types, extent_symbols
 from .blocking import Kept, chunks_first
-from .sharing import LEAST_MACS, TASKS, Cut, waiting
+from .sharing import Cut, is_large, waiting
 from .tiling import BLOCK, Tiling
 
 
@@ -363,7 +363,7 @@ def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: 
     short = [option for option in options if option[1] <= 1024] or options[-1:]
 
     def cost(rows: int, row: int) -> float:
-        shared = target.l2 and not tiling.assembler and pixels * channels * depth >= TASKS * LEAST_MACS
+        shared = target.l2 and not tiling.assembler and is_large(pixels * channels * depth)
         return (rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
                 * (waiting(1, 1, 1, rows) if shared else 1))
 

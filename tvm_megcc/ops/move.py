@@ -71,7 +71,7 @@ class Relayout(Operator):
     kind = "relayout"
     kernels = (RelayoutMatrix(), RelayoutBlocks())
     cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
-             Case((f32(1, 40, 9, 11),)))
+             Case((f32(1, 40, 9, 11),)), Case((f32(2, 18, 31, 37),)))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:

@@ -221,6 +221,8 @@ class RelayoutBlocks(Kernel):
     """Between blocks of channels and plain or nhwc."""
 
     name = "blocks"
+    #: Pixels of a block that a task moves, at most: 64 KB of it where vectors have 16 lanes.
+    PIXELS = 1024
 
     def layouts(self, op: Op, inputs, outputs, target):
         if inputs[0].rank == 4 and target.isa.lanes > 1:
@@ -241,9 +243,9 @@ class RelayoutBlocks(Kernel):
         sizes = [padded if layout.kind == "nchwc" else n * c * pixels for layout in (source, result)]
         to_blocks = result.kind == "nchwc"
         other = source if to_blocks else result
-        return Lowered("move/relayout", Attrs(to_blocks=to_blocks, other=other.kind), extents,
-                       (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),), n * ceildiv(c, block),
-                       f"relayout_{source}_{result}", self.name)
+        return Lowered("move/relayout", Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS), extents,
+                       (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
+                       n * ceildiv(c, block) * ceildiv(pixels, self.PIXELS), f"relayout_{source}_{result}", self.name)
 
     def cost(self, op, inputs, outputs, target) -> float:
         return copy_cost(outputs[0], 1.5)

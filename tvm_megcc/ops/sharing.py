@@ -58,11 +58,16 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
             step = vectors * tiling.lanes
             chunks = chunks_of(depth, channels, step, images * height, width, target)
             cost = height * tiling.total(width, channels, vectors)
-            if shared and images * rows * pixels * depth * channels >= TASKS * LEAST_MACS:
+            if shared and is_large(images * rows * pixels * depth * channels):
                 cost *= waiting(channels, step, chunks, images * height)
             options.append((round(cost, 3), width, -vectors, height, chunks, best))
     _, width, vectors, height, chunks, best = min(options)
     return Cut(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)
+
+
+def is_large(macs: Dim) -> bool:
+    """Whether so many multiply-adds are worth sharing among threads; of what is not known it is not assumed."""
+    return isinstance(macs, int) and macs >= TASKS * LEAST_MACS
 
 
 def _equal_rows(height: int, width: int) -> list[tuple[int, int]]:
@@ -83,8 +88,7 @@ def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, targ
         return 1
     fitting = max(1, (target.l2 // 2) // (4 * depth * step))
     chunks = -(-channels // (fitting * step))
-    macs = rows * pixels * depth * channels
-    if isinstance(macs, int) and macs >= TASKS * LEAST_MACS:
+    if is_large(rows * pixels * depth * channels):
         chunks = max(chunks, min(-(-TASKS // rows), -(-channels // step)))
     return chunks
 

@@ -18,7 +18,7 @@ from ..ir.types import PLAIN
 from ..target import Target
 from .base import Kernel, Lowered, Operand, extent_symbols
 from .conv_kernels import Geometry, blocked, has_bias
-from .sharing import TASKS, waiting
+from .sharing import TASKS, is_large, waiting
 from .tiling import BLOCK, Tiling
 
 WINDOW = 6
@@ -137,8 +137,11 @@ class Blocking:
         options = []
         for vectors in tiling.widths():
             most = tiling.most_pixels(vectors)
-            # In assembler, tiles of fewer pixels that divide the count are worth what they load more.
-            for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else (-(-count // -(-count // most)),):
+            fewest = -(-count // most)
+            # Fewer pixels load more. In assembler they are worth it where they divide the count, else where one more
+            # of few products is a task more to share.
+            for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
+                    {-(-count // products) for products in (fewest, fewest + (fewest < TASKS))}:
                 options += Blocking._fitting(s, raw, target, tiling, vectors, pixels)
         return min(options, key=lambda cut: cut.cost(s) * cut.sharing(s))
 
@@ -177,7 +180,7 @@ class Blocking:
 
     def sharing(self, s: Geometry) -> float:
         """What the cost is multiplied by for threads that have to wait for each other."""
-        if self.tiling.assembler or not isinstance(s.n, int):
+        if self.tiling.assembler or not is_large(s.n * _tiles(s) * WINDOW ** 2 * s.ic * s.oc):
             return 1.0
         parts = -(-_tiles(s) // self.tiles)
         return waiting(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)

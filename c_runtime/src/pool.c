@@ -42,7 +42,7 @@ typedef struct worker {
 struct megcc_pool {
     megcc_body body;
     void *context;
-    int32_t left;               /* tasks that have not ended */
+    int32_t left;               /* tasks whose end was not told */
     uint32_t round;             /* counts calls of run() */
     int32_t asleep;             /* helpers that are, or are about to be */
     int32_t waits;              /* whether run() is */
@@ -62,18 +62,18 @@ static int32_t take(worker *from)
     return -1;
 }
 
-/* Runs tasks, first of its own share, until none is left. */
+/* Runs tasks, first of its own share, until none is left; what all workers write is written once. */
 static void run_share(megcc_pool *pool, int32_t self)
 {
+    int32_t ended = 0;
     for (int32_t i = 0, task; i < pool->workers; i++)
-        while ((task = take(&pool->worker[(self + i) % pool->workers])) >= 0) {
+        for (; (task = take(&pool->worker[(self + i) % pool->workers])) >= 0; ended++)
             pool->body(pool->context, task, self);
-            if (ADD(pool->left, -1) == 0 && LOAD(pool->waits)) {
-                pthread_mutex_lock(&pool->lock);
-                pthread_cond_signal(&pool->end);
-                pthread_mutex_unlock(&pool->lock);
-            }
-        }
+    if (ended > 0 && ADD(pool->left, -ended) == 0 && LOAD(pool->waits)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->end);
+        pthread_mutex_unlock(&pool->lock);
+    }
 }
 
 static void *help(void *argument)

@@ -27,7 +27,9 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
         return;
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
-    j->status[worker] = j->run(j->call, begin, end, j->scratch + (uint64_t)worker * j->scratch_bytes);
+    const int32_t status = j->run(j->call, begin, end, j->scratch + (uint64_t)worker * j->scratch_bytes);
+    if (status != MEGCC_OK)     /* workers' lie on one cache line: it is written when it has to be */
+        j->status[worker] = status;
 }
 
 /* Runs all tasks; several pieces a worker even out their differences. */

@@ -29,11 +29,12 @@ from tvm_megcc.codegen.plan import plan_kernels
 from tvm_megcc.codegen.tuning_log import call_text, layouts_text
 from tvm_megcc.compiler import run_passes
 from tvm_megcc.frontends.models import import_model
+from tvm_megcc.ir.graph import network_bytes
 from tvm_megcc.ir.types import numpy_dtype
 from tvm_megcc.ops.base import operator
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.candidates import Call, Candidate, before_layouts, calls_of
-from tvm_megcc.runtime.timing import LocalRunner, library, network_bytes
+from tvm_megcc.runtime.timing import LocalRunner, library
 from tvm_megcc.target import Target, parse_targets
 
 KINDS = ("conv2d", "matmul")

@@ -18,7 +18,7 @@ from .codegen.tuning_log import TuningLog
 from .codegen.weight_report import shared_weights
 from .errors import MegccError, ModelError, ShapeError
 from .ir.dims import Dim, likely, product, symbols
-from .ir.graph import Graph
+from .ir.graph import Graph, network_bytes
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from .ir.text import graph_text
 from .ir.verify import verify
@@ -108,6 +108,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
 def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] = lambda stage, graph: None) -> Graph:
     """The graph after every pass of the pipeline, verified after each; `seen` gets every stage."""
     verify(graph)
+    target = target.within(network_bytes(graph))
     for number, (name, run, _reason) in enumerate(PIPELINE, start=1):
         graph = run(graph, target)
         verify(graph)

@@ -79,6 +79,7 @@ class Target:
     features: what LLVM has to be told about the level, for TVM's part of a module.
     l1, l2: data cache bytes that blocking is chosen for.
     compact: weights may not take more bytes than the model's (`-O size`).
+    network: bytes of weights of the model that kernels are chosen for; 0: not known.
     measured: times of kernels on this CPU, from a tuning log; None: costs are guesses.
     """
 
@@ -97,6 +98,7 @@ class Target:
     l1: int = 32 << 10
     l2: int = 256 << 10
     compact: bool = field(default=False, compare=False)
+    network: int = field(default=0, compare=False)
     measured: Measured | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -105,6 +107,10 @@ class Target:
     def at(self, optimize: str) -> Target:
         """The target as kernels are chosen for at `-O speed` or `-O size`."""
         return replace(self, compact=optimize == "size")
+
+    def within(self, network: int) -> Target:
+        """The target as kernels are chosen for in a model with so many bytes of weights."""
+        return replace(self, network=network)
 
 
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")

@@ -12,13 +12,13 @@ import pytest
 
 from tvm_megcc import paths
 from tvm_megcc.ir.dims import round_up
-from tvm_megcc.ir.graph import Attrs, Graph, Op
+from tvm_megcc.ir.graph import Attrs, Graph, Op, network_bytes
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime import timing
 from tvm_megcc.runtime.build import CFLAGS
 from tvm_megcc.runtime.candidates import Call, candidates_of
-from tvm_megcc.runtime.timing import ALIGNMENT, MOST_COPIED, copies, network_bytes
+from tvm_megcc.runtime.timing import ALIGNMENT, MOST_COPIED, copies
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 from tvm_megcc.tools.candidates import network_around

@@ -58,9 +58,27 @@ def test_chunks_fit_the_second_cache():
     assert chunks_of(4608, 512, 32, 7, 7, TARGETS["cortex-m4"]) == 1
 
 
+def _square(ic: int, oc: int, extent: int) -> Geometry:
+    """A 3x3 convolution that keeps its image's extents."""
+    return Geometry(n=1, g=1, ic=ic, ih=extent, iw=extent, oc=oc, oh=extent, ow=extent, kh=3, kw=3, strides=(1, 1),
+                    dilations=(1, 1), pads=(1, 1, 1, 1))
+
+
 def test_winograd_has_tasks_for_two():
     """64 tiles are five products of 13, three of them for one worker, or six of 11."""
-    s = Geometry(n=1, g=1, ic=256, ih=32, iw=32, oc=128, oh=32, ow=32, kh=3, kw=3, strides=(1, 1), dilations=(1, 1),
-                 pads=(1, 1, 1, 1))
+    s = _square(256, 128, 32)
     cut = Blocking.of(s, False, CPU)
     assert cut.sharing(s) < 1.01, cut
+
+
+def test_winograd_where_weights_are_far():
+    """Four tiles use a weight too little to read four times as many from memory; a cache gives them in time."""
+    s = _square(128, 32, 7)
+
+    def costs(network: int) -> list[float]:
+        return [Blocking.of(s, raw, CPU.within(network), network).cost(s) for raw in (False, True)]
+
+    expanded, raw = costs(1 << 20)
+    assert expanded < raw
+    expanded, raw = costs(40 << 20)
+    assert expanded > raw

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir.dims import Dim, likely, round_up, substitute
-from ..ir.graph import Graph
+from ..ir.graph import Graph, network_bytes
 from ..ir.shapes import EVERYTHING, Bucket
 from ..ir.types import to_layout
 from ..target import Target
@@ -84,7 +84,7 @@ class KernelPlan:
 
 def plan_kernels(graph: Graph, target: Target, optimize: str = "speed", workers: int = 1) -> KernelPlan:
     """Chooses a kernel for every operator that is no view, and packs its weights."""
-    graph = with_copies(graph)
+    graph, target = with_copies(graph), target.within(network_bytes(graph))
 
     def peak(forwarding: Forwarding) -> int:
         return memory.lower_bound(_buffers_of(graph, forwarding))

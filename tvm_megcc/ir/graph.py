@@ -138,6 +138,13 @@ class Model:
     graphs: tuple[Graph, ...]
 
 
+def network_bytes(graph: Graph) -> int:
+    """Bytes of weights that an inference reads: all constants, but for tables of which `gather` takes some rows."""
+    read = {name for op in graph.ops for index, name in enumerate(op.inputs)
+            if name in graph.constants and not (op.kind.startswith("gather") and index == 0)}
+    return sum(graph.constants[name].nbytes for name in read)
+
+
 def prune(graph: Graph) -> Graph:
     """Drops operators, types and constants that no output needs, and results of operators that can do without."""
     needed = set(graph.outputs)

@@ -14,6 +14,7 @@ from ..ir.types import DTYPES, NHWC, PLAIN, TensorType, nchwc
 from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from .memory import MemoryAxis, memory_axes
 from .rules import slice_axes
+from .sharing import TASKS
 
 CHUNK = 2048
 """Elements a task moves, roughly."""
@@ -255,6 +256,8 @@ class ConcatRuns(Kernel):
     """Runs of every operand copied one after the other."""
 
     name = "runs"
+    #: Elements that are worth sharing among threads.
+    LARGE = 1 << 15
 
     def layouts(self, op: Op, inputs, outputs, target):
         for layout in possible_layouts(outputs[0], target):
@@ -272,12 +275,16 @@ class ConcatRuns(Kernel):
         extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position])}
         for index, type_ in enumerate(inputs):
             extents[f"RUN{index}"] = product(extent for _, _, extent in memory_axes(type_)[position:])
+        # Few long rows are cut for threads to share.
+        size, rows = outputs[0].size, extents["OUTER"]
+        parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not target.compact else 1
         outer, *runs = extent_symbols(*extents)
         names = tuple(f"x{index}" for index in range(len(inputs)))
-        return Lowered("move/concat", Attrs(names=names, **moved(outputs[0])), extents,
+        return Lowered("move/concat", Attrs(names=names, parts=parts, **moved(outputs[0])), extents,
                        tuple(Operand(name, index, outer * run)
                              for index, (name, run) in enumerate(zip(names, runs, strict=True))),
-                       (Operand("y", 0, outer * sum(runs, start=0)),), outer, f"concat{len(inputs)}", self.name)
+                       (Operand("y", 0, outer * sum(runs, start=0)),), outer * parts, f"concat{len(inputs)}",
+                       self.name)
 
     def cost(self, op, inputs, outputs, target) -> float:
         return copy_cost(outputs[0], 0.7)

@@ -27,6 +27,8 @@ NEAR, FAR = 2 / 3, 3 / 2
 _POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
 #: Cost of the transforms of a vector of channels of a tile, and of a vector of weights, in multiply-adds of vectors.
 _INPUT, _OUTPUT, _WEIGHTS = 260, 200, 120
+#: A model with so many times the second cache's bytes of weights leaves none of them in a cache.
+LARGE = 16
 #: The same of a weight that is read: at 40 GB/s and 124 GB/s, beside two multiply-adds of vectors at 4.2 GHz.
 _MEMORY, _LAST_CACHE = 0.85, 0.27
 
@@ -83,7 +85,7 @@ class WinogradConv(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        bias, size, cut = has_bias(op), WINDOW + 1 - s.kh, Blocking.of(s, self.raw, target)
+        bias, size, cut = has_bias(op), WINDOW + 1 - s.kh, Blocking.of(s, self.raw, target, target.network)
         N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
                    "CHUNKS": cut.chunks}
@@ -106,7 +108,7 @@ class WinogradConv(Kernel):
 
     def cost(self, op, inputs, outputs, target):
         s = Geometry.of(op, inputs, outputs)
-        return 400 + s.n * Blocking.of(s, self.raw, target).cost(s)
+        return 400 + s.n * Blocking.of(s, self.raw, target, target.network).cost(s)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Blocking:
 
     vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
     multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts
-    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache.
+    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache. network: of all weights of
+    the model.
     """
 
     tiling: Tiling
@@ -127,11 +130,12 @@ class Blocking:
     raw: bool
     scratch: int
     l2: int
+    network: int
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def of(s: Geometry, raw: bool, target: Target) -> Blocking:
-        """The one of least cost."""
+    def of(s: Geometry, raw: bool, target: Target, network: int = 0) -> Blocking:
+        """The one of least cost. network: the target's, which targets are equal without."""
         tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
@@ -175,12 +179,13 @@ class Blocking:
         most = max(1, min(TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
         if tiling.assembler:
             most = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
-        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2)
+        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, target.network)
                 for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
 
     def sharing(self, s: Geometry) -> float:
         """What the cost is multiplied by for threads that have to wait for each other."""
-        if self.tiling.assembler or not is_large(s.n * _tiles(s) * WINDOW ** 2 * s.ic * s.oc):
+        if self.tiling.assembler or not isinstance(s.n, int) \
+                or not is_large(round(s.n * self.cost(s)) * self.tiling.lanes):
             return 1.0
         parts = -(-_tiles(s) // self.tiles)
         return waiting(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
@@ -196,7 +201,8 @@ class Blocking:
             # Weights come from where the last inference left them, then from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
             again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
-            first = _MEMORY * weights if weights > self.l2 else again
+            far = weights > self.l2 or self.network > LARGE * self.l2
+            first = _MEMORY * weights if far else again
             return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
         # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.
         moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..codegen.select import Choice, bind
 from ..codegen.tuning_log import RELAYOUT, call_text, layouts_text
-from ..ir.graph import Graph, Op
+from ..ir.graph import Graph, Op, network_bytes
 from ..ir.types import PLAIN, Layout, TensorType
 from ..ops.base import Kernel, View
 from ..ops.support import candidates, placements, refusal
@@ -65,6 +65,7 @@ def before_layouts(graph: Graph, target: Target) -> Graph:
 
 def calls_of(graph: Graph, target: Target, optimize: str) -> list[Call]:
     """The distinct calls of a graph that `before_layouts` gave, with their candidates; those with a choice only."""
+    target = target.within(network_bytes(graph))
     calls: dict[str, Call] = {}
     made: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
     read: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.outputs}

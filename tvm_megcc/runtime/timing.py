@@ -28,7 +28,6 @@ from ..codegen.render import render_kernel
 from ..codegen.select import Choice, KernelSpec
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
-from ..ir.graph import Graph
 from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
 from ..target import Target
 from .build import CFLAGS, JOBS, Objects, run_tool
@@ -61,13 +60,6 @@ class Sample:
 
     ns: tuple[float, ...] = ()
     error: str = ""
-
-
-def network_bytes(graph: Graph) -> int:
-    """Bytes of weights that an inference reads: all constants, but for tables of which `gather` takes some rows."""
-    read = {name for op in graph.ops for index, name in enumerate(op.inputs)
-            if name in graph.constants and not (op.kind.startswith("gather") and index == 0)}
-    return sum(graph.constants[name].nbytes for name in read)
 
 
 def copies(weight_bytes: int, network_bytes: int) -> int:

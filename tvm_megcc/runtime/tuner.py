@@ -24,12 +24,12 @@ from ..codegen.render import render_kernel
 from ..codegen.select import KernelSpec
 from ..codegen.tuning_log import LogWriter, Row, TuningLog
 from ..errors import MegccError
-from ..ir.graph import Graph
+from ..ir.graph import Graph, network_bytes
 from ..ir.types import numpy_dtype
 from ..target import Target
 from . import reference
 from .candidates import Call, Candidate, before_layouts, calls_of
-from .timing import Library, LocalRunner, Lost, Measurement, Sample, library, network_bytes
+from .timing import Library, LocalRunner, Lost, Measurement, Sample, library
 
 #: Candidates in a library.
 BATCH = 16

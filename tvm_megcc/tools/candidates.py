@@ -13,14 +13,14 @@ import numpy as np
 from ..codegen.select import KernelSpec
 from ..errors import MegccError, ToolError
 from ..ir.dims import substitute
-from ..ir.graph import Attrs, Graph, Op
+from ..ir.graph import Attrs, Graph, Op, network_bytes
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from ..ops.base import OPERATORS, Operator, View
 from ..ops.support import candidates as kernels_of
 from ..ops.support import placements, refusal
 from ..runtime import elf
 from ..runtime.candidates import Call, Candidate, candidates_of
-from ..runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library, network_bytes
+from ..runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library
 from ..target import parse_targets
 
 _SHAPE = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<extents>[0-9]+(?:[x,][0-9]+)*|scalar)")
@@ -37,8 +37,7 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
         attrs: "pads=1,1,1,1 strides=2,2"; what is left out is as in the operator's first test case.
         tiles: also other register tiles, which only tuning takes.
         time: measure on this machine, which has to run the target's code.
-        network: bytes of weights of the network that is thought around the operator, where it is timed; None: as
-            `network_around` says.
+        network: bytes of weights of the network that is thought around the operator; None: as `network_around` says.
 
     Raises:
         MegccError: for an unknown operator or attribute, shapes that do not fit it, or if nothing realises it.
@@ -51,6 +50,8 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
     compiled_for = several[0].at(optimize)
     graph = _graph(declaration, shapes, weights, _attributes(declaration, attrs))
     (op,) = graph.ops
+    network = network_around(graph, compiled_for) if network is None else network
+    compiled_for = compiled_for.within(network)
     found = [c for c in candidates_of(graph, op, compiled_for, optimize)
              if tiles or not c.kernel.tile or isinstance(c.kernel, View)]
     refused = _refused(graph, op, compiled_for, {c.kernel.name for c in found})
@@ -60,7 +61,6 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
     found.sort(key=lambda c: (bool(c.kernel.tile), c.cost))
     specs = list(dict.fromkeys(c.choice.spec for c in found if c.choice is not None))
     code = _code_bytes(specs, compiled_for, cc, needed=time)
-    network = network_around(graph, compiled_for) if network is None else network
     times = _times(graph, op, found, compiled_for, cc, network) if time else {}
     rows = [_row(c, code, times, chosen=c is found[0]) for c in found]
     if fastest := min((row["us"] for row in rows if row.get("us")), default=0.0):

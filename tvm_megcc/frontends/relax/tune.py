@@ -10,11 +10,10 @@ from pathlib import Path
 import tvm
 
 from ...codegen.tuning_log import TuningLog
-from ...ir.graph import Graph
+from ...ir.graph import Graph, network_bytes
 from ...ir.shapes import with_symbols
 from ...runtime import tuner
 from ...runtime.candidates import before_layouts, calls_of
-from ...runtime.timing import network_bytes
 from ...target import Target
 from .importer import import_region, region_bucket
 from .regions import digest_of, is_ours

@@ -26,7 +26,7 @@ WINDOW = 6
 NEAR, FAR = 2 / 3, 3 / 2
 _POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
 #: Cost of the transforms of a vector of channels of a tile, and of a vector of weights, in multiply-adds of vectors.
-_INPUT, _OUTPUT, _WEIGHTS = 260, 200, 120
+_INPUT, _OUTPUT, _WEIGHTS = 260, 200, 100
 #: A model with so many times the second cache's bytes of weights leaves none of them in a cache.
 LARGE = 16
 #: The same of a weight that is read: at 40 GB/s and 124 GB/s, beside two multiply-adds of vectors at 4.2 GHz.

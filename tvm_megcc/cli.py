@@ -358,8 +358,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--tiles", action="store_true", help="also the register tiles that only tuning takes")
     group.add_argument("--time", action="store_true", help="measure each on this machine, checked against numpy")
     group.add_argument("--network", type=_bytes, metavar="BYTES",
-                       help="weights of the network around it, such as 14M: they decide where it finds its own (default: "
-                            "as large as puts weights beyond the second cache into memory)")
+                       help="weights of the network around it, such as 14M: they decide where it finds its own "
+                            "(default: as large as puts weights beyond the second cache into memory)")
     group.add_argument("--cc", help="the C compiler")
     _target_option(group, "for which CPU (default: native)", "native")
     return parser

@@ -98,7 +98,7 @@ class Target:
     l1: int = 32 << 10
     l2: int = 256 << 10
     compact: bool = field(default=False, compare=False)
-    network: int = field(default=0, compare=False)
+    network: int = 0
     measured: Measured | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:

@@ -76,7 +76,7 @@ def test_winograd_where_weights_are_far():
     s = _square(128, 32, 7)
 
     def costs(network: int) -> list[float]:
-        return [Blocking.of(s, raw, CPU.within(network), network).cost(s) for raw in (False, True)]
+        return [Blocking.of(s, raw, CPU.within(network)).cost(s) for raw in (False, True)]
 
     expanded, raw = costs(1 << 20)
     assert expanded < raw

@@ -27,10 +27,10 @@ NEAR, FAR = 2 / 3, 3 / 2
 _POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
 #: Cost of the transforms of a vector of channels of a tile, and of a vector of weights, in multiply-adds of vectors.
 _INPUT, _OUTPUT, _WEIGHTS = 260, 200, 100
-#: A model with so many times the second cache's bytes of weights leaves none of them in a cache.
-LARGE = 16
 #: The same of a weight that is read: at 40 GB/s and 124 GB/s, beside two multiply-adds of vectors at 4.2 GHz.
 _MEMORY, _LAST_CACHE = 0.85, 0.27
+#: A model with so many times the second cache's bytes of weights leaves none of them in a cache.
+_LARGE_NETWORK = 16
 
 
 @lru_cache(maxsize=8)
@@ -85,7 +85,7 @@ class WinogradConv(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        bias, size, cut = has_bias(op), WINDOW + 1 - s.kh, Blocking.of(s, self.raw, target, target.network)
+        bias, size, cut = has_bias(op), WINDOW + 1 - s.kh, Blocking.of(s, self.raw, target)
         N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
                    "CHUNKS": cut.chunks}
@@ -108,7 +108,7 @@ class WinogradConv(Kernel):
 
     def cost(self, op, inputs, outputs, target):
         s = Geometry.of(op, inputs, outputs)
-        return 400 + s.n * Blocking.of(s, self.raw, target, target.network).cost(s)
+        return 400 + s.n * Blocking.of(s, self.raw, target).cost(s)
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Blocking:
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def of(s: Geometry, raw: bool, target: Target, network: int = 0) -> Blocking:
-        """The one of least cost. network: the target's, which targets are equal without."""
+    def of(s: Geometry, raw: bool, target: Target) -> Blocking:
+        """The one of least cost."""
         tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
@@ -201,7 +201,7 @@ class Blocking:
             # Weights come from where the last inference left them, then from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
             again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
-            far = weights > self.l2 or self.network > LARGE * self.l2
+            far = weights > self.l2 or self.network > _LARGE_NETWORK * self.l2
             first = _MEMORY * weights if far else again
             return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
         # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.

@@ -12,7 +12,9 @@ help:
 	@echo "make demo    compile a network for this machine and for arm64, run both, show what came out"
 	@echo "make check   the quick tests and the linter (3 minutes at most)"
 	@echo "make test    all tests"
-	@echo "make wheel   the installable package, in dist/"
+	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
+	@echo "make wheel   the installable package and its sources, in dist/"
+	@echo "make docs    the documentation site, in build/docs/"
 	@echo "make clean   remove everything that was made"
 
 $(READY): pyproject.toml setup.py scripts/bootstrap.py
@@ -29,10 +31,18 @@ check: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup
 
+fuzz: $(READY)
+	$(BIN)/python -m fuzz.run $(if $(RUNS),--runs $(RUNS),--seconds $(shell expr 60 '*' $(or $(MINUTES),1)))
+
 wheel: $(READY)
-	$(BIN)/python -m build -q --wheel
+	$(BIN)/python -m build -q
+
+# Strict: a link that leads nowhere ends it.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
+	@echo "build/docs/index.html"
 
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test wheel clean
+.PHONY: help demo check test fuzz wheel docs clean

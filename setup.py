@@ -31,6 +31,6 @@ def version() -> str:
 setup(
     version=version(),
     packages=find_packages(include=["tvm_megcc", "tvm_megcc.*"]),
-    package_data={"tvm_megcc": ["codegen/templates/**/*", "examples/*", "runtime/*.[ch]"]},
+    package_data={"tvm_megcc": ["codegen/templates/**/*", "examples/*", "runtime/*.[ch]", "tools/*.j2", "py.typed"]},
     cmdclass={"build_py": BuildWithData},
 )

@@ -6,7 +6,8 @@
     python benchmarks/performance.py        # only writes the page again
 
 What `megcc bench --json` says of a model is a line of benchmarks/results/RUN.jsonl, in place of the line that was there
-before. The page is made of these files, and of results/arm64.md where that is.
+before. The page is made of these files, and of results/arm64.md and python.md (benchmarks/python_calls.py) where they
+are.
 """
 
 from __future__ import annotations
@@ -123,8 +124,9 @@ def page() -> str:
     parts = [HEAD]
     for name, run in RUNS.items():
         parts += [f"## {run.title}\n", *([run.words] if run.words else []), tables(name)]
-    arm64 = RESULTS / "arm64.md"
-    return "\n".join([*parts, "## arm64\n", arm64.read_text() if arm64.exists() else NOT_MEASURED])
+    for title, name in (("Calls from Python", "python.md"), ("arm64", "arm64.md")):
+        parts += [f"## {title}\n", (RESULTS / name).read_text() if (RESULTS / name).exists() else NOT_MEASURED]
+    return "\n".join(parts)
 
 
 def tables(run: str) -> str:

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where every number of a container is, and mutants of it: lists of changes to its bytes."""
+"""Where every number of a container is, and which numbers an edit may change at once."""
 
 from __future__ import annotations
 
-import random
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_megcc.codegen.container import STRUCTS, TABLES, ContainerModel
@@ -14,6 +12,26 @@ from tvm_megcc.codegen.container import STRUCTS, TABLES, ContainerModel
 WIDTHS = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8}
 #: Names that are chosen more often: kernels compute addresses from them.
 FAVOURITES = {"Program.extents": 12, "Instruction.5": 3, "CallSlot.0": 3, "TensorSlot.1": 3, "Tensor.7": 3}
+#: Names that are changed at once: what has to agree, and what only makes sense when all of it changes.
+TOGETHER = (
+    ("Program.symbols", "DeviceModel.bounds count"),
+    ("Program.symbols", "Program.values", "DeviceModel.bounds count"),
+    ("Program.tensors count", "DeviceModel.tensors count"),
+    ("Program.instructions count", "DeviceModel.calls count"),
+    ("Program.inputs count", "Program.outputs count", "Program.states count"),
+    ("Program.alignment", "TensorSlot.0", "TensorSlot.1", "CallSlot.1", "DeviceModel.arena_bytes"),
+    ("TensorSlot.0", "TensorSlot.1"),
+    ("TensorSlot.1", "DeviceModel.arena_bytes"),
+    ("TensorSlot.0", "CallSlot.1"),
+    ("Bound.0", "Bound.1"),
+    ("Tensor.0", "Tensor.1", "Tensor.4"),
+    ("Tensor.2", "Tensor.8", "Tensor.9"),
+    ("Program.inputs", "Program.outputs"),
+    ("State.0", "State.1"),
+    ("Program.extents", "Bound.1"),
+    ("Instruction.1", "Instruction.2", "Instruction.3"),
+    ("DeviceModel.bounds offset", "DeviceModel.tensors offset", "DeviceModel.calls offset"),
+)
 #: Weights are data: few of their bytes are enough.
 WEIGHT_SAMPLES = 200
 
@@ -98,41 +116,23 @@ def _columns(layout: str) -> list[int]:
     return widths
 
 
-#: Bytes of a mutant: the size it is cut to, and (position, new bytes) for each change.
-Mutant = tuple[int, list[tuple[int, bytes]]]
-
-
-def mutants(data: bytes, count: int, seed: int) -> Iterator[Mutant]:
-    """First the container itself, then mutants: half of them with one change, the rest with up to six."""
-    rng = random.Random(seed)
-    places = fields(data)
+def groups(data: bytes) -> list[list[Field]]:
+    """Fields that an edit may change at once: those of each name, and those of the names that go together."""
     by_name: dict[str, list[Field]] = {}
-    for place in places:
+    for place in fields(data):
         by_name.setdefault(place.name, []).append(place)
-    names = [name for name in by_name for _ in range(FAVOURITES.get(name, 1))]
-    yield len(data), []
-    for _ in range(count):
-        size = len(data) if rng.random() < 0.97 else rng.randrange(len(data) + 1)
-        changes = []
-        for _ in range(1 if rng.random() < 0.5 else rng.randrange(2, 7)):
-            # By name first: otherwise long vectors would get all the attention.
-            place = rng.choice(by_name[rng.choice(names)]) if rng.random() < 0.8 else rng.choice(places)
-            if rng.random() < 0.05:
-                place = Field("raw", rng.randrange(len(data)), 1)
-            changes.append((place.at, _value(rng, data, place, by_name)))
-        yield size, [(at, new) for at, new in changes if at + len(new) <= len(data)]
+    result = [rows for name, rows in by_name.items() for _ in range(FAVOURITES.get(name, 1))]
+    return result + [[place for name in names for place in by_name.get(name, ())] for names in TOGETHER
+                     if any(name in by_name for name in names)]
 
 
-def _value(rng: random.Random, data: bytes, place: Field, by_name: dict[str, list[Field]]) -> bytes:
-    top = 1 << (8 * place.width)
-    old = int.from_bytes(data[place.at:place.at + place.width], "little")
-    same = by_name.get(place.name, [place])
-    other = rng.choice(same)
-    new = rng.choice([
-        lambda: old + 1, lambda: old - 1, lambda: old + rng.choice((2, 3, 4, 8, 16, 64, -2, -4, -16, -64)),
-        lambda: int.from_bytes(data[other.at:other.at + other.width], "little"), lambda: rng.randrange(8),
-        lambda: rng.choice((0, 1, top - 1, top - 2, top // 2, top // 2 - 1, top - 4, len(data), len(data) - 1)),
-        lambda: old ^ 1 << rng.randrange(8 * place.width), lambda: rng.randrange(top), lambda: 2 * old,
-        lambda: rng.randrange(max(1, old + 1)),
-    ])()
-    return (new % top).to_bytes(place.width, "little")
+def table(data: bytes) -> bytes:
+    """The groups as fuzz/container.c reads them: their number, and for each whether its fields are offsets, how many
+    fields it has, and of each the position and width, as 32-bit numbers."""
+    numbers = [0]
+    for rows in groups(data):
+        numbers[0] += 1
+        numbers += [all(row.name.endswith("offset") for row in rows), len(rows)]
+        for row in rows:
+            numbers += [row.at, row.width]
+    return struct.pack(f"<{len(numbers)}I", *numbers)

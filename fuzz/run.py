@@ -1,163 +1,267 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fuzzes the verifier: mutants of containers are opened, and run if they open, under sanitizers.
+"""Fuzzes the runtime: damaged containers that are opened and run, and calls in any order; see fuzz/README.md.
 
-    fuzz/run.py                                the hand-made containers of the runtime's tests
-    fuzz/run.py FOLDER... --count 10000        generated folders
-    fuzz/run.py --coverage                     how much of the verifier they reach
+    python -m fuzz.run                         guided by coverage, a minute, from the kept corpus
+    python -m fuzz.run --runs 10000000         as many inputs, shared by the subjects
+    python -m fuzz.run --blind [FOLDER...]     changed at random: generated folders, or containers made by hand
+    python -m fuzz.run --only calls INPUT...   these inputs again
 
-The exit code is 1 if a mutant crashed; it is then saved as crash.megcc.
+The exit code is 1 if an input ended the process; its bytes are then in the file that is named.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
+import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from fuzz.fields import Mutant, mutants  # noqa: E402
+from fuzz import fields  # noqa: E402
 
+HERE = ROOT / "fuzz"
+CORPUS = HERE / "corpus"
 SANITIZE = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
-#: Files whose coverage is reported.
-VERIFIER = ("verify.c", "signature.c", "fb.h")
+#: What is compared is of no use to a mutator that knows records, and takes half of the time.
+GUIDED = ("-fsanitize=fuzzer-no-link", "-fno-sanitize-coverage=trace-cmp")
+#: Compilers that have libFuzzer, if their runtime library is installed.
+CLANGS = ("clang", "clang-19", "clang-18", "clang-16", "clang-14")
+#: Blocks go round quickly, and who allocated them is told by few frames: twice as many runs a second.
+OPTIONS = {"ASAN_OPTIONS": "quarantine_size_mb=4:malloc_context_size=3:detect_leaks=0:allocator_may_return_null=1",
+           "UBSAN_OPTIONS": "print_stacktrace=1"}
+LONGEST = 24 * 8
+"""Bytes of the longest input: MAX_RECORDS of fuzz/records.h."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A container and the C code that goes with it."""
+    """A target and what it is about. runtime: folder of the runtime; sources: kernels; defines: for the target."""
 
     name: str
-    module: str
-    container: Path
+    target: str
     runtime: Path
     sources: tuple[Path, ...]
+    include: Path
+    defines: tuple[str, ...] = ()
+
+
+def about_container(path: Path, module: str, runtime: Path, sources: Sequence[Path], folder: Path) -> Subject:
+    """One container, to be damaged; `folder` receives the table of its fields."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = folder / f"{path.stem}.fields"
+    table.write_bytes(fields.table(path.read_bytes()))
+    return Subject(path.stem, "container.c", runtime, tuple(sources), path.parent,
+                   (f"-DMODULE={module}", f'-DCONTAINER="{path}"', f'-DFIELDS="{table}"'))
 
 
 def hand_made(folder: Path) -> list[Subject]:
     """The containers of the runtime's tests, written to `folder`."""
-    from tests.cc.runtime_models import MODELS
+    from tests.cc.runtime_models import MODELS, MODULES
     from tvm_megcc.codegen import container
     runtime = ROOT / "c_runtime"
     subjects = []
     for name, model in MODELS.items():
         path = folder / f"{name}.megcc"
         path.write_bytes(container.write(model()))
-        module = "static_module" if name == "static" else "dynamic_module"
-        subjects.append(Subject(name, module, path, runtime, (runtime / "tests" / "kernels.c",)))
+        subjects.append(about_container(path, MODULES[name], runtime, (runtime / "tests" / "kernels.c",), folder))
     return subjects
 
 
-def generated(folder: Path) -> list[Subject]:
-    """The containers of a generated folder."""
-    sources = tuple(path for pattern in ("*.c", "kernels/*.c") for path in sorted(folder.glob(pattern))
-                    if path.name != "main.c")
+def sources_of(folder: Path) -> list[Path]:
+    """The C files of a generated folder, without the runtime's."""
+    return [path for pattern in ("*.c", "kernels/*.c") for path in sorted(folder.glob(pattern))
+            if path.name != "main.c"]
+
+
+def generated(folder: Path, aside: Path) -> list[Subject]:
+    """The containers of a generated folder; what is made for them is written to `aside`."""
     containers = sorted(folder.glob("*.megcc"))
     if not containers:
         raise SystemExit(f"{folder} has no .megcc file; compile it without --embed")
-    return [Subject(path.stem, f"{path.stem}_module", path, folder / "runtime", sources) for path in containers]
+    return [about_container(path, f"{path.stem}_module", folder / "runtime", sources_of(folder), aside)
+            for path in containers]
 
 
-def build(subject: Subject, output: Path, cc: str, flags: Sequence[str]) -> Path:
-    """The driver for one container; `output` also receives what gcov needs."""
-    output.mkdir()
-    sources = [*sorted((subject.runtime / "src").glob("*.c")), *subject.sources, ROOT / "fuzz" / "driver.c"]
-    include = [f"-I{subject.runtime / 'include'}", f"-I{subject.runtime / 'src'}", f"-I{subject.container.parent}"]
-    command = [cc, "-std=gnu99", "-g", "-O1", "-ffp-contract=off", *flags, *include,
-               f"-DMEGCC_MODULE={subject.module}", *map(str, sources), "-o", str(output / "driver"), "-lm", "-pthread"]
-    subprocess.run(command, check=True, cwd=output)
+def kept(folder: Path, names: Sequence[str] = ()) -> list[Subject]:
+    """The subjects of the kept corpus, or those of these names: three containers, and calls on all models."""
+    from fuzz.models import CONTAINERS, OPERATORS
+    from tvm_megcc.codegen import bundle
+
+    subjects: list[Subject] = []
+    for name, model in CONTAINERS.items():
+        if not names or name in names:
+            subjects += generated(bundle.write([model.compile(name)], folder / name, force=True), folder)
+    if not names or "calls" in names:
+        models = CONTAINERS | OPERATORS
+        every = bundle.write([model.compile(name) for name, model in models.items()], folder / "calls", force=True)
+        (folder / "subjects.h").write_text(
+            "".join(f'SUBJECT({name}_module, "{every / name}.megcc")\n' for name in models))
+        subjects.append(Subject("calls", "calls.c", every / "runtime", tuple(sources_of(every)), every,
+                                (f'-DSUBJECTS="{folder / "subjects.h"}"',)))
+    return subjects
+
+
+# --- building ----------------------------------------------------------------------------------------------------
+
+def guided_compiler() -> str | None:
+    """A clang with libFuzzer, or None."""
+    with tempfile.TemporaryDirectory() as aside:
+        for cc in filter(shutil.which, CLANGS):
+            program = b"#include <stddef.h>\nint LLVMFuzzerTestOneInput(const char *d, size_t n) { return n && !d; }"
+            command = [cc, *SANITIZE, "-fsanitize=fuzzer", "-x", "c", "-", "-o", f"{aside}/program"]
+            if subprocess.run(command, input=program, capture_output=True, check=False).returncode == 0:
+                return cc
+    return None
+
+
+def build(subject: Subject, output: Path, cc: str, guided: bool = False) -> Path:
+    """The program for one subject, in `output`. guided: with libFuzzer, for what is fuzzed."""
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    ours = [HERE / name for name in (subject.target, "guard.c", "records.c", *(() if guided else ("standalone.c",)))]
+    include = [f"-I{path}" for path in (subject.runtime / "include", subject.runtime / "src", subject.include, HERE)]
+    command = [cc, "-std=gnu99", "-g", "-O1", "-ffp-contract=off", "-fno-omit-frame-pointer", *SANITIZE, *include]
+
+    def compile_one(source: Path) -> Path:
+        more = subject.defines if source.parent == HERE else GUIDED if guided else ()
+        made = output / f"{source.stem}.o"
+        subprocess.run([*command, *more, "-c", str(source), "-o", str(made)], check=True, cwd=output)
+        return made
+
+    sources = [*sorted((subject.runtime / "src").glob("*.c")), *subject.sources, *ours]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        objects = list(pool.map(compile_one, sources))
+    link = [*SANITIZE, *(("-fsanitize=fuzzer",) if guided else ()), "-lm", "-pthread"]
+    subprocess.run([cc, *map(str, objects), *link, "-o", str(output / "driver")], check=True)
     return output / "driver"
 
 
-def packed(listing: Sequence[Mutant]) -> bytes:
-    """Mutants as driver.c reads them."""
-    parts = [struct.pack("<I", len(listing))]
-    for size, changes in listing:
-        parts.append(struct.pack("<II", size, len(changes)))
-        for at, new in changes:
-            parts += [struct.pack("<II", at, len(new)), new]
-    return b"".join(parts)
+# --- inputs ------------------------------------------------------------------------------------------------------
+
+def unpacked(path: Path) -> Iterator[bytes]:
+    """The inputs of a file of the corpus: for each its length as 32 bits, and its bytes."""
+    data, at = path.read_bytes() if path.exists() else b"", 0
+    while at < len(data):
+        length, = struct.unpack_from("<I", data, at)
+        yield data[at + 4:at + 4 + length]
+        at += 4 + length
 
 
-def apply(data: bytes, mutant: Mutant) -> bytes:
-    changed = bytearray(data)
-    for at, new in mutant[1]:
-        changed[at:at + len(new)] = new
-    return bytes(changed[:mutant[0]])
+def pack(inputs: Sequence[bytes], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(struct.pack("<I", len(data)) + data for data in sorted(set(inputs))))
 
 
-def fuzz(subject: Subject, count: int, seed: int, cc: str, folder: Path,
-         flags: Sequence[str] = SANITIZE) -> bool:
-    """Returns whether all mutants were survived."""
-    driver = build(subject, folder / subject.name, cc, flags)
-    data = subject.container.read_bytes()
-    listing = list(mutants(data, count, seed))
-    (folder / "mutants").write_bytes(packed(listing))
-    result = subprocess.run([driver, subject.container, folder / "mutants"], capture_output=True, text=True,
-                            check=False, cwd=folder / subject.name)
-    print(f"{subject.name}: {result.stdout.strip() or f'exit code {result.returncode}'}")
-    if result.returncode == 0:
-        return True
-    print(result.stderr, file=sys.stderr)
-    number = re.search(r"^mutant (\d+)$", result.stderr, re.MULTILINE)
-    if number:
-        mutant = listing[int(number[1])]
-        Path("crash.megcc").write_bytes(apply(data, mutant))
-        print(f"{subject.name}: mutant {number[1]} is saved as crash.megcc: {mutant}", file=sys.stderr)
-    return False
+def run(command: Sequence[str | Path], subject: Subject, folder: Path) -> bool:
+    """Runs a program; prints its last line, or all of what it said if it failed."""
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, errors="replace",
+                            check=False, cwd=folder, env={**os.environ, **OPTIONS})
+    last = result.stdout.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
+    print(f"{subject.name}: {last[0]}", flush=True)
+    if result.returncode != 0:
+        print(result.stderr[-20000:], file=sys.stderr)
+    return result.returncode == 0
 
 
-def coverage(folder: Path, gcov: str) -> dict[str, tuple[int, int, list[int]]]:
-    """File of the verifier -> branches taken, branches, lines with branches that were not; over all drivers."""
-    taken: dict[tuple[str, int, int], int] = {}
-    for notes in sorted(folder.glob("*/*.gcno")):
-        if notes.stem.split("-")[-1] not in ("verify", "signature"):
-            continue
-        subprocess.run([gcov, "-b", "-j", "-t", notes.name], cwd=notes.parent, check=True, stdout=(
-            notes.parent / "report").open("wb"), stderr=subprocess.DEVNULL)
-        raw = (notes.parent / "report").read_bytes()
-        report = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-        for file in report["files"]:
-            name = Path(file["file"]).name
-            for line in file["lines"] if name in VERIFIER else ():
-                for index, branch in enumerate(line["branches"]):
-                    key = (name, line["line_number"], index)
-                    taken[key] = taken.get(key, 0) + branch["count"]
-    result = {}
-    for name in VERIFIER:
-        branches = {key: hits for key, hits in taken.items() if key[0] == name}
-        missed = sorted({key[1] for key, hits in branches.items() if not hits})
-        result[name] = (sum(hits > 0 for hits in branches.values()), len(branches), missed)
-    return result
+def blind(subject: Subject, count: int, seed: int, cc: str, folder: Path) -> bool:
+    """The kept corpus, and `count` inputs that are made at random. Returns whether all were survived."""
+    output = folder / f"{subject.name}_blind"
+    driver = build(subject, output, cc)
+    inputs = [CORPUS / f"{subject.name}.bin"] if (CORPUS / f"{subject.name}.bin").exists() else []
+    fine = run([driver, *inputs], subject, output) and run([driver, "--blind", str(count), str(seed)], subject, output)
+    if not fine and (output / "crash-input").exists():
+        print(f"{subject.name}: the input is {output / 'crash-input'}", file=sys.stderr)
+    return fine
+
+
+def guided(subject: Subject, limits: Sequence[str], cc: str, folder: Path, keep: bool = False) -> bool:
+    """libFuzzer from the kept corpus, until `limits`. Returns whether all inputs were survived."""
+    output = folder / f"{subject.name}_guided"
+    driver = build(subject, output, cc, guided=True)
+    corpus = folder / f"{subject.name}_corpus"
+    corpus.mkdir(exist_ok=True)
+    for number, data in enumerate(unpacked(CORPUS / f"{subject.name}.bin")):
+        (corpus / f"kept{number:05}").write_bytes(data)
+    log = output / "log.txt"
+    command = [driver, f"-max_len={LONGEST}", "-len_control=0", "-entropic=0", "-timeout=10", "-rss_limit_mb=2048",
+               "-print_final_stats=1", f"-artifact_prefix={output}/", *limits, corpus]
+    with log.open("w") as stream:
+        result = subprocess.run([str(part) for part in command], stdout=stream, stderr=stream, check=False, cwd=output,
+                                env={**os.environ, **OPTIONS})
+    text = log.read_text(errors="replace")
+    facts = re.findall(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+)", text)
+    runs = re.search(r"number_of_executed_units: (\d+)", text)
+    speed = re.search(r"average_exec_per_sec:\s+(\d+)", text)
+    print(f"{subject.name}: {runs[1] if runs else '?'} inputs, {speed[1] if speed else '?'} a second, "
+          f"{facts[-1][1] if facts else '?'} edges; {log}", flush=True)
+    if result.returncode != 0:
+        print(re.sub(r"(?m)^#\d+\t.*\n", "", text)[-20000:], file=sys.stderr)
+        return False
+    if keep:
+        small = folder / f"{subject.name}_small"
+        shutil.rmtree(small, ignore_errors=True)
+        small.mkdir()
+        subprocess.run([driver, "-merge=1", small, corpus], check=True, cwd=output, stderr=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, env={**os.environ, **OPTIONS})
+        pack([path.read_bytes() for path in small.iterdir()], CORPUS / f"{subject.name}.bin")
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="generated folders; default: hand-made containers")
-    parser.add_argument("--count", type=int, default=10000, help="mutants of each container")
+    parser.add_argument("paths", nargs="*", type=Path, help="with --blind generated folders; else inputs to run again")
+    parser.add_argument("--only", help="names of subjects, separated by commas")
+    parser.add_argument("--runs", type=int, help="inputs in all; default: as many as --seconds allow")
+    parser.add_argument("--seconds", type=int, default=60, help="for all subjects together")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cc", default="gcc")
-    parser.add_argument("--coverage", action="store_true", help="measure branches with gcov instead of sanitizing")
+    parser.add_argument("--keep", action="store_true", help="minimise what was found into the kept corpus")
+    parser.add_argument("--blind", action="store_true", help="without guidance: any compiler will do")
+    parser.add_argument("--cc", help="default: gcc with --blind, else a clang that has libFuzzer")
     options = parser.parse_args(arguments)
+    if options.blind:
+        return blind_main(options)
+    cc = options.cc or guided_compiler()
+    if cc is None:
+        print("fuzz: no clang here has libFuzzer (Debian: libclang-rt-14-dev); --blind does without", file=sys.stderr)
+        return 1
+    folder = ROOT / "build" / "fuzz"
+    folder.mkdir(parents=True, exist_ok=True)
+    subjects = kept(folder, options.only.split(",") if options.only else ())
+    if options.paths:
+        return replay(subjects, options.paths, cc, folder)
+    share = f"-runs={options.runs // len(subjects)}" if options.runs else \
+        f"-max_total_time={max(1, options.seconds // len(subjects))}"
+    return 0 if all([guided(subject, [share, f"-seed={options.seed}"], cc, folder, options.keep)
+                     for subject in subjects]) else 1
+
+
+def replay(subjects: Sequence[Subject], paths: Sequence[Path], cc: str, folder: Path) -> int:
+    """Runs inputs again, one by one."""
+    fine = True
+    for subject in subjects:
+        pack([path.read_bytes() for path in paths], folder / "again")
+        driver = build(subject, folder / f"{subject.name}_again", cc)
+        fine &= run([driver, folder / "again"], subject, driver.parent)
+    return 0 if fine else 1
+
+
+def blind_main(options: argparse.Namespace) -> int:
+    cc = options.cc or "gcc"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        subjects = [s for f in options.folders for s in generated(f.resolve())] or hand_made(folder)
-        flags = ("--coverage", "-O0") if options.coverage else SANITIZE
-        passed = [fuzz(s, options.count, options.seed, options.cc, folder, flags) for s in subjects]
-        if options.coverage:
-            for file, (hit, total, missed) in coverage(folder, options.cc.replace("gcc", "gcov")).items():
-                share = 100 * hit / total if total else 0
-                print(f"{file}: {hit} of {total} branches, {share:.1f} %; some were not taken in lines {missed}")
+        subjects = [s for f in options.paths for s in generated(f.resolve(), folder)] or hand_made(folder)
+        passed = [blind(s, options.runs or 10000, options.seed, cc, folder) for s in subjects]
     return 0 if all(passed) else 1
 
 

@@ -34,6 +34,7 @@ TOOLS = (
     ("running Cortex-M programs", ("qemu-system-arm",), False, ("qemu-system-arm",)),
     ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
+    ("looking at reports as a person does", ("chromium", "chromium-browser", "google-chrome"), False, ("chromium",)),
 )
 
 
@@ -110,10 +111,24 @@ def find_tools(python: str) -> None:
         say(f"no {commands[0]}: {purpose} is skipped; 'apt-get install {' '.join(packages)}'")
 
 
+def find_fuzzer(python: str) -> None:
+    """libFuzzer's library for the clang that is there: a package of its own."""
+    has_fuzzer = (python, "-c", "import sys; from fuzz.run import guided_compiler; sys.exit(not guided_compiler())")
+    clang = next(filter(shutil.which, ("clang", "clang-19", "clang-18", "clang-16", "clang-14")), None)
+    if clang is None or run(*has_fuzzer, check=False, quiet=True):
+        return
+    version = subprocess.run([clang, "-dumpversion"], capture_output=True, text=True, check=False).stdout
+    package = f"libclang-rt-{version.split('.')[0]}-dev"
+    if not (apt_install([package]) and run(*has_fuzzer, check=False, quiet=True)):
+        say(f"no libFuzzer: fuzzing guided by coverage is skipped; 'apt-get install {package}'")
+
+
 def main() -> None:
     python = make_environment(Path(sys.argv[1]).absolute())
+    os.chdir(ROOT)
     install(python)
     find_tools(python)
+    find_fuzzer(python)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 #: File -> part of the test's name that stays quick; all other tests of the file are slow. "" keeps none.
 QUICK_PART = {
     "cc/test_kernels.py": "-c-size]",
-    "cc/test_runtime_fuzz.py": "",
+    "cc/test_runtime_fuzz.py": "corpus[indexed]",
     "models/test_compiled.py": "mnist8-native-speed",
     "models/test_builds.py": "",
     "models/test_streaming.py": "dtln_stage1-native",

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neural networks compiled ahead of time to small C programs: a TVM plugin and a stand-alone compiler."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .api import compile, load
 from .codegen.artifact import Artifact
 from .errors import MegccError
@@ -9,14 +12,29 @@ from .passes.inputs import Input
 from .target import Target
 from .version import VERSION as __version__
 
-__all__ = ["Artifact", "Input", "MegccError", "Target", "__version__", "build", "build_megcc_kernels", "compile",
-           "load", "partition_for_megcc", "tune_megcc_kernels"]
+if TYPE_CHECKING:
+    from .reports import Report, bench, compare, explain, inspect
+    from .runtime.session import Session
+
+__all__ = ["Artifact", "Input", "MegccError", "Report", "Session", "Target", "__version__", "bench", "build",
+           "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc",
+           "tune_megcc_kernels"]
+
+#: What few programs need, and where it is: imported on first use, as what needs TVM.
+_LAZY = {**dict.fromkeys(("Report", "bench", "compare", "explain", "inspect"), ".reports"),
+         "Session": ".runtime.session"}
 
 _tvm.register_when_imported()
 
 
-def __getattr__(name: str):
-    """What needs TVM is imported on first use."""
+def __dir__() -> list[str]:
+    """What completion shows: also what is not imported yet."""
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name], __name__), name)
     if name in _tvm.LAZY:
         return _tvm.attribute(name)
     raise AttributeError(f"module 'tvm_megcc' has no attribute '{name}'")

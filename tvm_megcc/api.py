@@ -19,6 +19,7 @@ from .target import Target, parse_targets
 if TYPE_CHECKING:
     import onnx
 
+    from .extern import Externs
     from .frontends._tvm import Module
     from .frontends.models import Shapes
     from .runtime.session import Session
@@ -32,7 +33,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
             threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
-            inputs: str | Inputs | None = None, log: str | Path | None = None,
+            inputs: str | Inputs | None = None, extern: Externs | None = None, log: str | Path | None = None,
             dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
@@ -58,6 +59,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         inputs: what is given instead of the model's own inputs, which are made from it: text such as
             "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
             dictionary of `Input` or the text behind the "=".
+        extern: operators of your own: a file that declares some (`tvm_megcc.extern`), an `Operator`, or several.
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         dump: folder that gets every stage as text.
 
@@ -71,7 +73,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
 
     measured = TuningLog.read(log) if log else None
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
-                                  constants=constants, output_names=output_names)
+                                  constants=constants, output_names=output_names, extern=extern)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None
@@ -85,11 +87,16 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
                          **({"dump": dump_into(dump)} if dump else {}))
 
 
-def load(path: str | Path, target: str = "native") -> Session:
-    """A session on a generated folder; builds it first where that has not been done."""
+def load(path: str | Path, target: str | None = None, model: str | None = None) -> Session:
+    """A session on a generated folder, or on a .megcc file in it; builds it first where that has not been done.
+
+    Args:
+        target: one of the folder's; by default one that this machine runs, else the first, in an emulator.
+        model: which one, of a folder with several.
+    """
     from .runtime.session import load as load_session
 
-    return load_session(path, target)
+    return load_session(path, target, model=model)
 
 
 def dump_into(folder: str | Path) -> Dump:
@@ -103,12 +110,14 @@ def dump_into(folder: str | Path) -> Dump:
     return dump
 
 
-def parse_states(texts: Sequence[str]) -> dict[str, str]:
-    """`["h_out=h_in"]` as a dictionary.
+def parse_states(texts: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """`["h_out=h_in"]` as a dictionary; one stays what it is.
 
     Raises:
         MegccError: for a text that is no pair, and an output that is in two.
     """
+    if isinstance(texts, Mapping):
+        return dict(texts)
     states: dict[str, str] = {}
     for text in texts:
         output, equals, target = (part.strip() for part in text.partition("="))
@@ -120,12 +129,14 @@ def parse_states(texts: Sequence[str]) -> dict[str, str]:
     return states
 
 
-def parse_constants(texts: Sequence[str]) -> dict[str, object]:
-    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them.
+def parse_constants(texts: Sequence[str] | Mapping[str, object]) -> dict[str, object]:
+    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; one stays what it is.
 
     Raises:
         MegccError: for a text that is no such pair.
     """
+    if isinstance(texts, Mapping):
+        return dict(texts)
     constants: dict[str, object] = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -154,12 +165,16 @@ _INPUT_WORDS = {**dict.fromkeys(DTYPES, "dtype"), **dict.fromkeys(LAYOUTS, "layo
 _INPUT_KEYS = ("mean", "std", "scale", "network")
 
 
-def parse_inputs(texts: Sequence[str]) -> dict[str, Input]:
+def parse_inputs(texts: Sequence[str] | Inputs) -> dict[str, Input]:
     """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text.
+
+    A dictionary of inputs, or of texts for them, is one already.
 
     Raises:
         MegccError: for a text that does not follow the grammar, and an input that is in two.
     """
+    if isinstance(texts, Mapping):
+        return inputs_of(texts)
     inputs: dict[str, Input] = {}
     for text in (part.strip() for line in texts for part in line.split(";")):
         name, equals, words = (part.strip() for part in text.partition("="))
@@ -211,12 +226,14 @@ def parse_output_names(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 
 
-def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """`"data=(1,3,224,224);ids:[1,128]"` as a dictionary.
+def parse_shapes(text: str | Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """`"data=(1,3,224,224);ids:[1,128]"` as a dictionary; one stays what it is.
 
     Raises:
         MegccError: showing the part that is no shape.
     """
+    if isinstance(text, Mapping):
+        return {name: tuple(shape) for name, shape in text.items()}
     sets = parse_shape_sets(text)
     if len(sets) > 1:
         raise MegccError(f"one set of input shapes is wanted here, not {len(sets)}: {text}")

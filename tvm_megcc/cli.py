@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import sys
@@ -16,34 +17,72 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 
-from .errors import InternalError, MegccError
+from .errors import InternalError, MegccError, readable, refused_by_system
 from .version import VERSION
 
 REFUSED, USAGE, BUG = 1, 2, 70
+#: Seconds after which the command says what it is doing.
+PATIENCE = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     parser = _parser()
+    _complete(parser)
     args = parser.parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a stream of a program that calls this
+            stream.reconfigure(errors="backslashreplace")
     try:
-        return args.run(args) or 0
+        with _logged(logging.getLogger(__package__), logging.DEBUG) if args.verbose else nullcontext():
+            code = args.run(args) or 0
+        sys.stdout.flush()
+        return code
     except InternalError as error:
         return _bug(args, str(error))
     except MegccError as error:
-        print(f"megcc: {error}", file=sys.stderr)
-        return REFUSED
+        return _refused(error)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()
         return 0
+    except MemoryError:
+        return _refused(MegccError("there is not enough memory for this; use smaller shapes, or a machine with more"))
+    except OSError as error:
+        if error.filename is None:  # not a file that we opened: the report
+            _leave_stdout()
+        return _refused(refused_by_system(error))
     except Exception as error:
         if args.verbose:
             traceback.print_exc()
         return _bug(args, f"{type(error).__name__}: {error}")
+
+
+def _refused(error: MegccError) -> int:
+    print(f"megcc: {error}", file=sys.stderr)
+    return REFUSED
+
+
+def _leave_stdout() -> None:
+    """What is still to be written goes nowhere: Python would try again when it ends, and complain."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """A command line as the tools take it."""
+    return _parser().parse_args(argv)
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answers a shell that asks how a line may go on, and ends the process then; argcomplete is optional."""
+    if "_ARGCOMPLETE" in os.environ:
+        with suppress(ImportError):
+            import argcomplete
+            argcomplete.autocomplete(parser)
 
 
 def _bug(args: argparse.Namespace, message: str) -> int:
@@ -62,10 +101,9 @@ def _compile(args: argparse.Namespace) -> int:
     from .tools import source
 
     artifacts = []
-    for model in args.model:
+    for model, name, arguments in source.each_model(args):
         with _progress(args, f"compiling {model}"):
-            artifacts.append(api.compile(model, args.target, name=args.name or "", dump=args.dump,
-                                         **source.compile_arguments(args)))
+            artifacts.append(api.compile(model, args.target, name=name, dump=args.dump, **arguments))
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
@@ -93,13 +131,15 @@ def _require_same_code(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from .runtime.build import build
+    from .runtime.build import build, build_all
     from .tools import describe, source
 
     folder = source.folder_of(args.path, args)
     with _progress(args, f"building {folder}"):
         limits = {name: size for name in ("flash", "ram") if (size := getattr(args, name)) is not None}
-        built = build(folder, args.target or None, args.cc, limits=limits)
+        model = source.model_of(args.path, args)
+        built = [build(folder, args.target or None, args.cc, limits=limits, model=model)] if model else \
+            build_all(folder, args.target or None, args.cc, limits)
     _print(args, describe.build(built), describe.build_text)
     return 0
 
@@ -137,11 +177,9 @@ def _bench_against(args: argparse.Namespace) -> int:
     if args.rpc:
         raise MegccError("--against times engines of this machine: leave out --rpc")
 
-    def progress(text: str) -> None:
-        if not args.quiet:
-            print(f"megcc: {text} …", file=sys.stderr, flush=True)
-
-    _print(args, against.against(args.path, args, progress), against_report.text)
+    with nullcontext() if args.quiet or args.verbose else _logged(against.logger, logging.INFO):
+        report = against.against(args.path, args)
+    _print(args, report, against_report.text)
     return 0
 
 
@@ -191,6 +229,24 @@ def _explain(args: argparse.Namespace) -> int:
     return 0 if report["supported"] else REFUSED
 
 
+def _report(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .tools import report, report_page
+
+    report_page.require_bokeh()
+    with _progress(args, f"compiling, building and timing {args.path}"):
+        facts = report.report(args.path, args)
+    output = Path(args.output or f"{Path(args.path).stem}_report.html")
+    try:
+        output.write_text(report_page.page(facts), encoding="utf-8")
+    except OSError as error:
+        raise MegccError(f"cannot write {output}: {error.strerror}") from None
+    _print(args, facts, lambda facts: f"{output}: {facts['model']} on {facts['target']}, "
+                                      f"{output.stat().st_size:,} bytes\n")
+    return 0
+
+
 def _list(args: argparse.Namespace) -> int:
     from .tools import listing
 
@@ -216,7 +272,7 @@ def _print(args: argparse.Namespace, report, text: Callable[[dict], str]) -> Non
     if args.json:
         print(json.dumps(report, indent=1))
     elif not args.quiet:
-        print(text(report), end="")
+        print(readable(text(report)), end="")
 
 
 @contextmanager
@@ -232,9 +288,23 @@ def _warnings_on_stderr() -> Iterator[None]:
 
 
 @contextmanager
+def _logged(logger: logging.Logger, level: int) -> Iterator[None]:
+    """What the library logs of what it does, from this level on, as messages of the command."""
+    handler, before = logging.StreamHandler(), logger.level
+    handler.setFormatter(logging.Formatter("megcc: %(message)s …"))
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+@contextmanager
 def _progress(args: argparse.Namespace, what: str) -> Iterator[None]:
-    """Says what is being done if it takes longer than two seconds."""
-    timer = threading.Timer(2.0, lambda: print(f"megcc: {what} …", file=sys.stderr, flush=True))
+    """Says what is being done if it takes longer than `PATIENCE`."""
+    timer = threading.Timer(PATIENCE, lambda: print(f"megcc: {what} …", file=sys.stderr, flush=True))
     timer.daemon = True
     if not args.quiet:
         timer.start()
@@ -259,7 +329,8 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("model", nargs="+", metavar="MODEL",
                       help="several models share one folder, runtime and kernels")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
-    verb.add_argument("--name", help="prefix of everything generated (default: the file's name)")
+    verb.add_argument("--name", metavar="A,B",
+                      help="prefix of everything generated, one a model (default: the file's name)")
     verb.add_argument("--embed", action="store_true", help="the model as a constant array in C, not as a file")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     verb.add_argument("--dump", metavar="DIR", help="write every stage of the compiler as text")
@@ -269,6 +340,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, "build", _build, "build a generated folder with a C compiler")
     verb.add_argument("path", metavar="PATH")
+    _model_option(verb)
     _target_option(verb, "which of the folder's targets (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
     verb.add_argument("--flash", type=_bytes, metavar="SIZE", help="flash of a microcontroller, such as 256K")
@@ -285,6 +357,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     verb.add_argument("--profile", action="store_true", help="time of each kernel call")
+    _model_option(verb)
     _target_option(verb, "which target (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
     _rpc_options(verb)
@@ -305,6 +378,7 @@ def _parser() -> argparse.ArgumentParser:
                        help="the first one that engines are bound to (default: the first there is)")
     group.add_argument("--python", metavar="[ENGINE=]PATH", action="append",
                        help="what has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this)")
+    _model_option(verb)
     _target_option(verb, "which target (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
     _rpc_options(verb)
@@ -321,6 +395,8 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, "compare", _compare, "compare the built C with ONNX Runtime or the numpy reference")
     verb.add_argument("path", metavar="MODEL", help="a model")
+    verb.add_argument("--folder", metavar="DIR", help="what it was compiled to (default: it is compiled now)")
+    _model_option(verb)
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
@@ -345,6 +421,15 @@ def _parser() -> argparse.ArgumentParser:
     _target_option(verb, "for which CPU (default: native)", "native")
     _compile_options(verb)
 
+    verb = _verb(verbs, "report", _report, "one self-contained page: sizes, time, memory, graph, kernels and why")
+    verb.add_argument("path", metavar="MODEL", help="a model")
+    verb.add_argument("-o", "--output", metavar="HTML", help="the page to write (default: NAME_report.html)")
+    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    _target_option(verb, "for which CPU (default: native)", "native")
+    verb.add_argument("--cc", help="the C compiler")
+    _compile_options(verb)
+
     verb = _verb(verbs, "list", _list, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops"))
     group = verb.add_argument_group("megcc list kernels --op OP: the candidates of one operator")
@@ -366,10 +451,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of at least 1")
+    return int(text)
 
 
 def _bytes(text: str) -> int:
@@ -385,12 +469,16 @@ def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str
     verb.set_defaults(run=run)
     verb.add_argument("--json", action="store_true", help="print the report as JSON")
     verb.add_argument("-q", "--quiet", action="store_true", help="no report and no progress")
-    verb.add_argument("-v", "--verbose", action="store_true", help="where an unexpected error happened")
+    verb.add_argument("-v", "--verbose", action="store_true", help="every step, and where an unexpected error happened")
     return verb
 
 
 def _target_option(verb: argparse.ArgumentParser, about: str, default: str = "") -> None:
     verb.add_argument("--target", default=default, help=about)
+
+
+def _model_option(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--model", metavar="NAME", dest="which", help="which model, of a folder with several")
 
 
 def _rpc_options(verb: argparse.ArgumentParser) -> None:
@@ -405,7 +493,8 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed",
                        help="known extents as constants, or kernels shared between layers (default: speed)")
     group.add_argument("--input-shapes", metavar="SHAPES",
-                       help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"')
+                       help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"; '
+                            'of one model of several "NAME:data=(1,3,224,224)"')
     group.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
                        help="what is given as an input, which the model converts itself: an element type, NHWC or "
                             "NCHW, BGR, mean=M, std=S or scale=S with one number or one a channel, such as "
@@ -421,6 +510,9 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
     group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
                        help="fixes an input to a number, or to numbers with ',' between them")
+    group.add_argument("--extern", metavar="FILE", action="append", default=[],
+                       help="Python file that declares operators of your own, with their C (docs/extern.md); may be "
+                            "given several times")
     group.add_argument("--state", metavar="OUTPUT=INPUT", action="append", default=[],
                        help="the session keeps this output as this input of the next run; may be given several times")
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,30 +12,34 @@ from .codegen import memory_report
 from .codegen.artifact import Artifact
 from .codegen.device_model import assemble, container_text
 from .codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory, plan_text
+from .codegen.quantised import Quantisation, quantised_ports
 from .codegen.render import render_kernel
-from .codegen.symbols import identifier
 from .codegen.table import Code, render_table
 from .codegen.tuning_log import TuningLog
 from .codegen.weight_report import shared_weights
-from .errors import MegccError, ModelError, ShapeError
-from .ir.dims import Dim, likely, product, symbols
+from .errors import InternalError, MegccError, ModelError, ShapeError
+from .foreign import identifier, printable
+from .ir.dims import Dim, Symbol, evaluate, likely, product, symbols
 from .ir.graph import Graph, network_bytes
+from .ir.limits import MAX_NAMES, MAX_WORKERS
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from .ir.text import graph_text
 from .ir.verify import verify
 from .ops.base import operator
+from .ops.ranges import input_ranges
+from .ops.support import limit_exceeded
 from .passes import PIPELINE
 from .passes.schedule import peak_bytes
 from .passes.states import keep_states
 from .target import Target
 from .version import VERSION
 
+logger = logging.getLogger(__name__)
+
 Dump = Callable[[str, str], None]
 """Receives the name of a stage and its text."""
 
 OPTIMIZE = ("speed", "size")
-MOST_THREADS = 256
-"""MEGCC_MAX_WORKERS of the runtime (c_runtime/src/internal.h)."""
 #: Number of the first stage behind the import and the passes, in the names of dumps.
 PLAN_STAGE = len(PIPELINE) + 1
 
@@ -65,12 +70,15 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     """
     if optimize not in OPTIMIZE:
         raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
-    if not 1 <= threads <= MOST_THREADS:
-        raise MegccError(f"threads: {threads} is not between 1 and {MOST_THREADS}")
+    if not 1 <= threads <= MAX_WORKERS:
+        raise MegccError(f"threads: {threads} is not between 1 and {MAX_WORKERS}")
     require_bounds(graph, buckets)
+    require_given(graph)
     require_computed(graph)
+    require_limits(graph)
     graph = keep_states(graph, states or {})
     name = identifier(name or graph.name)
+    logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
     targets = [target.at(optimize) for target in targets]
     if log is not None:
@@ -90,8 +98,9 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         dump(f"{PLAN_STAGE:02}_plan.{target}", plan_text(plan, memories[-1]))
         plans.append((plan, memories))
         unordered.append(peak_bytes(list(stages.values())[-2]))
-    codes = [Code.of(plan, graph_symbols(graph)) for plan, _ in plans]
-    container = assemble(name, plans, codes)
+    codes = [Code.of(plan, buckets) for plan, _ in plans]
+    quantised = quantised_ports(graph)
+    container = assemble(name, plans, codes, quantised)
     texts = [memory_text(plan, memories, peak) for (plan, memories), peak in zip(plans, unordered, strict=True)]
     for (plan, _), text in zip(plans, texts, strict=True):
         dump(f"{PLAN_STAGE + 1:02}_memory.{plan.target}", text)
@@ -101,7 +110,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     return Artifact(
         name=name, targets=tuple(targets), container=container,
         sources={**kernel_sources([plan for plan, _ in plans]), "kernels.c": render_table(name, codes)},
-        manifest=manifest(graph, plans, model or {}, optimize, threads),
+        manifest=manifest(graph, plans, model or {}, optimize, threads, quantised),
         report="\n".join(texts), memory=picture)
 
 
@@ -135,6 +144,16 @@ def require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
                      f"  or ranges of them, for example: --dispatch \"{_dispatch_example(open_inputs)}\"")
 
 
+def require_given(graph: Graph) -> None:
+    """Raises ShapeError for symbols that shapes of inputs do not tell: the runtime solves no equations."""
+    dims = [(name, dim) for name in graph.inputs for dim in graph.types[name].shape]
+    unknown = [name for name in graph_symbols(graph) if Symbol(name) not in (dim for _, dim in dims)]
+    if unknown:
+        where = ", ".join(f"{dim} of {name}" for name, dim in dims if symbols(dim) & set(unknown))
+        raise ShapeError(f"{graph.name}: no input has a dimension that is {' or '.join(unknown)}, only {where}\n"
+                         "  Give these inputs fixed shapes, or dimensions of their own.")
+
+
 def _dispatch_example(open_inputs: Mapping[str, Sequence[Dim]]) -> str:
     return ";".join(f"{name}[{','.join(str(axis) for axis, dim in enumerate(shape) if not isinstance(dim, int))}]"
                     "=log(1,64)" for name, shape in open_inputs.items())
@@ -147,21 +166,45 @@ def require_computed(graph: Graph) -> None:
         raise ModelError(graph.name, passed, "Remove it from the model's outputs, or select others with output_names.")
 
 
+def require_limits(graph: Graph) -> None:
+    """Raises ModelError for what the runtime would refuse to open, and operators that no kernel of it can be."""
+    ports = len(graph.inputs) + len(graph.outputs)
+    found = [f"it has {ports:,} inputs and outputs, the runtime takes {MAX_NAMES:,}"] if ports > MAX_NAMES else []
+    found += [f"{op.kind} '{op.origin or op.outputs[0]}' {reason}" for op in graph.ops
+              if (reason := limit_exceeded(op, graph.input_types(op), graph.output_types(op))) is not None]
+    if found:
+        raise ModelError(graph.name, found, "Split the operator or reshape to fewer axes before the model is exported.")
+
+
 def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:
-    """`kernels/<symbol>.c` for every distinct kernel."""
+    """`kernels/<symbol>.c` for every distinct kernel, and the files that some bring along."""
     origins: dict = {}
     for plan in plans:
         for step in plan.steps:
             origins.setdefault(step.spec, []).append(step.choice.op.origin)
-    return {f"kernels/{spec.symbol}.c": render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
-            for spec, names in origins.items()}
+    texts: dict[str, str] = {name: text for spec in origins for name, text in spec.params.get("files", ())}
+    for spec, names in origins.items():
+        path = f"kernels/{spec.symbol}.c"
+        if path in texts:
+            raise InternalError(f"two kernels are called {spec.symbol}")
+        texts[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
+    return texts
 
 
-def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int) -> dict:
+def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
+             quantised: Mapping[str, Quantisation]) -> dict:
     """Facts about the compiled model that are no code."""
+    least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
+
+    ranges = input_ranges(graph)
+
     def describe(names):
         return [{"name": n, "dtype": graph.types[n].dtype,
-                 "shape": [dim if isinstance(dim, int) else _short(dim) for dim in graph.types[n].shape]}
+                 "shape": [dim if isinstance(dim, int) else _short(dim) for dim in graph.types[n].shape],
+                 **({"quant": quantised[n]._asdict()} if n in quantised else {}),
+                 **({} if graph.types[n].is_static or n not in graph.inputs else
+                    {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
+                 **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
 
     measured = {plan.target.name: plan.target.measured.digest for plan, _ in plans if plan.target.measured is not None}
@@ -204,13 +247,13 @@ def program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
         "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
         "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
         "unpacked_bytes": sum(plan.graph.constants[name].nbytes
-                              for name in {key.partition("|")[0] for key in plan.weights}), "calls": calls}
+                              for name in {weight.source for weight in plan.weights.values()}), "calls": calls}
 
 
 def memory_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: int) -> str:
     """The memory plans as text. unordered: bytes of activations alive at once in the model's own order."""
     steps = [step.spec.symbol for step in plan.steps]
-    text = "".join((f"bucket: {planned.bucket}\n" if planned.bucket.bounds else "")
+    text = "".join((f"bucket: {printable(planned.bucket)}\n" if planned.bucket.bounds else "")
                    + memory_report.text(planned.buffers, planned.plan, steps) for planned in memories)
     return f"{plan.target}\n{text}in the model's own order activations peak at {unordered:,} bytes\n"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Union
 
 from .errors import MegccError
@@ -134,6 +134,36 @@ def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
         except (TypeError, ValueError):
             raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
     return shapes
+
+
+def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Collection[str]]) \
+        -> dict[str, list[dict[str, Shape]]]:
+    """Sets of shapes for several models as sets for each: a name is that of an input in every model that has it, with
+    "MODEL:" before it in that model.
+
+    Args:
+        inputs: model -> names of its inputs.
+
+    Raises:
+        MegccError: for a name that no model has.
+    """
+    found: dict[str, list[dict[str, Shape]]] = {model: [] for model in inputs}
+    for shapes in sets:
+        own: dict[str, dict[str, Shape]] = {model: {} for model in inputs}
+        for name, shape in shapes.items():
+            model, _, rest = (part.strip() for part in name.partition(":"))
+            readers = {reader: name for reader, names in inputs.items() if name in names} or \
+                ({model: rest} if rest in inputs.get(model, ()) else {})
+            if not readers:
+                have = "; ".join(f"'{model}' has {', '.join(names)}" for model, names in inputs.items())
+                raise MegccError(f"input shape '{name}': no model has such an input: {have}. "
+                                 "An input of one model is NAME=(…) or MODEL:NAME=(…)")
+            for reader, its_name in readers.items():
+                own[reader][its_name] = shape
+        for model, its_shapes in own.items():
+            if its_shapes not in found[model]:
+                found[model].append(its_shapes)
+    return found
 
 
 def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] = (),

@@ -3,11 +3,41 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Sequence
+
+#: Findings of a model that a message lists.
+MOST_FINDINGS = 50
+#: Characters of a name, and of a line, that a message shows.
+_NAME, _LINE = 120, 2000
+#: What a terminal would obey or turn round, and halves of characters; a line ends where we end it.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
+
+
+def shortened(text: str, longest: int = 80) -> str:
+    """The text with its middle left out where it is long."""
+    kept = longest - 3
+    return text if len(text) <= longest else f"{text[:kept - kept // 3]}...{text[len(text) - kept // 3:]}"
+
+
+def quoted(name: object) -> str:
+    """A name of the model as messages show it."""
+    return f"'{shortened(_CONTROL.sub('_', str(name)).replace(chr(10), '_'), _NAME)}'"
+
+
+def readable(message: str) -> str:
+    """A message without what its names may bring along: no control characters, nothing of endless length."""
+    message = _QUOTED.sub(lambda found: quoted(found[1]), _CONTROL.sub("_", message))
+    return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
 
 
 class MegccError(Exception):
     """Something the user can fix: the message says how. The command exits with 1."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(readable(message))
 
 
 class ModelError(MegccError):
@@ -22,7 +52,9 @@ class ModelError(MegccError):
     def __init__(self, subject: str, findings: Sequence[str], advice: str = ""):
         self.findings = tuple(findings)
         lines = [f"{subject}: {len(self.findings)} problem{'s' * (len(self.findings) != 1)}"]
-        lines += [f"  - {finding}" for finding in self.findings]
+        lines += [f"  - {finding}" for finding in self.findings[:MOST_FINDINGS]]
+        if len(self.findings) > MOST_FINDINGS:
+            lines.append(f"  - and {len(self.findings) - MOST_FINDINGS} more")
         if advice:
             lines.append(f"  {advice}")
         super().__init__("\n".join(lines))
@@ -38,3 +70,23 @@ class ToolError(MegccError):
 
 class InternalError(MegccError):
     """A bug of ours. The command exits with 70 and asks for the stage dumps."""
+
+
+#: What to do where the system refuses something.
+_ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or write elsewhere"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
+                    "choose another --output; $MEGCC_CACHE names another cache"),
+    errno.ENAMETOOLONG: "give a shorter name, with --name or --output",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "close files, or raise the limit (ulimit -n)"),
+    errno.ENOENT: "is the path right?",
+    **dict.fromkeys((errno.EISDIR, errno.EEXIST), "choose another path"),
+}
+
+
+def refused_by_system(error: OSError, what: str = "") -> MegccError:
+    """What the system refused to do, by default with a file, and what to do about it."""
+    what = what or (str(error.filename) if error.filename is not None else "input or output")
+    reason = error.strerror or (str(error.args[0]) if error.args else "it failed")
+    advice = _ADVICE.get(error.errno)
+    return MegccError(f"{what}: {reason}" + (f"; {advice}" if advice else ""))

@@ -24,8 +24,8 @@ from . import api, paths
 from .codegen.artifact import Artifact
 from .errors import InternalError, MegccError, ToolError
 from .runtime import build as builds
+from .runtime.native import NativeSession
 from .runtime.precompiled import intrinsics
-from .runtime.session import NativeSession
 from .runtime.toolchain import Compiler, find_compiler
 from .target import Target, native
 
@@ -79,6 +79,10 @@ class MegccRep(BackendRep):
     """A model that `MegccBackend.prepare` took."""
 
     def __init__(self, model: onnx.ModelProto, target: Target):
+        other = [value.name for value in model.graph.input if not value.type.HasField("tensor_type")]
+        if other:
+            raise UnsupportedModel(f"inputs {', '.join(other)} are no tensors; sequences, maps and optionals are not "
+                                   "supported")
         self._model, self._target = _with_empty_inputs_known(model), target
         self._inputs = [value.name for value in _inputs(model)]
         open_shapes = any(not dim.HasField("dim_value") for value in _inputs(self._model)

@@ -8,6 +8,7 @@ lower level still applies.
 
 from __future__ import annotations
 
+import difflib
 import platform
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -75,7 +76,8 @@ class Target:
     machine: what the operating system calls it; levels of one machine share a compiler.
     triples: prefixes of cross compilers, first found is used; empty: the host's own compiler.
     zig, zig_cpu: target and CPU for `zig cc`; cflags: flags every file of the build gets.
-    qemu: the emulator; cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
+    qemu: the emulator; empty where it does not know the level's instructions, as AVX-512.
+    cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
     features: what LLVM has to be told about the level, for TVM's part of a module.
     l1, l2: data cache bytes that blocking is chosen for.
     compact: weights may not take more bytes than the model's (`-O size`).
@@ -120,15 +122,15 @@ TARGETS = {target.name: target for target in (
     Target("x86-64", ISAS["sse2"], "x86_64", "any 64-bit x86 (SSE2)",
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64"),
     Target("x86-64-v3", ISAS["avx2"], "x86_64", "x86 with AVX2 and FMA (Haswell, Zen, 2013 on)",
-           ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", l1=32 << 10, l2=512 << 10),
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", cpu="max", l1=32 << 10, l2=512 << 10),
     Target("x86-64-v4", ISAS["avx512"], "x86_64", "x86 with AVX-512 (Skylake-X, Ice Lake, Zen 4 on)",
-           ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", l1=32 << 10, l2=1 << 20),
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
     Target("arm64", ISAS["neon"], "aarch64", "64-bit Arm with NEON (armv8.0 and later)",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a57", features=("+neon",)),
-    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "64-bit Arm with fp16 and dot product (Cortex-A55, A76, 2018 on)",
+    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on); the kernels of arm64",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a76",
            features=("+v8.2a", "+neon", "+fullfp16", "+dotprod")),
-    Target("arm64-v86", ISAS["neon_v86"], "aarch64", "64-bit Arm with int8 matrices, bf16 (Cortex-A510, X2, 2021 on)",
+    Target("arm64-v86", ISAS["neon_v86"], "aarch64", "armv8.6 (Cortex-A510, X2, 2021 on); the kernels of arm64",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="max",
            features=("+v8.6a", "+neon", "+fullfp16", "+dotprod", "+i8mm", "+bf16")),
     Target("armv7", ISAS["neon_armv7"], "arm", "32-bit Arm with NEON and VFPv4 (Cortex-A5, A7, A15, A17)",
@@ -156,7 +158,9 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         name = name.removeprefix("megcc-")
         target = native() if name == "native" else TARGETS.get(name)
         if target is None:
-            raise MegccError(f"unknown target '{name}'; one of: native, {', '.join(TARGETS)}")
+            near = difflib.get_close_matches(name, TARGETS, 1)
+            raise MegccError(f"unknown target '{name}'{f', did you mean {near[0]}?' if near else ';'} one of: native, "
+                             f"{', '.join(TARGETS)}. For CPUs that have none of their own there is portable C: c")
         if target not in found:
             found.append(target)
     if not found:

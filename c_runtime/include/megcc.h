@@ -136,8 +136,9 @@ typedef struct megcc_model {
     megcc_program program;
 } megcc_model;
 
-/* Checks the whole container but the values of its weights; costs microseconds. `data` must be aligned as the generated
- * header says, and stay. On failure the model is not usable. */
+/* Checks all of the container that this CPU runs, but the values of its weights; costs microseconds, and at most time in
+ * proportion to `size`. `data` must be aligned as the generated header says, and stay as it is. On failure the model is
+ * not usable. */
 int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_module *module, const void *data,
                                  size_t size, const megcc_model_options *options, megcc_error *error);
 
@@ -246,7 +247,8 @@ const char *megcc_session_kernel(const megcc_session *session, uint32_t instruct
 /* --- host: files, heap and threads (src/host.c, src/pool.c) ----------------------------------------------------- */
 
 #ifndef MEGCC_NO_STDIO
-/* A file as `data` for megcc_model_open: mapped read-only where that exists, otherwise read into aligned memory. */
+/* A file as `data` for megcc_model_open: mapped read-only where that exists, otherwise read into aligned memory. Nobody
+ * may write to a mapped file, or cut it off: that would end the process with SIGBUS. */
 typedef struct megcc_file {
     void *data;
     size_t size;
@@ -272,7 +274,8 @@ megcc_allocator megcc_heap_allocator(const megcc_model *model);
 typedef struct megcc_pool megcc_pool;
 
 /* A pool of `workers` threads, the calling one among them, in `memory` of megcc_pool_bytes() aligned for a pointer.
- * Serves one session at a time. MEGCC_E_THREADS: there are no threads here. */
+ * Serves one session at a time. MEGCC_E_THREADS: there are no threads here. In a child of fork() the calling thread
+ * does everything. */
 size_t megcc_pool_bytes(int32_t workers);
 int32_t megcc_pool_open(megcc_pool **pool, void *memory, size_t size, int32_t workers);
 void megcc_pool_close(megcc_pool *pool);

@@ -20,9 +20,9 @@ void *memcpy(void *to, const void *from, size_t size);
 
 /* The version, and whether the table below has symbols: runtime and kernels must agree on both. */
 #ifndef MEGCC_NO_STRINGS
-#define MEGCC_KERNEL_ABI 2u
+#define MEGCC_KERNEL_ABI 3u
 #else
-#define MEGCC_KERNEL_ABI 0x102u
+#define MEGCC_KERNEL_ABI 0x103u
 #endif
 
 /* What a kernel gets for one instruction. Valid during the call only. */
@@ -73,8 +73,10 @@ typedef struct megcc_kernel {
 /* The last member of a row of the kernel table. */
 #ifndef MEGCC_NO_STRINGS
 #define MEGCC_SYMBOL(name) , name
+#define MEGCC_TEXT(text) text
 #else
 #define MEGCC_SYMBOL(name)
+#define MEGCC_TEXT(text) NULL
 #endif
 
 /* Size arithmetic for `need` and shape functions: values saturate at +-2^60, so no extent from a container can wrap a size. */
@@ -106,20 +108,28 @@ static inline int64_t megcc_size_div(int64_t a, int64_t b)
 static inline int64_t megcc_size_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t megcc_size_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Extents that operands have in common; -1, which is no extent, where they differ. */
-static inline int64_t megcc_size_same(int64_t a, int64_t b) { return a == b ? a : -1; }
+/* Checks what kernels rely on, and computes every extent that depends on the shape symbols but is none; the symbols are
+ * within their bounds. Returns 0; or the number, from 1, of the condition that these symbols violate, and its text in
+ * `why`; or -1 where a value is no extent. */
+typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value, const char **why);
 
-/* Computes every extent that depends on the shape symbols but is none. Returns 0, or MEGCC_E_SHAPE on overflow. */
-typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value);
+/* The values that the code was compiled for of one shape symbol. */
+typedef struct megcc_bound {
+    int32_t lo, hi;             /* both included; hi = -1: no limit */
+} megcc_bound;
 
-/* The code of one program (one CPU) of a model. */
+/* The code of one program (one CPU) of a model, and all that it relies on: the container has to say the same. */
 typedef struct megcc_code {
-    uint64_t id;                /* hash of the kernel table, compared with Program.code_id */
+    uint64_t id;                /* hash of the text of this table, compared with Program.code_id */
     uint32_t isa;               /* MEGCC_ISA_* */
-    uint32_t kernels;
+    uint32_t alignment;         /* of weights, arena and what is allocated */
+    uint32_t kernels, symbols, values, inputs, outputs;
     const megcc_kernel *kernel;
-    megcc_shapes_fn shapes;     /* NULL: every shape is static */
-    uint32_t symbols, values;   /* of the shape function */
+    const megcc_bound *bound;   /* of each symbol: no bucket reaches beyond */
+    const int32_t *port;        /* of each input, then of each output, which the program around it relies on: dtype,
+                                 * layout, block, rank, and its extents, each itself or -1 - its place in the table of
+                                 * symbols and values */
+    megcc_shapes_fn shapes;     /* called where there are symbols */
 } megcc_code;
 
 /* All the code of a model that this binary contains: a row for each CPU it was compiled for. */

@@ -2,6 +2,9 @@
  *
  * Flatbuffers, as much as a container needs: tables that are found, and fields that are read, only after checking
  * that they lie inside the file. A reader that met something wrong stays not ok and answers zeros.
+ *
+ * Vectors that it reads may overlap, but not have more bytes together than the file: whoever looks at each row once
+ * takes time in proportion to the file's size, whatever leads to the same rows again and again.
  */
 #ifndef MEGCC_FB_H
 #define MEGCC_FB_H
@@ -13,8 +16,15 @@ typedef struct fb_reader {
     uint32_t size;
     uint32_t table, table_bytes;    /* of the table being read */
     uint32_t fields, fields_bytes;  /* its list of field offsets */
+    uint32_t left;                  /* bytes that vectors may still have */
     bool ok;
 } fb_reader;
+
+static inline fb_reader fb_open(const uint8_t *data, uint32_t size)
+{
+    const fb_reader r = { data, size, 0, 0, 0, 0, size, true };
+    return r;
+}
 
 static inline uint32_t fb_16(const fb_reader *r, uint32_t at)
 {
@@ -95,10 +105,11 @@ static inline megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
     if (!r->ok)
         return rows;
     const uint32_t count = fb_32(r, begin);
-    if (count > (r->size - begin - 4) / row_bytes) {
+    if (count > (r->size - begin - 4) / row_bytes || count * row_bytes > r->left) {
         r->ok = false;
         return rows;
     }
+    r->left -= count * row_bytes;
     rows.data = r->data + begin + 4;
     rows.count = count;
     return rows;

@@ -33,12 +33,8 @@ int memcmp(const void *a, const void *b, size_t size);
 #endif
 
 #define MEGCC_ALLOCATED 0xFFFFFFFFu /* call_slot.workspace: allocated when the call runs */
-/* Far above what models have; without them a small container could keep the verifier busy for long. */
-#define MEGCC_MAX_PROGRAMS 64u
-#define MEGCC_MAX_BUCKETS 4096u
-#define MEGCC_MAX_IO 1024u
-#define MEGCC_MAX_TABLE 65536u      /* symbols and values */
 #define MEGCC_MAX_WORKERS 256u
+#define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels count in int32_t, some of them a few vectors beyond its end */
 
 enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE };
 enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP };
@@ -111,6 +107,17 @@ static inline uint32_t operand_at(const megcc_program *program, const instructio
     return number_at(program->rows[MEGCC_OPERANDS], instruction->operands + index);
 }
 
+/* The first tensors are the inputs, the next ones the outputs. */
+static inline bool is_input(const megcc_program *program, uint32_t tensor)
+{
+    return tensor < program->rows[MEGCC_INPUTS].count;
+}
+
+static inline bool is_port(const megcc_program *program, uint32_t tensor)
+{
+    return tensor < program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
+}
+
 /* The tensor whose memory `tensor` lies in. */
 static inline uint32_t root_of(const megcc_program *program, uint32_t tensor)
 {
@@ -125,7 +132,7 @@ static inline const int32_t *extents_of(const megcc_program *program)
 
 static inline bool is_dynamic(const megcc_program *program)
 {
-    return program->symbols + program->values != 0;
+    return program->symbols != 0;
 }
 
 static inline uint64_t align_up(uint64_t value, uint32_t alignment)

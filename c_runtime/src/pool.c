@@ -3,10 +3,14 @@
  * A small pool of POSIX threads for megcc_session_options.parallel. The calling thread is worker 0. Every worker has a
  * share of the tasks, the same part of every instruction's, so that what it reads is mostly what it wrote; whoever is
  * done takes from the others. Which worker runs a task does not change results.
+ *
+ * After fork() the child has the pool's memory, but none of its threads, and a lock that one of them may hold. There the
+ * calling thread takes all tasks, and nothing else of the pool is touched.
  */
 #if !defined(MEGCC_NO_THREADS) && (defined(__unix__) || defined(__APPLE__)) && defined(__GNUC__)
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
+#include <unistd.h>
 #define HAVE_PTHREADS 1
 #endif
 
@@ -48,6 +52,7 @@ struct megcc_pool {
     int32_t waits;              /* whether run() is */
     int32_t workers;            /* with the calling thread */
     bool stop;
+    pid_t owner;                /* the process that has the threads */
     pthread_mutex_t lock;
     pthread_cond_t begin, end;
     worker worker[];            /* the first one has no thread */
@@ -97,9 +102,22 @@ static void *help(void *argument)
     return NULL;
 }
 
+/* Wakes the threads that sleep. In a forked child there are none: it is not asked again. */
+static void wake(megcc_pool *pool)
+{
+    if (getpid() != pool->owner) {
+        STORE(pool->asleep, 0);
+        return;
+    }
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->begin);
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static void run(void *user, megcc_body body, void *context, int32_t tasks)
 {
     megcc_pool *pool = user;
+    __atomic_store_n(&pool->waits, 0, __ATOMIC_RELAXED); /* it is, but in a child forked while another thread ran */
     pool->body = body;
     pool->context = context;
     STORE(pool->left, tasks);
@@ -109,11 +127,8 @@ static void run(void *user, megcc_body body, void *context, int32_t tasks)
         STORE(pool->worker[i].untaken, pool->worker[i].end - first);
     }
     ADD(pool->round, 1);
-    if (LOAD(pool->asleep) != 0) {
-        pthread_mutex_lock(&pool->lock);
-        pthread_cond_broadcast(&pool->begin);
-        pthread_mutex_unlock(&pool->lock);
-    }
+    if (LOAD(pool->asleep) != 0)
+        wake(pool);
     run_share(pool, 0);
     for (int32_t i = 0; i < SPINS && LOAD(pool->left) != 0; i++)
         RELAX();
@@ -139,6 +154,7 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
         return MEGCC_E_ARGUMENT;
     megcc_pool *pool = memory;
     memset(pool, 0, megcc_pool_bytes(workers));
+    pool->owner = getpid();
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->begin, NULL);
     pthread_cond_init(&pool->end, NULL);
@@ -158,6 +174,8 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
 
 void megcc_pool_close(megcc_pool *pool)
 {
+    if (getpid() != pool->owner)
+        return;
     pthread_mutex_lock(&pool->lock);
     STORE(pool->stop, true);
     pthread_cond_broadcast(&pool->begin);

@@ -25,7 +25,7 @@ static int32_t *resolved(const megcc_program *p, int32_t *table)
     return table + p->symbols + p->values;
 }
 
-/* A dimension that is exactly a symbol says what the symbol is; the same symbol elsewhere must agree. */
+/* The first dimension that is exactly a symbol says what it is; compare_inputs() sees those that do not agree. */
 static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
 {
     for (uint32_t s = 0; s < p->symbols; s++)
@@ -35,12 +35,9 @@ static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, i
         if (shapes[i].rank != row->rank)
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, row->rank);
         for (uint32_t axis = 0; axis < row->rank; axis++) {
-            const int32_t extent = extents_of(p)[row->dims + axis], given = shapes[i].dims[axis];
-            const int64_t symbol = -1 - (int64_t)extent;
-            if (given < 0 || (extent < 0 && symbol < p->symbols && table[symbol] >= 0 && table[symbol] != given))
-                return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
-            if (extent < 0 && symbol < p->symbols)
-                table[symbol] = given;
+            const int64_t symbol = -1 - (int64_t)extents_of(p)[row->dims + axis];
+            if (symbol >= 0 && symbol < p->symbols && table[symbol] < 0)
+                table[symbol] = shapes[i].dims[axis];
         }
     }
     return MEGCC_OK;
@@ -48,20 +45,19 @@ static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, i
 
 static int32_t resolve_extents(const megcc_program *p, int32_t *table, megcc_error *error)
 {
-    const int32_t status = p->code->shapes(table, table + p->symbols);
-    if (status != MEGCC_OK)
-        return megcc_fail(error, MEGCC_E_SHAPE, AT("megcc_code.shapes"), MEGCC_NONE, status, 0);
+    const char *why = AT("megcc_code.shapes");
+    const int32_t violated = p->code->shapes(table, table + p->symbols, &why);
+    if (violated != 0)
+        return megcc_fail(error, MEGCC_E_SHAPE, why, MEGCC_NONE, violated, 0);
     int32_t *result = resolved(p, table);
     for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++) {
         const int32_t extent = extents_of(p)[i];
         result[i] = extent >= 0 ? extent : table[-1 - (int64_t)extent];
-        if (result[i] < 0)
-            return megcc_fail(error, MEGCC_E_SHAPE, AT("Program.extents"), MEGCC_NONE, i, 0);
     }
     return MEGCC_OK;
 }
 
-/* Dimensions that are numbers or expressions. */
+/* Every dimension against what the symbols make of it. */
 static int32_t compare_inputs(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
@@ -118,15 +114,14 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     device_model bucket;
 
     int32_t status = find_symbols(p, shapes, table, error);
+    if (status == MEGCC_OK && !find_bucket(session->model, NULL, table, &bucket))
+        status = blame_input(session->model, table, error);
     if (status == MEGCC_OK)
         status = resolve_extents(p, table, error);
     if (status == MEGCC_OK)
         status = compare_inputs(p, shapes, table, error);
-    if (status != MEGCC_OK)
-        return status;
-    if (!find_bucket(session->model, NULL, table, &bucket))
-        return blame_input(session->model, table, error);
-    status = megcc_verify_sizes(p, &bucket, resolved(p, table), MEGCC_E_SHAPE, error);
+    if (status == MEGCC_OK)
+        status = megcc_verify_sizes(p, &bucket, resolved(p, table), MEGCC_E_SHAPE, error);
     if (status != MEGCC_OK)
         return status;
 

@@ -77,15 +77,6 @@ static bool same(const range *a, const range *b)
     return a->begin == b->begin && a->end == b->end;
 }
 
-static bool is_port(const megcc_program *p, uint32_t tensor)
-{
-    for (uint32_t list = MEGCC_INPUTS; list <= MEGCC_OUTPUTS; list++)
-        for (uint32_t i = 0; i < p->rows[list].count; i++)
-            if (number_at(p->rows[list], i) == tensor)
-                return true;
-    return false;
-}
-
 /* Bytes that are there at a tensor with memory of its own. Inputs and outputs may be bound to memory that is as large
  * as their dimensions say, so no call may count on more. */
 static uint64_t room_at_root(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t root)
@@ -128,20 +119,6 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
 
 /* --- one call -------------------------------------------------------------------------------------------------- */
 
-/* Writing to `r` must leave alone what is kept from run to run. */
-static bool spares_states(const megcc_program *p, const device_model *bucket, const range *r)
-{
-    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
-        const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
-        const uint32_t tensor = number_at(p->rows[MEGCC_INPUTS], s->input);
-        const tensor_slot *slot = row_at(bucket->tensors, tensor, sizeof *slot);
-        const range kept = { ARENA, slot->offset, (uint64_t)slot->offset + slot->bytes };
-        if (overlap(r, &kept))
-            return false;
-    }
-    return true;
-}
-
 static int32_t verify_call_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents,
                                  uint32_t index, int32_t status, megcc_error *error)
 {
@@ -168,7 +145,7 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         work.memory = ARENA;
         work.begin = slot->workspace;
         work.end = work.begin + total.shared + p->workers * total.scratch;
-        if (work.end > bucket->arena_bytes || !spares_states(p, bucket, &work))
+        if (work.end > bucket->arena_bytes)
             return megcc_fail(error, status, AT("CallSlot.workspace"), index, slot->workspace, work.end);
     }
 
@@ -177,7 +154,7 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         if (need[i] < 0 || (uint64_t)need[i] > room_at(p, bucket, extents, tensor))
             return megcc_fail(error, status, AT("TensorSlot.bytes"), index, tensor, (uint64_t)need[i]);
         const range r = range_of(p, bucket, tensor, (uint64_t)need[i]);
-        if (overlap(&r, &work) || (i >= inputs && !spares_states(p, bucket, &r)))
+        if (overlap(&r, &work))
             return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
         /* This operand against the outputs before it, or, if it is an output, against all operands before it. */
         for (uint32_t k = 0; i >= inputs && k < i; k++) {
@@ -198,15 +175,8 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint64_t room = is_port(p, i) && tensor_at(p, i)->storage != STORAGE_UNBOUNDED
                                   ? slot->bytes : room_at(p, bucket, extents, i);
-        if (bytes > room || bytes > PTRDIFF_MAX)
+        if (bytes > room || bytes > MEGCC_MAX_BYTES)
             return megcc_fail(error, status, AT("Tensor.dims"), MEGCC_NONE, i, bytes);
-    }
-    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
-        const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
-        const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], s->output);
-        const range r = range_of(p, bucket, output, megcc_tensor_bytes(tensor_at(p, output), extents));
-        if (!spares_states(p, bucket, &r))
-            return megcc_fail(error, status, AT("State.output"), MEGCC_NONE, i, 0);
     }
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
         if (instruction_at(p, i)->opcode != OP_CALL)

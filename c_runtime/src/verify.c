@@ -80,16 +80,20 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     const tensor_row *t = tensor_at(p, i);
     REQUIRE(t->dtype <= MEGCC_BOOL, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
-    REQUIRE(t->storage <= STORAGE_STATE, "Tensor.storage", i);
+    REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED), "Tensor.storage", i);
     REQUIRE(t->rank <= MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4), "Tensor.rank", i);
     REQUIRE(t->layout == MEGCC_NCHWC ? t->block != 0 && t->rank >= 2 : t->block == 0, "Tensor.block", i);
     REQUIRE(t->region == 0, "Tensor.region", i);
     REQUIRE(t->name <= p->rows[MEGCC_NAMES].count, "Tensor.name", i);
     REQUIRE(within(t->dims, t->rank, p->rows[MEGCC_EXTENTS].count), "Tensor.dims", i);
     if (t->storage == STORAGE_VIEW) {
-        REQUIRE(t->root < p->rows[MEGCC_TENSORS].count && tensor_at(p, t->root)->storage != STORAGE_VIEW,
-                "Tensor.root", i);
-        REQUIRE(t->data % megcc_dtype_bytes(t->dtype) == 0, "Tensor.data", i);
+        REQUIRE(t->root < p->rows[MEGCC_TENSORS].count, "Tensor.root", i);
+        const tensor_row *root = tensor_at(p, t->root);
+        const uint32_t element = megcc_dtype_bytes(t->dtype);
+        REQUIRE(root->storage != STORAGE_VIEW, "Tensor.root", i);
+        /* The root may be bound to memory that is aligned for its own elements only. */
+        REQUIRE(root->dtype <= MEGCC_BOOL && element <= megcc_dtype_bytes(root->dtype), "Tensor.dtype", i);
+        REQUIRE(t->data % element == 0, "Tensor.data", i);
     } else if (t->storage == STORAGE_WEIGHT) {
         REQUIRE(t->root == 0, "Tensor.root", i);
         REQUIRE(t->data % p->alignment == 0 && within(t->data, t->bytes, model->weights_bytes), "Tensor.data", i);
@@ -120,8 +124,8 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
             if (operands > p->operands)
                 p->operands = operands;
         } else if (row->opcode == OP_RELEASE) {
-            REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED,
-                    "Instruction.operands", i);
+            REQUIRE(row->operands < tensors && !is_port(p, row->operands)
+                        && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED, "Instruction.operands", i);
         } else if (row->opcode <= OP_LOOP) {
             return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Instruction.opcode"), i, row->opcode, 0);
         } else {
@@ -131,41 +135,29 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
     return MEGCC_OK;
 }
 
-/* Whether the tensor is among the first `count` of these inputs or outputs. */
-static bool is_among(megcc_rows tensors, uint32_t count, uint32_t tensor)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (number_at(tensors, i) == tensor)
-            return true;
-    return false;
-}
-
-/* Inputs and outputs are distinct tensors with memory of their own, so that each can be bound. */
+/* Inputs and outputs are the first tensors, one each, with memory of their own, so that each can be bound; and what the
+ * caller was compiled for. */
 static int32_t verify_ports(const megcc_program *p, megcc_error *error)
 {
-    const megcc_rows inputs = p->rows[MEGCC_INPUTS], outputs = p->rows[MEGCC_OUTPUTS];
-    REQUIRE(inputs.count <= MEGCC_MAX_IO, "Program.inputs", MEGCC_MAX_IO);
-    REQUIRE(outputs.count <= MEGCC_MAX_IO, "Program.outputs", MEGCC_MAX_IO);
-    for (uint32_t i = 0; i < inputs.count; i++) {
-        const uint32_t t = number_at(inputs, i);
-        REQUIRE(t < p->rows[MEGCC_TENSORS].count && !is_among(inputs, i, t), "Program.inputs", i);
-        const uint8_t storage = tensor_at(p, t)->storage;
-        REQUIRE(storage != STORAGE_WEIGHT && storage != STORAGE_VIEW, "Program.inputs", i);
-    }
-    for (uint32_t i = 0; i < outputs.count; i++) {
-        const uint32_t t = number_at(outputs, i);
-        REQUIRE(t < p->rows[MEGCC_TENSORS].count && !is_among(outputs, i, t) && !is_among(inputs, inputs.count, t),
-                "Program.outputs", i);
-        const uint8_t storage = tensor_at(p, t)->storage;
-        REQUIRE(storage == STORAGE_ARENA || storage == STORAGE_UNBOUNDED, "Program.outputs", i);
-    }
+    const int32_t *known = p->code->port;
+    REQUIRE(p->rows[MEGCC_INPUTS].count == p->code->inputs, "Program.inputs", p->rows[MEGCC_INPUTS].count);
+    REQUIRE(p->rows[MEGCC_OUTPUTS].count == p->code->outputs, "Program.outputs", p->rows[MEGCC_OUTPUTS].count);
+    for (uint32_t list = MEGCC_INPUTS, port = 0; list <= MEGCC_OUTPUTS; list++)
+        for (uint32_t i = 0; i < p->rows[list].count; i++, port++) {
+            REQUIRE(number_at(p->rows[list], i) == port && port < p->rows[MEGCC_TENSORS].count, vector_names[list], i);
+            const tensor_row *t = tensor_at(p, port);
+            const int32_t type[] = { t->dtype, t->layout, t->block, t->rank };
+            REQUIRE(t->storage != STORAGE_WEIGHT && t->storage != STORAGE_VIEW, "Tensor.storage", port);
+            REQUIRE(memcmp(type, known, sizeof type) == 0, "Tensor.dtype", port);
+            REQUIRE(memcmp(extents_of(p) + t->dims, known + 4, 4u * t->rank) == 0, "Tensor.dims", port);
+            known += 4 + t->rank;
+        }
     return MEGCC_OK;
 }
 
 /* A state is an output in the arena that becomes, after a run, an input that is kept. */
 static int32_t verify_states(const megcc_program *p, megcc_error *error)
 {
-    REQUIRE(p->rows[MEGCC_STATES].count <= p->rows[MEGCC_INPUTS].count, "Program.states", p->rows[MEGCC_INPUTS].count);
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
         REQUIRE(s->output < p->rows[MEGCC_OUTPUTS].count, "State.output", i);
@@ -181,23 +173,6 @@ static int32_t verify_states(const megcc_program *p, megcc_error *error)
     return MEGCC_OK;
 }
 
-#ifndef MEGCC_NO_DYNAMIC
-/* Each symbol is a dimension of some input: otherwise shapes would not say what it is. */
-static int32_t verify_symbols(const megcc_program *p, megcc_error *error)
-{
-    for (uint32_t symbol = 0; symbol < p->symbols; symbol++) {
-        bool found = false;
-        for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
-            const tensor_row *t = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
-            for (uint32_t axis = 0; axis < t->rank; axis++)
-                found |= extents_of(p)[t->dims + axis] == -1 - (int32_t)symbol;
-        }
-        REQUIRE(found, "Program.symbols", symbol);
-    }
-    return MEGCC_OK;
-}
-#endif
-
 /* --- device models --------------------------------------------------------------------------------------------- */
 
 static void read_bucket(fb_reader *r, const megcc_program *p, uint32_t index, device_model *bucket)
@@ -212,22 +187,42 @@ static void read_bucket(fb_reader *r, const megcc_program *p, uint32_t index, de
 
 void megcc_device_model(const megcc_model *model, uint32_t index, device_model *result)
 {
-    fb_reader r = { model->data, model->size, 0, 0, 0, 0, true };
+    fb_reader r = fb_open(model->data, model->size);
     read_bucket(&r, &model->program, index, result);
 }
 
-static int32_t verify_slots(const megcc_program *p, const device_model *bucket, megcc_error *error)
+/* A bucket has no shapes that the code was not compiled for. */
+static int32_t verify_bounds(const megcc_program *p, const device_model *bucket, megcc_error *error)
 {
     for (uint32_t i = 0; i < bucket->bounds.count; i++) {
         const bound_row *b = row_at(bucket->bounds, i, sizeof *b);
-        REQUIRE(b->lo >= 0 && (b->hi < 0 || b->lo <= b->hi), "Bound.lo", i);
+        const megcc_bound *known = &p->code->bound[i];
+        REQUIRE(b->lo >= known->lo && (uint32_t)b->lo <= (uint32_t)b->hi, "Bound.lo", i);
+        REQUIRE((uint32_t)b->hi <= (uint32_t)known->hi, "Bound.hi", i); /* no limit is the largest number */
     }
+    return MEGCC_OK;
+}
+
+/* Where the states of a bucket, which are inputs, end in the arena. All else is behind: nothing writes to a state. */
+static uint64_t end_of_states(const megcc_program *p, const device_model *bucket)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+        const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
+        if (tensor_at(p, i)->storage == STORAGE_STATE && (uint64_t)slot->offset + slot->bytes > end)
+            end = (uint64_t)slot->offset + slot->bytes;
+    }
+    return end;
+}
+
+static int32_t verify_slots(const megcc_program *p, const device_model *bucket, uint64_t states, megcc_error *error)
+{
     for (uint32_t i = 0; i < bucket->tensors.count; i++) {
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
         if (storage == STORAGE_ARENA || storage == STORAGE_STATE)
-            REQUIRE(slot->offset % p->alignment == 0 && within(slot->offset, slot->bytes, bucket->arena_bytes),
-                    "TensorSlot.offset", i);
+            REQUIRE(slot->offset % p->alignment == 0 && within(slot->offset, slot->bytes, bucket->arena_bytes)
+                        && (storage == STORAGE_STATE || slot->offset >= states), "TensorSlot.offset", i);
         else
             REQUIRE(slot->offset == 0 && slot->bytes == 0, "TensorSlot.offset", i);
     }
@@ -235,15 +230,16 @@ static int32_t verify_slots(const megcc_program *p, const device_model *bucket, 
 }
 
 /* What of a call does not depend on extents. */
-static int32_t verify_call(const megcc_program *p, const device_model *bucket, uint32_t i, megcc_error *error)
+static int32_t verify_call(const megcc_program *p, const device_model *bucket, uint64_t states, uint32_t i,
+                           megcc_error *error)
 {
     const instruction_row *row = instruction_at(p, i);
     const call_slot *slot = row_at(bucket->calls, i, sizeof *slot);
     if (row->opcode != OP_CALL)
         return MEGCC_OK;
     REQUIRE(slot->kernel < p->code->kernels, "CallSlot.kernel", i);
-    REQUIRE(slot->workspace == MEGCC_ALLOCATED ? is_dynamic(p) : slot->workspace % p->alignment == 0,
-            "CallSlot.workspace", i);
+    REQUIRE(slot->workspace == MEGCC_ALLOCATED ? is_dynamic(p)
+                : slot->workspace >= states && slot->workspace % p->alignment == 0, "CallSlot.workspace", i);
     const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
     if (row->inputs != kernel->inputs || row->outputs != kernel->outputs || row->extents != kernel->extents)
         return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Instruction.operands"), i, slot->kernel, 0);
@@ -252,8 +248,7 @@ static int32_t verify_call(const megcc_program *p, const device_model *bucket, u
         if (tensor_at(p, tensor)->dtype != kernel->operand[k].dtype)
             return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Tensor.dtype"), i, tensor, 0);
         const uint32_t root = root_of(p, tensor);
-        if (k >= row->inputs && (tensor_at(p, root)->storage == STORAGE_WEIGHT
-                                 || is_among(p->rows[MEGCC_INPUTS], p->rows[MEGCC_INPUTS].count, root)))
+        if (k >= row->inputs && (tensor_at(p, root)->storage == STORAGE_WEIGHT || is_input(p, root)))
             return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Tensor.storage"), i, tensor, 0);
     }
     return MEGCC_OK;
@@ -269,11 +264,12 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
     REQUIRE(bucket.calls.count == p->rows[MEGCC_INSTRUCTIONS].count, "DeviceModel.calls", index);
     if (bucket.arena_bytes > p->arena_bytes)
         p->arena_bytes = bucket.arena_bytes;
-    int32_t status = verify_slots(p, &bucket, error);
-    if (p->code == NULL)
-        return status;
+    const uint64_t states = end_of_states(p, &bucket);
+    int32_t status = verify_bounds(p, &bucket, error);
+    if (status == MEGCC_OK)
+        status = verify_slots(p, &bucket, states, error);
     for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++)
-        status = verify_call(p, &bucket, i, error);
+        status = verify_call(p, &bucket, states, i, error);
     if (status == MEGCC_OK && !is_dynamic(p))
         status = megcc_verify_sizes(p, &bucket, extents_of(p), MEGCC_E_SIGNATURE, error);
     return status;
@@ -281,35 +277,24 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
 
 /* --- programs and the model ------------------------------------------------------------------------------------ */
 
-/* Reads the program table at `at` and checks everything in it; `code` is what the module has for it, or NULL. */
-static int32_t verify_program(fb_reader *r, const megcc_model *model, const megcc_module *module, uint32_t at,
-                              megcc_program *p, megcc_error *error)
+/* Reads the program table that was entered and checks everything in it against `code`. */
+static int32_t verify_program(fb_reader *r, const megcc_model *model, const megcc_code *code, megcc_program *p,
+                              megcc_error *error)
 {
-    fb_enter(r, at);
-    memset(p, 0, sizeof *p);
-    p->isa = fb_number(r, PROGRAM_ISA);
+    p->code = code;
+    p->isa = code->isa;
     p->alignment = fb_number(r, PROGRAM_ALIGNMENT);
     p->workers = fb_number(r, PROGRAM_WORKERS);
     p->symbols = fb_number(r, PROGRAM_SYMBOLS);
     p->values = fb_number(r, PROGRAM_VALUES);
-    const uint64_t code_id = fb_long(r, PROGRAM_CODE_ID);
-    REQUIRE(r->ok, "Model.programs", at);
     for (uint32_t i = 0; i < MEGCC_PROGRAM_VECTORS; i++) {
         p->rows[i] = fb_vector(r, PROGRAM_VECTOR + i, row_bytes[i]);
-        REQUIRE(r->ok, vector_names[i], at);
+        REQUIRE(r->ok, vector_names[i], 0);
     }
-    for (uint32_t i = 0; i < module->codes; i++)
-        if (module->code[i].id == code_id && module->code[i].isa == p->isa)
-            p->code = &module->code[i];
-
-    REQUIRE(p->alignment >= 4 && p->alignment <= 4096 && (p->alignment & (p->alignment - 1)) == 0,
-            "Program.alignment", p->alignment);
+    REQUIRE(p->alignment == code->alignment, "Program.alignment", p->alignment);
     REQUIRE(p->workers >= 1 && p->workers <= MEGCC_MAX_WORKERS, "Program.workers", p->workers);
-    REQUIRE(p->symbols <= MEGCC_MAX_TABLE, "Program.symbols", p->symbols);
-    REQUIRE(p->values <= MEGCC_MAX_TABLE, "Program.values", p->values);
-    REQUIRE(!is_dynamic(p) || p->code == NULL
-                || (p->code->shapes != NULL && p->code->symbols == p->symbols && p->code->values == p->values),
-            "Program.values", p->values);
+    REQUIRE(p->symbols == code->symbols, "Program.symbols", p->symbols);
+    REQUIRE(p->values == code->values, "Program.values", p->values);
 
     int32_t status = verify_extents(p, error);
     if (status == MEGCC_OK)
@@ -326,23 +311,17 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
         status = verify_ports(p, error);
     if (status == MEGCC_OK)
         status = verify_states(p, error);
-#ifndef MEGCC_NO_DYNAMIC
-    if (status == MEGCC_OK)
-        status = verify_symbols(p, error);
-#else
+#ifdef MEGCC_NO_DYNAMIC
     if (status == MEGCC_OK && (is_dynamic(p) || p->unbounded != 0))
         status = megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_DYNAMIC"), MEGCC_NONE, 0, 0);
 #endif
     const uint32_t buckets = p->rows[MEGCC_DEVICE_MODELS].count;
-    REQUIRE(status != MEGCC_OK || (buckets >= 1 && buckets <= MEGCC_MAX_BUCKETS), "Program.device_models", buckets);
+    REQUIRE(status != MEGCC_OK || buckets >= 1, "Program.device_models", buckets);
     for (uint32_t i = 0; status == MEGCC_OK && i < buckets; i++)
         status = verify_bucket(r, p, i, error);
+    if (status == MEGCC_OK && !is_aligned(model->weights, p->alignment))
+        status = megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, p->alignment);
     return status;
-}
-
-static bool runs_on(uint32_t isa, uint32_t cpu)
-{
-    return isa == MEGCC_ISA_C || (isa >> 16 == cpu >> 16 && isa <= cpu);
 }
 
 /* Reads the table of the model; `programs` is its list of them. */
@@ -368,29 +347,42 @@ static int32_t read_model(fb_reader *r, megcc_model *model, megcc_rows *programs
     model->name = name == 0 ? "" : fb_string(r, name);
     REQUIRE(r->ok, "Model.name", 0);
     *programs = fb_vector(r, MODEL_PROGRAMS, 4);
-    REQUIRE(r->ok && programs->count <= MEGCC_MAX_PROGRAMS, "Model.programs", 0);
+    REQUIRE(r->ok, "Model.programs", 0);
     return MEGCC_OK;
+}
+
+/* The code of the program that was entered; NULL if the module has none. */
+static const megcc_code *find_code(fb_reader *r, const megcc_module *module)
+{
+    const uint64_t id = fb_long(r, PROGRAM_CODE_ID);
+    const uint32_t isa = fb_number(r, PROGRAM_ISA);
+    for (uint32_t i = 0; i < module->codes; i++)
+        if (module->code[i].id == id && module->code[i].isa == isa)
+            return &module->code[i];
+    return NULL;
+}
+
+static bool runs_on(uint32_t isa, uint32_t cpu)
+{
+    return isa == MEGCC_ISA_C || (isa >> 16 == cpu >> 16 && isa <= cpu);
 }
 
 int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error)
 {
-    fb_reader r = { model->data, model->size, 0, 0, 0, 0, true };
+    fb_reader r = fb_open(model->data, model->size);
     megcc_rows programs = { NULL, 0 };
-    int32_t status = read_model(&r, model, &programs, error);
-    bool found = false, has_code = false;
+    const int32_t status = read_model(&r, model, &programs, error);
+    bool has_code = false;
     for (uint32_t i = 0; status == MEGCC_OK && i < programs.count; i++) {
-        megcc_program program;
-        status = verify_program(&r, model, module, (uint32_t)(programs.data - r.data) + 4 * i, &program, error);
-        has_code |= program.code != NULL;
-        if (!found && program.code != NULL && runs_on(program.isa, cpu)) {
-            found = true;
-            model->program = program;
-        }
+        fb_enter(&r, (uint32_t)(programs.data - r.data) + 4 * i);
+        const megcc_code *code = find_code(&r, module);
+        REQUIRE(r.ok, "Model.programs", i);
+        if (code != NULL && runs_on(code->isa, cpu))
+            return verify_program(&r, model, code, &model->program, error);
+        has_code |= code != NULL;
     }
-    if (status == MEGCC_OK && !found)
-        status = megcc_fail(error, MEGCC_E_CODE, AT(has_code ? "Program.isa" : "Program.code_id"), MEGCC_NONE,
-                            has_code ? cpu : 0, 0);
-    if (status == MEGCC_OK && !is_aligned(model->weights, model->program.alignment))
-        status = megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, model->program.alignment);
-    return status;
+    if (status != MEGCC_OK)
+        return status;
+    return megcc_fail(error, MEGCC_E_CODE, AT(has_code ? "Program.isa" : "Program.code_id"), MEGCC_NONE,
+                      has_code ? cpu : 0, 0);
 }

@@ -27,7 +27,8 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
         return;
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
-    const int32_t status = j->run(j->call, begin, end, j->scratch + (uint64_t)worker * j->scratch_bytes);
+    uint8_t *scratch = j->scratch_bytes != 0 ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
+    const int32_t status = j->run(j->call, begin, end, scratch);
     if (status != MEGCC_OK)     /* workers' lie on one cache line: it is written when it has to be */
         j->status[worker] = status;
 }
@@ -149,6 +150,18 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
     return status == MEGCC_OK ? observe(session, 1, error) : status;
 }
 
+#ifndef MEGCC_NO_DYNAMIC
+/* An output without a bound got memory when it was written: if the container has a call that does. */
+static int32_t require_outputs(const megcc_session *session, megcc_error *error)
+{
+    const megcc_rows outputs = session->model->program.rows[MEGCC_OUTPUTS];
+    for (uint32_t i = 0; i < outputs.count; i++)
+        if (session->base[number_at(outputs, i)] == NULL)
+            return megcc_fail(error, MEGCC_E_ORDER, AT("Program.outputs"), MEGCC_NONE, i, 0);
+    return MEGCC_OK;
+}
+#endif
+
 int32_t megcc_session_step(megcc_session *session, megcc_error *error)
 {
     const uint32_t count = session->model->program.rows[MEGCC_INSTRUCTIONS].count;
@@ -165,6 +178,10 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
     if (session->next < count)
         return MEGCC_MORE;
     session->next = 0;
+#ifndef MEGCC_NO_DYNAMIC
+    if (require_outputs(session, error) != MEGCC_OK)
+        return MEGCC_E_ORDER;
+#endif
     megcc_session_keep_states(session);
     return MEGCC_OK;
 }

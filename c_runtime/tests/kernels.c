@@ -6,6 +6,9 @@
 
 #define ROWS 4
 #define COLUMNS 6
+#define LEAST 1
+#define MOST 500000
+#define LARGEST 450000
 
 /* out = a * b, a row a task */
 static int32_t mul(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
@@ -58,9 +61,41 @@ static const megcc_kernel static_kernels[] = {
     { check, NULL, unary, 0, 0, ROWS, 1, 1, 0, 0 MEGCC_SYMBOL("check") },
     { check, NULL, unary, 0, 0, ROWS, 1, 1, 0, 0 MEGCC_SYMBOL("copy") },
 };
-static const megcc_code static_codes[] = { { 1, MEGCC_ISA_C, 4, static_kernels, NULL, 0, 0 } };
+/* A kernel of more operands than a mask of 32 bits tells apart, sized by its extents; and one of more than there can be. */
+static int32_t first(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
+{
+    const float *in = c->in[0];
+    float *out = c->out[0];
+    (void)scratch;
+    for (int32_t i = begin; i < end; i++)
+        out[i] = in[i];
+    return 0;
+}
+
+#define MANY 40
+
+static int32_t many_need(const int32_t *table, const int32_t *extent, int64_t *need)
+{
+    for (int32_t i = 0; i < MANY + 1; i++)
+        need[i] = 4 * extent[0];
+    need[MANY + 1] = need[MANY + 2] = 0;
+    need[MANY + 3] = extent[0];
+    return table != NULL;
+}
+
+static const megcc_operand many[MEGCC_MAX_OPERANDS + 1];
+static const megcc_kernel wide_kernels[] = {
+    { first, many_need, many, 0, 0, 0, MANY, 1, 1, 0 MEGCC_SYMBOL("first") },
+    { first, NULL, many, 0, 0, 0, MEGCC_MAX_OPERANDS, 1, 0, 0 MEGCC_SYMBOL("too_many") },
+};
+static const int32_t static_ports[] = { 0, 0, 0, 2, 4, 6, 0, 0, 0, 2, 4, 6, 0, 0, 0, 1, 24, 0, 0, 0, 2, 4, 6 };
+static const int32_t wide_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 24 };
+static const megcc_code static_codes[] = {
+    { 1, MEGCC_ISA_C, 16, 4, 0, 0, 2, 2, static_kernels, NULL, static_ports, NULL },
+    { 4, MEGCC_ISA_C, 16, 2, 0, 0, 1, 1, wide_kernels, NULL, wide_ports, NULL },
+};
 extern const megcc_module static_module;
-const megcc_module static_module = { MEGCC_KERNEL_ABI, 1, static_codes };
+const megcc_module static_module = { MEGCC_KERNEL_ABI, 2, static_codes };
 
 /* --- the same for a number of elements that is given at run time ------------------------------------------------ */
 
@@ -128,17 +163,35 @@ static const megcc_kernel dynamic_kernels[] = {
     { checked, unary_need, three, 0, 0, 0, 1, 1, 1, 0 MEGCC_SYMBOL("check") },
 };
 
-/* 2n and 3n */
-static int32_t shapes(const int32_t *symbol, int32_t *value)
+/* 2n and 3n; larger ones are, say, what some operator cannot have */
+static int32_t shapes(const int32_t *symbol, int32_t *value, const char **why)
 {
-    const int64_t n = symbol[0];
-    if (3 * n > INT32_MAX)
-        return 0x11;
-    value[0] = (int32_t)(2 * n);
-    value[1] = (int32_t)(3 * n);
+    const int32_t n = symbol[0];
+    value[0] = 2 * n;
+    value[1] = 3 * n;
+    if (n > LARGEST)
+        *why = MEGCC_TEXT("n is too large");
+    return n > LARGEST;
+}
+
+static const megcc_bound bounds[] = { { LEAST, MOST } };
+static const megcc_bound open_bounds[] = { { 0, -1 } };
+
+static int32_t no_values(const int32_t *symbol, int32_t *value, const char **why)
+{
+    (void)symbol;
+    (void)value;
+    (void)why;
     return 0;
 }
 
-static const megcc_code dynamic_codes[] = { { 2, MEGCC_ISA_C, 3, dynamic_kernels, shapes, 1, 2 } };
+static const megcc_bound pair_bounds[] = { { 1, 16 }, { 1, 16 } };
+static const int32_t ports[] = { 0, 0, 0, 2, -1, 3, 0, 0, 0, 1, -2, 0, 0, 0, 2, -1, 3, 0, 0, 0, 1, -2 };
+static const int32_t pair_ports[] = { 0, 0, 0, 1, -1, 0, 0, 0, 1, -2, 0, 0, 0, 1, -1, 0, 0, 0, 1, -2 };
+static const megcc_code dynamic_codes[] = {
+    { 2, MEGCC_ISA_C, 16, 3, 1, 2, 2, 2, dynamic_kernels, bounds, ports, shapes },
+    { 3, MEGCC_ISA_C, 16, 3, 1, 2, 2, 2, dynamic_kernels, open_bounds, ports, shapes },
+    { 5, MEGCC_ISA_C, 16, 3, 2, 0, 2, 2, dynamic_kernels, pair_bounds, pair_ports, no_values },
+};
 extern const megcc_module dynamic_module;
-const megcc_module dynamic_module = { MEGCC_KERNEL_ABI, 1, dynamic_codes };
+const megcc_module dynamic_module = { MEGCC_KERNEL_ABI, 3, dynamic_codes };

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_runtime FOLDER [TEST...]: runs tests on the containers static.megcc, dynamic.megcc and unbounded.megcc of the
- * folder, which tests/cc/runtime_models.py makes. Without names it lists them.
+ * test_runtime FOLDER [TEST...]: runs tests on the containers of the folder, which tests/cc/runtime_models.py makes.
+ * Without names it lists them.
  */
+#if defined(__unix__) || defined(__APPLE__)
+#define _POSIX_C_SOURCE 200809L
+#define HAVE_FORK 1
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "megcc.h"
 
@@ -32,12 +40,16 @@ typedef struct fixture {
     megcc_error error;
 } fixture;
 
+static const megcc_module *module_of(const char *name)
+{
+    return strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 ? &static_module : &dynamic_module;
+}
+
 static void load(fixture *f, const char *name)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s.megcc", folder, name);
-    const megcc_module *module = strcmp(name, "static") == 0 ? &static_module : &dynamic_module;
-    CHECK(megcc_model_load_file(&f->model, &f->file, module, path, NULL, &f->error) == MEGCC_OK);
+    CHECK(megcc_model_load_file(&f->model, &f->file, module_of(name), path, NULL, &f->error) == MEGCC_OK);
 }
 
 static void open_session(fixture *f, const megcc_session_options *options)
@@ -224,6 +236,20 @@ static void test_static_shapes(void)
     finish(&f);
 }
 
+/* A call of forty operands. */
+static void test_wide(void)
+{
+    fixture f = { 0 };
+    start(&f, "wide", NULL);
+    fill(megcc_session_input(f.session, 0, NULL), 3);
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK);
+    const float *y = megcc_session_output(f.session, 0, NULL);
+    for (int i = 0; i < ELEMENTS; i++)
+        CHECK(y[i] == (float)(3 + i));
+    CHECK(megcc_session_open(&f.session, NULL, f.memory, 0, NULL, &f.error) == MEGCC_E_ARGUMENT);
+    finish(&f);
+}
+
 static void test_open(void)
 {
     fixture f = { 0 };
@@ -261,6 +287,7 @@ static void test_cpu(void)
     megcc_kernel kernels[8];
     codes[0].isa = MEGCC_ISA_X86_64_V4;
     codes[0].id = 99;
+    codes[0].alignment = 64;
     codes[0].kernel = kernels;
     codes[0].kernels = 8;
     for (int i = 0; i < 8; i++)
@@ -408,7 +435,47 @@ static void test_pool(void)
     }
 }
 
+/* A child has none of the pool's threads, whatever they were doing: awake, asleep, or on the way. */
+static void test_fork(void)
+{
+#ifdef HAVE_FORK
+    fixture f = { 0 };
+    megcc_pool *pool;
+    megcc_session_options options;
+    memset(&options, 0, sizeof options);
+    const size_t bytes = megcc_pool_bytes(4);
+    void *memory = malloc(bytes);
+    CHECK(megcc_pool_open(&pool, memory, bytes, 4) == MEGCC_OK);
+    options.parallel = megcc_pool_parallel(pool);
+    start(&f, "static", &options);
+    for (int round = 1; round <= 40; round++) {
+        const struct timespec pause = { 0, round % 4 * 100000 };
+        run_once(&f, 1, round);
+        nanosleep(&pause, NULL);
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            for (int more = 1; more <= 3; more++)
+                run_once(&f, 1, round + more);
+            finish(&f);
+            megcc_pool_close(pool);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    finish(&f);
+    megcc_pool_close(pool);
+    free(memory);
+#endif
+}
+
 #else
+
+static void test_fork(void)
+{
+}
 
 static void test_parallel(void)
 {
@@ -545,6 +612,54 @@ static void test_buckets(void)
     finish(&f);
 }
 
+/* Two symbols: the input is blamed that is in no bucket, or else the last. */
+static void test_pair(void)
+{
+    static const int32_t cases[][3] = { { 3, 4, -1 }, { 9, 5, -1 }, { 3, 9, 1 }, { 17, 3, 0 }, { 3, 17, 1 } };
+    fixture f = { 0 };
+    start(&f, "pair", NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const megcc_shape shapes[2] = { { 1, { cases[i][0] } }, { 1, { cases[i][1] } } };
+        const int32_t status = megcc_session_set_shapes(f.session, shapes, 2, &f.error);
+        CHECK(cases[i][2] < 0 ? status == MEGCC_OK : status == MEGCC_E_SHAPE && f.error.detail == cases[i][2]);
+    }
+    finish(&f);
+}
+
+/* Demands that no memory can meet: kernels of generated code have none, but numbers come out of arithmetic. */
+static int32_t excessive; /* which demand of the kernel */
+static int64_t excess;
+
+static int32_t excessive_need(const int32_t *table, const int32_t *extent, int64_t *need)
+{
+    (void)table;
+    for (int32_t i = 0; i < 5; i++)
+        need[i] = i < 2 ? 4 * extent[0] : 0;
+    need[excessive] = excess;
+    return 0;
+}
+
+static void test_demands(void)
+{
+    static const int64_t sizes[] = { -1, (int64_t)1 << 33, MEGCC_SIZE_LIMIT };
+    megcc_kernel kernels[3];
+    megcc_code code = dynamic_module.code[1];
+    const megcc_module module = { MEGCC_KERNEL_ABI, 1, &code };
+    fixture f = { 0 };
+    memcpy(kernels, code.kernel, sizeof kernels);
+    kernels[0].need = excessive_need;
+    code.kernel = kernels;
+    load(&f, "unbounded");
+    CHECK(megcc_model_open(&f.model, &module, f.file.data, f.file.size, NULL, &f.error) == MEGCC_OK);
+    open_session(&f, NULL);
+    for (excessive = 0; excessive < 5; excessive++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            excess = sizes[i];
+            CHECK(set_n(&f, 3) == MEGCC_E_SHAPE);
+        }
+    finish(&f);
+}
+
 /* An allocator that counts, and fails from the `fail_at`-th call on. */
 typedef struct heap {
     size_t bytes;
@@ -583,7 +698,8 @@ static void test_unbounded(void)
         CHECK(run_dynamic(&f, n) == MEGCC_OK);
     }
     CHECK(set_n(&f, 0) == MEGCC_OK && run_dynamic(&f, 0) == MEGCC_OK);
-    CHECK(set_n(&f, 400000) == MEGCC_E_SHAPE); /* the kernel refuses it */
+    CHECK(set_n(&f, 400000) == MEGCC_E_SHAPE); /* the kernel refuses it, */
+    CHECK(set_n(&f, 460000) == MEGCC_E_SHAPE); /* the shape function */
     CHECK(set_n(&f, 2) == MEGCC_OK);
     const int before = h.calls;
     float a[6] = { 0, 1, 2, 3, 4, 5 }, y[6];
@@ -660,11 +776,26 @@ static void test_memory_limit(void)
     }
     finish(&f);
     CHECK(h.bytes == 0);
+
+    memset(&f, 0, sizeof f);
+    options.memory_limit = 100; /* each tensor has less, all have more */
+    start(&f, "unbounded", &options);
+    CHECK(set_n(&f, 3) == MEGCC_OK && run_dynamic(&f, 3) == MEGCC_E_MEMORY && h.bytes <= 100);
+    finish(&f);
+    CHECK(h.bytes == 0);
 }
 
 #else
 
 static void test_memory_limit(void)
+{
+}
+
+static void test_pair(void)
+{
+}
+
+static void test_demands(void)
 {
 }
 
@@ -688,6 +819,107 @@ static void test_failing_allocations(void)
 
 #endif
 
+/* --- damaged containers ---------------------------------------------------------------------------------------- */
+
+#define LARGEST_ARENA ((size_t)1 << 20)
+
+/* Runs a model that was opened, twice, with whatever shapes it takes; a sanitizer sees what it touches. */
+static void run_damaged(fixture *f)
+{
+    size_t alignment;
+    const size_t size = megcc_model_memory(&f->model, &alignment);
+    megcc_session_options options;
+    memset(&options, 0, sizeof options);
+#ifndef MEGCC_NO_DYNAMIC
+    heap h = { 0, 0, 0, 0 };
+    options.allocator.resize = resize;
+    options.allocator.user = &h;
+#endif
+    volatile unsigned char sink = 0;
+    options.memory_limit = LARGEST_ARENA;
+    if (size > LARGEST_ARENA)
+        return;
+    f->memory = megcc_heap_get(size, alignment);
+    memset(f->memory, 0xA5, size);
+    CHECK(megcc_session_open(&f->session, &f->model, f->memory, size, &options, &f->error) == MEGCC_OK);
+    for (int32_t n = 3; n <= 6; n += 3) {
+        megcc_tensor t;
+#ifndef MEGCC_NO_DYNAMIC
+        const megcc_shape shapes[2] = { { 2, { n, 3 } }, { 1, { 2 * n } } };
+        if (f->model.program.symbols != 0)
+            megcc_session_set_shapes(f->session, shapes, 2, &f->error);
+#endif
+        for (uint32_t i = 0; i < megcc_model_inputs(&f->model); i++) {
+            void *data = megcc_session_input(f->session, i, &t);
+            if (data != NULL)
+                memset(data, 1, (size_t)t.bytes);
+        }
+        if (megcc_session_run(f->session, &f->error) == MEGCC_OK)
+            for (uint32_t i = 0; i < megcc_model_outputs(&f->model); i++) {
+                const unsigned char *data = megcc_session_output(f->session, i, &t);
+                CHECK(data != NULL);
+                for (uint64_t k = 0; k < t.bytes; k++)
+                    sink = data[k];
+            }
+    }
+    (void)sink;
+    megcc_session_close(f->session);
+    megcc_heap_free(f->memory);
+#ifndef MEGCC_NO_DYNAMIC
+    CHECK(h.bytes == 0);
+#endif
+}
+
+/* Opens, and runs, a copy of the container with other bytes at a place. */
+static void damage_at(const fixture *f, const megcc_module *module, unsigned char *copy, size_t at, uint32_t word,
+                      size_t width)
+{
+    fixture damaged = { 0 };
+    memcpy(copy + at, &word, width);
+    const int32_t status = megcc_model_open(&damaged.model, module, copy, f->file.size, NULL, &damaged.error);
+    CHECK(status == MEGCC_OK || damaged.error.status == status);
+    if (status == MEGCC_OK)
+        run_damaged(&damaged);
+    memcpy(copy + at, (const unsigned char *)f->file.data + at, width);
+}
+
+/* Each word of a container, and each byte, becomes something else, one at a time. */
+static void damage(const char *name)
+{
+    static const uint32_t words[] = { 0, 1, 3, 5, 9, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF };
+    static const uint32_t steps[] = { 1, 2, 3, 4, 16, 96, 0u - 1, 0u - 2, 0u - 4, 0u - 16, 0u - 96 };
+    static const uint32_t bytes[] = { 0, 1, 2, 3, 4, 9, 255 };
+    const megcc_module *module = module_of(name);
+    fixture f = { 0 };
+    load(&f, name);
+    const size_t size = f.file.size - f.model.weights_bytes / 64 * 64; /* weights are the end, and only data */
+    unsigned char *copy = megcc_heap_get(f.file.size, 64);
+    memcpy(copy, f.file.data, f.file.size);
+    for (size_t at = 0; at + 4 <= size; at += 4) {
+        uint32_t word;
+        memcpy(&word, copy + at, 4);
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            damage_at(&f, module, copy, at, words[i], 4);
+        for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+            damage_at(&f, module, copy, at, word + steps[i], 4);
+        for (size_t i = 0; i < 4 * sizeof bytes / sizeof bytes[0]; i++)
+            damage_at(&f, module, copy, at + i % 4, bytes[i / 4], 1);
+    }
+    megcc_heap_free(copy);
+    finish(&f);
+}
+
+static void test_damaged(void)
+{
+    damage("static");
+    damage("wide");
+#ifndef MEGCC_NO_DYNAMIC
+    damage("dynamic");
+    damage("unbounded");
+    damage("pair");
+#endif
+}
+
 /* --------------------------------------------------------------------------------------------------------------- */
 
 #define TEST(name) { #name, test_##name }
@@ -695,9 +927,9 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(open),
-    TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(observe), TEST(buckets),
-    TEST(unbounded), TEST(failing_allocations), TEST(memory_limit),
+    TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(open),
+    TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
+    TEST(buckets), TEST(pair), TEST(demands), TEST(unbounded), TEST(failing_allocations), TEST(memory_limit), TEST(damaged),
 };
 
 int main(int argc, char **argv)

@@ -313,6 +313,8 @@ static int save_outputs(const request *r, megcc_session *session, uint32_t count
         print_tensor("output", i, &tensor);
         if (path == NULL)
             continue;
+        if (data == NULL)
+            return fail("this output has no memory", tensor.name);
         FILE *file = fopen(path, "wb");
         const int written = file != NULL && fwrite(data, 1, (size_t)tensor.bytes, file) == tensor.bytes;
         if (file == NULL || fclose(file) != 0 || !written)

@@ -6,14 +6,16 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
 from tvm_megcc.codegen import pack, select
 from tvm_megcc.codegen.render import render_kernel
@@ -69,25 +71,54 @@ OPEN_AXES = {"batch": lambda axis: axis == 0, "inner": lambda axis: axis >= 2, "
 def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) -> Iterator[Job]:
     """All calls that realise one case of an operator on one target.
 
-    optimize: "speed" and "size" as the compiler has them; "open": speed, with extents known at run time only.
+    optimize: "speed" and "size" as the compiler has them; "open": speed, with extents known at run time only, those of
+        the case and others that the shape rule's conditions let through.
     """
     target = target.at("size" if optimize == "size" else "speed")
     declaration = operator(kind)
     generator = np.random.default_rng(index)
-    arrays = []
-    for position, spec in enumerate(case.inputs):
-        if spec is None:
-            arrays.append(None)
-        elif position in case.values:
-            arrays.append(np.asarray(case.values[position]).astype(numpy_dtype(spec[1])).reshape(spec[0]))
-        else:
-            arrays.append(random_operand(*spec, generator))
     types = [None if spec is None else TensorType(spec[1], tuple(spec[0])) for spec in case.inputs]
     attrs = Attrs(case.attrs)
+    arrays = _operands(case, types, generator)
     output_types = declaration.infer(attrs, *types)
     results = declaration.compute(attrs, *arrays)
-    opened = _opened(declaration, case, attrs, types, output_types) if optimize == "open" else [(types, output_types)]
-    for kernel in declaration.kernels:
+    called = [(types, output_types)]
+    if optimize == "open":
+        called = _opened(declaration, case, attrs, types, output_types)
+        for drawn_types, drawn_results in _drawn(kind, case, index):
+            operands = _operands(case, likely_types(drawn_types), generator)
+            try:
+                expected = declaration.compute(attrs, *operands)
+            except (MegccError, IndexError, ValueError):
+                continue  # indices of the case that are off a shorter axis
+            yield from _kernel_jobs(kind, case, index, declaration, attrs, [(drawn_types, drawn_results)], operands,
+                                    expected, generator, target, optimize)
+    yield from _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize)
+
+
+def _operands(case: Case, types: Sequence[TensorType | None], generator) -> list[np.ndarray | None]:
+    """Values for operands of these known types: those of the case, repeated or cut where the type is another."""
+    arrays: list[np.ndarray | None] = []
+    for position, type_ in enumerate(types):
+        if type_ is not None and position in case.values:
+            given = np.asarray(case.values[position]).astype(numpy_dtype(type_.dtype))
+            arrays.append(given.reshape(type_.shape) if given.size == type_.size else np.resize(given, type_.shape))
+        else:
+            arrays.append(None if type_ is None else random_operand(type_.shape, type_.dtype, generator))
+    return arrays
+
+
+def _drawn(kind: str, case: Case, index: int) -> Iterator[tuple]:
+    """Operand and result types over symbols, a symbol an axis, with likely values that the operator can have."""
+    for some in opened(kind, case):
+        right = (values for values in some.drawn(40, index) if some.accepts(values) and values != some.symbols)
+        yield from map(some.likely, islice(right, 1))
+
+
+def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize):
+    """The calls of every kernel. called: operand and result types."""
+    output_types = likely_types(called[0][1]) if called else ()
+    for kernel in declaration.kernels if called else ():
         epilogue, classes = EPILOGUES[index % len(EPILOGUES)] if kernel.fuses_epilogue else EPILOGUES[0]
         if "channel" not in classes or declaration.channel_axis is not None:
             names = [f"i{n}" if a is not None else "" for n, a in enumerate(arrays)]
@@ -98,7 +129,7 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
             expected = list(results)
             if epilogue is not None:
                 expected[0] = evaluate(epilogue, [results[0], *extra])
-            for some_types, some_outputs in opened:
+            for some_types, some_outputs in called:
                 yield from _layout_jobs(op, kernel, some_types, some_outputs, arrays, extra, classes, expected, case,
                                         target, optimize, f"{kind}[{index}] {kernel.name} {epilogue or ''}")
 
@@ -192,11 +223,15 @@ class Program:
             source.write_text(text)
             commands.append([*compiler.command, *strict, *intrinsics(compiler, strict, text), *include,
                              "-c", str(source), "-o", str(source.with_suffix(".o"))])
+        for path, text in dict(file for spec in specs for file in spec.params.get("files", ())).items():
+            source = folder / Path(path).name
+            source.write_text(text)
+            commands.append([*compiler.command, *strict, "-c", str(source), "-o", str(source.with_suffix(".o"))])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             failures = [f for f in pool.map(_compile, commands) if f]
         assert not failures, "\n".join(failures[:3])
         self.binary = folder / "harness"
-        objects = [str(folder / f"k{n}.o") for n in range(len(specs))]
+        objects = [command[-1] for command in commands]
         error = _compile([*compiler.command, *flags, *include, str(table), _harness(compiler, tuple(flags)), *objects,
                           "-o", str(self.binary)])
         assert not error, error

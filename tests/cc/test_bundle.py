@@ -190,7 +190,7 @@ def test_a_failed_save_leaves_nothing(artifact, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError("disk full")
     monkeypatch.setattr(Path, "write_bytes", fail)
-    with pytest.raises(OSError):
+    with pytest.raises(MegccError, match="cannot be written: disk full"):
         artifact.save(tmp_path / "digits_megcc")
     assert not any(tmp_path.iterdir())
 

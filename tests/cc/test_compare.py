@@ -53,3 +53,15 @@ def test_a_number_off_the_table_names_the_operator(capsys):
     np.savez("in.npz", words=np.array([3, 10, 1]))
     assert main(["run", "net.onnx", "--inputs", "in.npz", *RANGES]) == REFUSED
     assert "gather from look_up" in capsys.readouterr().err
+
+
+def test_a_model_that_onnx_runtime_does_not_read(capsys):
+    """Such as one of a newer version than it knows: its words, and what to do."""
+    pytest.importorskip("onnxruntime")
+    model = onnx.load("net.onnx")
+    model.ir_version = 99
+    onnx.save(model, "new.onnx")
+    command = ["compare", "new.onnx", "--shape", "words=(3)", *RANGES]
+    assert main([*command, "--reference", "onnxruntime"]) == REFUSED
+    assert "ONNX Runtime" in (text := capsys.readouterr().err) and "--reference numpy" in text
+    assert main([*command, "--reference", "numpy"]) == 0

@@ -9,9 +9,11 @@ import pytest
 import tvm_megcc
 from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
 from tvm_megcc import paths
+from tvm_megcc.codegen import bundle
+from tvm_megcc.codegen.machines import STATIC_PROFILE
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime import firmware
-from tvm_megcc.runtime.build import build
+from tvm_megcc.runtime.build import build, build_all
 from tvm_megcc.runtime.session import load
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
@@ -71,6 +73,65 @@ def test_a_model_that_does_not_fit_is_refused_with_the_bytes(digits):
         build(digits, limits={"flash": 8 << 10, "ram": 4 << 10, "stack": needs["stack"]})
 
 
+@pytest.mark.parametrize("embed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["file", "embedded"])
+def test_targets_beside_it_cost_the_firmware_nothing(digits, embed, tmp_path):
+    """Of a folder for two machines, the firmware has its own memory and data only, and the host its own."""
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "cortex-m4,native")
+    both = artifact.save(tmp_path / "digits_megcc", embed)
+    sizes, expected = (firmware.sizes(build(folder, TARGET).program) for folder in (both, digits))
+    assert sizes["ram"] == expected["ram"]
+    assert abs(sizes["flash"] - expected["flash"]) < 64, "but for alignment"
+    sample = np.load(paths.examples() / "digits.npz")
+    for target in (TARGET, None):
+        logits = load(both, target).run({"image": sample["in:image"]})["logits"]
+        assert_close({"logits": logits}, {"logits": sample["out:logits"]})
+
+
+@pytest.mark.parametrize("flags", [(), ("-DMEGCC_NO_STRINGS",)], ids=["strings", "no-strings"])
+def test_another_core_is_a_compile_error(digits, flags):
+    """It says what the folder is for and which flags that takes, instead of leaving out the kernels."""
+    (compiler,) = find_compiler(TARGET).command
+    command = [compiler, "-c", "kernels.c", "-Iruntime/include", "-o", "/dev/null", *flags]
+    right = subprocess.run([*command, *TARGET.cflags], cwd=digits, capture_output=True, text=True, check=False)
+    assert right.returncode == 0, right.stderr
+    for core in ("cortex-m3", "cortex-m33", "cortex-a7"):
+        wrong = subprocess.run([*command, f"-mcpu={core}"], cwd=digits, capture_output=True, text=True, check=False)
+        assert wrong.returncode
+        assert "digits was compiled for cortex-m4" in wrong.stderr and " ".join(TARGET.cflags) in wrong.stderr
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two models in one folder, and what one of them needs by itself."""
+    artifacts = [tvm_megcc.compile(paths.examples() / "digits.onnx", TARGET, name=name, optimize=optimize)
+                 for name, optimize in (("digits", "speed"), ("small", "size"))]
+    return bundle.write(artifacts, tmp_path_factory.mktemp("two") / "two_megcc", embed=True)
+
+
+def test_two_models_in_one_firmware(two, digits, tmp_path):
+    """`megcc build` says what both take together; the image runs both."""
+    (built,) = build_all(two)
+    both, one = firmware.sizes(built.program), firmware.sizes(build(digits).program)
+    assert both["ram"] > one["ram"] + 3000 and both["flash"] > one["flash"] + 10_000
+    sample = np.load(paths.examples() / "digits.npz")
+    for name in ("digits", "small"):
+        sample["in:image"].tofile(tmp_path / f"{name}_in0.bin")
+    subprocess.run(firmware.emulation(*find_emulator(TARGET), built.program.resolve()), cwd=tmp_path, check=True,
+                   stdin=subprocess.DEVNULL)
+    for name in ("digits", "small"):
+        logits = np.fromfile(tmp_path / f"{name}_out0.bin", np.float32).reshape(1, 10)
+        assert_close({"logits": logits}, {"logits": sample["out:logits"]})
+    with pytest.raises(MegccError, match="digits and small do not fit: they need flash"):
+        build(two, limits={"flash": 8 << 10})
+
+
+def test_one_of_two_models(two):
+    sample = np.load(paths.examples() / "digits.npz")
+    session = load(two, model="small")
+    assert session.name == "small"
+    assert_close(session.run({"image": sample["in:image"]}), {"logits": sample["out:logits"]})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist8", "resnet8_cifar10_f32", "kws_dscnn_f32"])
 def test_network(name, tmp_path, record_property):
@@ -87,3 +148,23 @@ def test_network(name, tmp_path, record_property):
     sizes = firmware.sizes(built.program)
     record_property("sizes", sizes)
     print(f"\n{name}: flash {sizes['flash']:,}, RAM {sizes['ram']:,}, deepest stack {session.stack_bytes:,}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [
+    "-mcpu=cortex-m0plus -mfloat-abi=soft", "-mcpu=cortex-m3 -mfloat-abi=soft",
+    "-mcpu=cortex-m33 -mfloat-abi=hard -mfpu=fpv5-sp-d16", "-mcpu=cortex-m55 -mfloat-abi=hard"])
+def test_portable_c_on_cores_without_a_target(flags, tmp_path):
+    """As docs/cortex-m.md says; nothing of the C library is needed but what it names."""
+    (compiler,) = find_compiler(TARGET).command
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c", optimize="size")
+    folder = artifact.save(tmp_path / "digits_c", embed=True)
+    command = [compiler, "-mthumb", *flags.split(), "-std=c99", "-O2", "-ffp-contract=off", *STATIC_PROFILE,
+               "-Iruntime/include", "-I.", "-r", "-nostdlib", "-o", "all.o",
+               *(str(path) for pattern in ("*_data.c", "kernels.c", "kernels/*.c", "runtime/src/*.c")
+                 for path in sorted(folder.glob(pattern)))]
+    subprocess.run(command, cwd=folder, check=True)
+    nm = compiler.removesuffix("gcc") + "nm"
+    text = subprocess.run([nm, "-u", "all.o"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    wanted = {line.split()[-1] for line in text.splitlines()}
+    assert {name for name in wanted if not name.startswith("__aeabi_")} == {"memcpy", "memset", "memcmp"}

@@ -14,7 +14,7 @@ import pytest
 
 from tvm_megcc.codegen import container
 
-from .runtime_models import MODELS, WEIGHT
+from .runtime_models import MODELS, MODULES, WEIGHT
 
 ROOT = Path(__file__).parents[2] / "c_runtime"
 SOURCES = sorted((ROOT / "src").glob("*.c"))
@@ -71,8 +71,10 @@ def build(output: Path, *flags, cc: str = "", sources=(*SOURCES, *TEST_SOURCES))
 
 @pytest.fixture(scope="session")
 def sanitized(tmp_path_factory) -> Path:
+    """The tests with a compiler that has sanitizers; clang's see more, as arithmetic on NULL."""
     output = tmp_path_factory.mktemp("build") / "sanitized"
-    return build(output, *(SANITIZE if has_flags(*SANITIZE) else ()))
+    compilers = [cc for cc in ("clang", CC) if shutil.which(cc) and has_flags(*SANITIZE, cc=cc)]
+    return build(output, *SANITIZE, cc=compilers[0]) if compilers else build(output)
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -234,9 +236,9 @@ def test_memory_macro(folder: Path, tmp_path: Path):
     """What the generated header says is what the runtime wants."""
     for name, model in MODELS.items():
         own = model()
-        programs = [p for p in own.programs if p.code_id < 10]
+        programs = [p for p in own.programs if p.code_id != 99]
         expression = container.memory_expression(container.ContainerModel(name, 0, tuple(programs), b""))
-        module = "static_module" if name == "static" else "dynamic_module"
+        module = MODULES[name]
         source = tmp_path / f"{name}.c"
         source.write_text(f"""#include "megcc.h"
             extern const megcc_module {module};

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verifier against mutants of containers. More of them: fuzz/run.py."""
+"""Damaged containers, and calls in any order, as fuzz/ makes them: a slice of `make fuzz`."""
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tvm_megcc
-from fuzz import run
-from fuzz.fields import fields
+from fuzz import fields, run
 from tvm_megcc import paths
 from tvm_megcc.codegen import container
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 def test_every_field_is_found():
     """Each number of each row is one that can be mutated."""
     model = MODELS["static"]()
-    names = {field.name for field in fields(container.write(model))}
+    names = {field.name for field in fields.fields(container.write(model))}
     for kind, columns in container.TABLES.items():
         for column, element in columns:
             if isinstance(element, str) and element != "s":
@@ -33,31 +33,65 @@ def test_every_field_is_found():
     assert {"Tensor.11", "Quant.2", "Instruction.5", "TensorSlot.1", "CallSlot.1", "State.1"} <= names
 
 
+def test_names_that_go_together_are_names():
+    model = MODELS["static"]()
+    names = {place.name for place in fields.fields(container.write(model))} | {"Bound.0", "Bound.1", "Program.symbols",
+                                                                           "Program.values"}
+    assert {name for group in fields.TOGETHER for name in group} <= names
+
+
+needs_sanitizers = pytest.mark.skipif(CC is None or not has_flags(*run.SANITIZE), reason="no compiler with sanitizers")
+
+
+@needs_sanitizers
 @pytest.mark.parametrize("name", MODELS)
-def test_mutants(name: str, tmp_path: Path):
-    if not has_flags(*run.SANITIZE):
-        pytest.skip("this compiler has no sanitizers")
+def test_damaged_containers(name: str, tmp_path: Path):
     subject = next(s for s in run.hand_made(tmp_path) if s.name == name)
-    assert run.fuzz(subject, 4000, 2, CC, tmp_path)
+    assert run.blind(subject, 4000, 2, CC, tmp_path)
 
 
 @pytest.mark.slow
+@needs_sanitizers
+@pytest.mark.parametrize("file, check", [
+    ("signature.c", "work.end > bucket->arena_bytes"),
+    ("verify.c", "slot->kernel < p->code->kernels"),
+])
+def test_holes_are_found(file: str, check: str, tmp_path: Path, capsys):
+    """Without one of the verifier's checks, containers do harm, and the sanitizers see it."""
+    subject = run.hand_made(tmp_path)[0]
+    holed = Path(shutil.copytree(subject.runtime, tmp_path / "runtime"))
+    text = (holed / "src" / file).read_text()
+    assert text.count(check) == 1
+    (holed / "src" / file).write_text(text.replace(check, "1" if "<" in check else "0"))
+    assert not run.blind(replace(subject, runtime=holed), 20000, 2, CC, tmp_path)
+    assert "AddressSanitizer" in capsys.readouterr().err
+
+
+@needs_sanitizers
+@pytest.mark.parametrize("name", ["indexed", "streaming", "buckets", "calls"])
+def test_kept_corpus(name: str, tmp_path: Path):
+    """Every input that was kept, and some that are new, with the compiler at hand."""
+    (subject,) = run.kept(tmp_path, [name])
+    assert (run.CORPUS / f"{name}.bin").exists()
+    assert run.blind(subject, 5000, 3, CC, tmp_path)
+
+
+@pytest.mark.slow
+def test_guided(tmp_path: Path):
+    """A minute from the kept corpus, where the compiler can be guided by coverage."""
+    cc = run.guided_compiler()
+    if cc is None:
+        pytest.skip("no clang with libFuzzer is installed")
+    for subject in run.kept(tmp_path):
+        assert run.guided(subject, ["-max_total_time=15", "-seed=1"], cc, tmp_path)
+
+
+@pytest.mark.slow
+@needs_sanitizers
 @pytest.mark.parametrize("options", [{"optimize": "speed"}, {"optimize": "size"}, {"dispatch": "image[0]=1,2..4"},
                                      {"dispatch": "image[0]=1..*"}], ids=["speed", "size", "buckets", "open"])
-def test_mutants_of_a_compiled_network(options: dict, tmp_path: Path):
-    """10,000 mutants; those that open run on NaN, infinities and extreme integers in blocks of exact size."""
-    if not has_flags(*run.SANITIZE):
-        pytest.skip("this compiler has no sanitizers")
+def test_damaged_containers_of_a_network(options: dict, tmp_path: Path):
+    """Those that open run on NaN, infinities and extreme integers in blocks of exact size."""
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "native", **options)
-    (subject,) = run.generated(artifact.save(tmp_path / "digits_megcc"))
-    assert run.fuzz(subject, 10000, 3, CC, tmp_path)
-
-
-@pytest.mark.slow
-def test_coverage(tmp_path: Path):
-    if not (shutil.which("gcc") and shutil.which("gcov")):
-        pytest.skip("gcc and gcov are not installed")
-    for subject in run.hand_made(tmp_path):
-        assert run.fuzz(subject, 6000, 1, "gcc", tmp_path, ("--coverage", "-O0"))
-    hit, total, missed = run.coverage(tmp_path, "gcov")["verify.c"]
-    assert hit >= 0.95 * total, f"{hit} of {total} branches; not all taken in lines {missed}"
+    (subject,) = run.generated(artifact.save(tmp_path / "digits_megcc"), tmp_path)
+    assert run.blind(subject, 10000, 3, CC, tmp_path)

@@ -32,3 +32,21 @@ def test_notebook(path, tmp_path, monkeypatch):
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit notebooks without outputs"
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3",
                             resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+@pytest.mark.slow
+def test_a_notebook_that_ends_in_a_value(tmp_path, monkeypatch):
+    """What people write first: the last line of a cell is an artifact or a session, and the notebook stays small."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[1]), prepend=os.pathsep)
+    model = tvm_megcc.paths.examples() / "digits.onnx"
+    cells = [f"import tvm_megcc\nartifact = tvm_megcc.compile({str(model)!r})\nartifact",
+             "session = tvm_megcc.load(artifact.save('digits_megcc'))\nsession", f"tvm_megcc.explain({str(model)!r})"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3",
+                            resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [cell.outputs[-1].data for cell in notebook.cells]
+    assert [data["text/plain"][:11] for data in shown] == ["<Artifact d", "<digits on ", f"{model} for"[:11]]
+    assert all("<table>" in data["text/html"] for data in shown[:2]) and "<pre>" in shown[2]["text/html"]
+    assert len(nbformat.writes(notebook)) < 100_000

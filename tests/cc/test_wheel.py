@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed wheel compiles, builds and runs in a fresh environment, with the checkout absent."""
+"""What is published: the sdist holds the whole checkout, its tests pass, and the wheel made of it compiles, builds and
+runs in a fresh environment, with the checkout absent."""
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -22,27 +24,53 @@ logits = tvm_megcc.load(folder).run({{"image": sample["in:image"]}})["logits"]
 assert logits.argmax() == sample["label"]
 """
 
+#: Tests that a packager runs: of the compiler, of what lies beside the package, and of generated C.
+TESTS = ("tests/null/test_passes.py", "tests/null/test_docs.py", "tests/null/test_architecture.py",
+         "tests/cc/test_bundle.py")
 
-@pytest.mark.slow
-def test_wheel_without_the_checkout(tmp_path):
-    source = tmp_path / "source"
+
+def run(*command, cwd, **environment):
+    """What the command prints. Nothing of the environment leads to this checkout."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    result = subprocess.run([str(part) for part in command], cwd=cwd, env={**clean, **environment},
+                            capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """A folder with the sdist, and with the wheel that was made of it alone."""
+    pytest.importorskip("build")
+    folder = tmp_path_factory.mktemp("dist")
+    source = folder / "source"
     shutil.copytree(CHECKOUT, source, ignore=shutil.ignore_patterns(
         ".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", "demo_out", ".hypothesis"))
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-
-    def run(*command, cwd=tmp_path):
-        result = subprocess.run([str(part) for part in command], cwd=cwd, env=clean, capture_output=True, text=True,
-                                check=False)
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
-
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
-    python = tmp_path / "venv" / "bin" / "python"
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, source)
+    run(sys.executable, "-m", "build", "-o", folder, source, cwd=folder)
     shutil.rmtree(source)
-    (wheel,) = tmp_path.glob("*.whl")
-    run(python, "-m", "pip", "install", "-q", wheel)
-    run(python, "-c", SCRIPT.format(checkout=str(CHECKOUT)))
-    megcc = tmp_path / "venv" / "bin" / "megcc"
-    assert "x86-64" in run(megcc, "list", "targets")
-    run(megcc, "run", "digits_megcc")
+    return folder
+
+
+@pytest.mark.slow
+def test_wheel_without_the_checkout(dist, tmp_path):
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python, megcc = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "megcc"
+    run(python, "-m", "pip", "install", "-q", *dist.glob("*.whl"), cwd=tmp_path)
+    run(python, "-c", SCRIPT.format(checkout=str(CHECKOUT)), cwd=tmp_path)
+    assert "x86-64" in run(megcc, "list", "targets", cwd=tmp_path)
+    run(megcc, "run", "digits_megcc", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_sdist_passes_its_tests(dist, tmp_path):
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    if shutil.which("git") and (CHECKOUT / ".git").exists():
+        tracked = set(run("git", "ls-files", cwd=CHECKOUT).split("\n")) - {"", ".gitignore"}
+        missing = sorted(name for name in tracked if (CHECKOUT / name).exists() and not (source / name).exists())
+        assert not missing, f"MANIFEST.in leaves out {missing}"
+    out = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *TESTS, cwd=source,
+              PYTHONPATH=str(source), MEGCC_CACHE=str(tmp_path / "cache"))
+    assert " passed" in out, out

@@ -139,12 +139,25 @@ def test_a_model_that_we_refuse_is_a_gap(tmp_path, monkeypatch, capsys):
 
 def test_results_are_checked():
     right = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
-    assert against.checked(right, right) == 0
-    assert against.checked(np.moveaxis(right, 1, -1), right) == 0, "channels last"
-    assert against.checked(right + 0.23, right) == pytest.approx(0.01)
-    for wrong, said in ((right[..., :2], "12 elements, not 24"), (right + 5, "off by 0.22"), (right * np.nan, "nan")):
+    assert against.checked(right, right)["relative"] == 0
+    assert against.checked(np.moveaxis(right, 1, -1), right)["relative"] == 0, "channels last"
+    assert against.checked(right + 0.23, right)["relative"] == pytest.approx(0.01)
+    for wrong, said in ((right[..., :2], "12 elements, not 24"), (right + 5, r"max error 5 \(0.22 of 23\)"),
+                        (right * np.nan, "24 NaN or infinite on one side only")):
         with pytest.raises(Gone, match=said):
             against.checked(wrong, right)
+
+
+def test_errors_of_integers_are_shares():
+    assert [against_report.error_text(found(1.0, **values)) for values in (
+        {"error": None}, {"error": 1e-7}, {"error": None, "share": 0.012})] == ["", "1e-07", "1.2% differ"]
+
+
+def test_models_of_one_name_are_told_apart():
+    names = against.distinct_names([Path(text) for text in ("/m/a/net.onnx", "/m/b/net.onnx", "/m/b/other.onnx",
+                                                            "/m/b/other.onnx", "/n/b/net.onnx")])
+    assert names == ["a/net", "m/b/net", "other", "other (2)", "n/b/net"]
+    assert against.distinct_names([Path("x.v1.onnx")]) == ["x.v1"]
 
 
 def test_peers_get_known_extents_and_no_weights_as_inputs(tmp_path):

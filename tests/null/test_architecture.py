@@ -13,13 +13,13 @@ ROOT = PACKAGE.parent
 
 #: Lowest first. A module imports from its own row and from rows above it in this table, never from below.
 LAYERS = (
-    ("", "errors", "target", "paths", "version"),
+    ("", "errors", "foreign", "target", "paths", "folders", "notebook", "version"),
     ("ir",),
     ("ops",),
     ("passes", "codegen"),
     ("compiler",),
-    ("frontends", "runtime", "patterns", "dispatch", "api"),
-    ("cli", "tools", "onnx_backend", "__main__"),
+    ("frontends", "runtime", "patterns", "dispatch", "extern", "api"),
+    ("cli", "tools", "onnx_backend", "reports", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

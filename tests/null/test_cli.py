@@ -3,6 +3,9 @@
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -20,7 +23,8 @@ DIGITS = str(paths.examples() / "digits.onnx")
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Every test in its own folder, with its own cache."""
+    """Every test in its own folder, with its own cache, and without progress, which comes on a slow machine only."""
+    monkeypatch.setattr(cli, "PATIENCE", 600.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
 
@@ -31,6 +35,17 @@ def unknown_operator(path) -> str:
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
     onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:])), path)
     return str(path)
+
+
+def test_steps_are_logged_and_shown_with_v(capsys, caplog):
+    caplog.set_level("INFO", "tvm_megcc")
+    api.compile(DIGITS, "x86-64-v3,arm64")
+    assert [record.getMessage() for record in caplog.records] == ["compiling digits for arm64, x86-64-v3"]
+    assert capsys.readouterr().err == ""
+    assert main(["compile", DIGITS, "--target", "x86-64-v3", "-v"]) == 0
+    assert capsys.readouterr().err == "megcc: compiling digits for x86-64-v3 …\n"
+    assert main(["compile", DIGITS, "--target", "x86-64-v3"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("argv", [[], ["bogus"], ["compile"], ["list", "planets"], ["run", DIGITS, "--repeat", "x"]])
@@ -187,6 +202,18 @@ def test_explain(capsys):
     assert "conv1" in capsys.readouterr().out
 
 
+def test_explain_shortens_names_in_the_middle(tmp_path, capsys):
+    name = "/model/" + "decoder/" * 30 + "Relu_output_0"
+    ports = [helper.make_tensor_value_info(value, TensorProto.FLOAT, [1, 4]) for value in ("x", name)]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], [name], name)], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "long.onnx")
+    assert main(["explain", "long.onnx", "--target", "c"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "Relu_output_0: float32" in line)
+    assert "%/model/decoder/" in line and "Relu_output_0: float32[1,4]" in line and len(line) < 240
+    assert main(["explain", "long.onnx", "--target", "c", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["calls"][0]["outputs"] == [name]
+
+
 @pytest.mark.parametrize(("texts", "constants"), [
     (["sr=16000"], {"sr": 16000}), (["scale = 0.5", "on=true"], {"scale": 0.5, "on": True}),
     (["pads=1,2,-3"], {"pads": [1, 2, -3]})])
@@ -203,3 +230,36 @@ def test_wrong_constants(text, capsys):
 def test_a_constant_for_no_input(capsys):
     assert main(["compile", DIGITS, "--target", "c", "--constant", "rate=1"]) == REFUSED
     assert "constants names rate, but the inputs are: image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("line", "words"), [("megcc ", {"compile", "run", "list"}),
+                                             ("megcc bench --ag", {"--against"})])
+def test_completion(line, words, tmp_path):
+    """As bash asks: through the environment, answers in a file."""
+    pytest.importorskip("argcomplete")
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_IFS": "\n",
+             "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "answer")}
+    subprocess.run([sys.executable, "-m", "tvm_megcc"], env={**os.environ, **asked}, check=True)
+    answer = {word.strip() for word in (tmp_path / "answer").read_text().split("\n")}
+    assert words <= answer
+
+
+def test_messages_say_what_to_do(tmp_path, capsys):
+    folder = tmp_path / "digits_megcc"
+    assert main(["compile", DIGITS, "--target", "c", "-q"]) == 0
+    (tmp_path / "alone").mkdir()
+    (folder / "digits.megcc").rename(tmp_path / "alone" / "digits.megcc")
+    for argv, message in (
+            (["run", str(tmp_path / "alone" / "digits.megcc")], "its code is in the folder that 'megcc compile' wrote"),
+            (["build", str(folder), "--flash", "10K"], "c is no microcontroller: sizes of flash"),
+            (["compile", DIGITS, "--target", "cortex_m4"], "did you mean cortex-m4?"),
+            (["compile", DIGITS, "--target", "cortex-m33"], "there is portable C: c"),
+            (["run", str(folder), "--target", "foo"], "unknown target 'foo'; one of: native, c, "),
+            (["run", str(folder), "--target", "arm64,c"], "is built for one target at a time, not for arm64,c"),
+            (["run", str(folder), "--target", "arm64"], "compile the model again with --target c,arm64"),
+            (["run", str(folder), "--model", "other"], "has no model 'other'; it has digits")):
+        assert main(argv) == REFUSED
+        assert message in capsys.readouterr().err, argv
+    with pytest.raises(SystemExit):
+        main(["bench", str(folder), "--repeat", "0"])
+    assert "'0' is no number of at least 1" in capsys.readouterr().err

@@ -127,5 +127,5 @@ def test_report_and_picture():
     report = memory_report.text(buffers, result, ["conv", "relu", "dense", "end"])
     assert "fullest at instruction 1 relu" in report and "ratio 1.000" in report
     picture = memory_report.svg(buffers, result, "net")
-    assert picture.startswith("<svg") and "in&lt;put&gt;" in picture and "lower bound" in picture
+    assert picture.startswith("<svg") and "in_put_" in picture and "lower bound" in picture
     assert memory_report.svg([], plan([]), "empty")

@@ -315,6 +315,32 @@ def test_outputs_have_their_names():
     assert results["shape"].tolist() == [2]
 
 
+@pytest.mark.parametrize("name", ["a.arg_max", "a.equal", "a.constant", "a.cast", "x.value", "w.value"])
+def test_outputs_are_not_mistaken_for_what_operators_made(name):
+    """An output may have a name that an importer gave a value of its own."""
+    nodes = [node("Hardmax", "x", "a", axis=0), node("Neg", "a", name)]
+    graph = import_onnx(model(nodes, [value("x", [4])], [value("w", [1]), value(name, [4])], {"w": np.float32([1])}))
+    assert len({output for op in graph.ops for output in op.outputs}) == sum(len(op.outputs) for op in graph.ops)
+    results = reference.run(graph, {"x": np.float32([1, 4, 2, 3])})
+    np.testing.assert_array_equal(results[name], [0, -1, 0, 0])
+    np.testing.assert_array_equal(results["w"], [1])
+
+
+def test_ports_have_names_of_their_own():
+    once = [node("Neg", "x", "y")]
+    assert "input 'x': the name is used twice" in str(refused(model(once, [value("x", [4]), value("x", [8])],
+                                                                    [value("y", [4])])))
+    assert "output 'y': the name is used twice" in str(refused(model(once, [value("x", [4])], [value("y", [4])] * 2)))
+
+
+def test_functions_give_each_value_once():
+    body = [helper.make_node("Split", ["a"], ["t", "t"], num_outputs=2), helper.make_node("Neg", ["t"], ["b"])]
+    function = helper.make_function("local", "F", ["a"], ["b"], body, [helper.make_opsetid("", 18)])
+    source = model([helper.make_node("F", ["x"], ["y"], domain="local")], [value("x", [4])], [value("y", [2])],
+                   opset=18, functions=[function])
+    assert "its output 't' is also that of" in str(refused(source))
+
+
 def test_chosen_outputs():
     proto = model([node("Relu", "x", "h"), node("Neg", "h", "y")], [value("x", [2])], [value("y", None)])
     graph = import_onnx(proto, output_names=["h"])
@@ -411,3 +437,63 @@ def test_constants_that_do_not_fit(constants, message):
     with pytest.raises(ModelError) as refused:
         import_onnx(scaled_by(TensorProto.INT64, [3]), constants=constants)
     assert message in str(refused.value)
+
+
+# What operators are told by attributes and shapes
+
+
+@pytest.mark.parametrize(("op_type", "operands", "attributes", "dtype"), [
+    ("QuantizeLinear", {"x": [4]}, {"output_dtype": TensorProto.INT16}, "int16"),
+    ("QuantizeLinear", {"x": [4]}, {}, "uint8"),
+    ("DequantizeLinear", {"x": [4]}, {"output_dtype": TensorProto.FLOAT16}, "float16"),
+])
+def test_quantisation_has_the_type_that_is_asked_for(op_type, operands, attributes, dtype):
+    given = TensorProto.INT8 if op_type == "DequantizeLinear" else TensorProto.FLOAT
+    graph = import_onnx(model([node(op_type, "x s", "y", **attributes)], [value("x", [4], given)], [value("y", None)],
+                              {"s": np.float32(0.5)}, opset=23))
+    assert graph.types["y"].dtype == dtype
+    blocks = import_onnx(model([node(op_type, "x s", "y", **attributes, axis=0, block_size=2)],
+                               [value("x", [4], given)], [value("y", None)], {"s": np.float32([0.5, 2])}, opset=23))
+    assert blocks.types["y"].dtype == dtype
+
+
+def test_a_precision_other_than_the_scales_is_refused():
+    source = model([node("QuantizeLinear", "x s", "y", precision=TensorProto.FLOAT16)], [value("x", [4])],
+                   [value("y", None)], {"s": np.float32(0.5)}, opset=23)
+    assert "divides in float16 by a scale of float32" in str(refused(source))
+
+
+def test_a_signal_needs_no_axis_of_one():
+    frames = {"step": np.int64(4), "length": np.int64(8)}
+    x = np.random.default_rng(0).standard_normal((2, 20)).astype(np.float32)
+    results = [reference.run(import_onnx(model([node("STFT", "x step w length", "y")],
+                                               [value("x", shape)], [value("y", None)],
+                                               {**frames, "w": np.hanning(8).astype(np.float32)})),
+                             {"x": x.reshape(shape)})["y"] for shape in ([2, 20], [2, 20, 1])]
+    assert results[0].shape == (2, 4, 5, 2)
+    np.testing.assert_array_equal(*results)
+    other = model([node("STFT", "x step w length", "y")], [value("x", [20])], [value("y", None)],
+                  {**frames, "w": np.ones(8, np.float32)})
+    assert "wants a signal [batch][N] or [batch][N][1 or 2] of a known shape" in str(refused(other))
+
+
+@pytest.mark.parametrize(("start", "delta", "count"), [(0, 1, 5), (0, 2, 3), (1, 1, 4), (7, 1, 0), (7, -1, 2)])
+def test_a_range_up_to_an_extent(start: int, delta: int, count: int):
+    source = model([node("Shape", "x", "s"), node("Squeeze", "s", "n"), node("Range", "a n d", "y")],
+                   [value("x", ["n"])], [value("y", None)], {"a": np.int64(start), "d": np.int64(delta)})
+    graph = import_onnx(source)
+    result = reference.run(graph, {"x": np.zeros(5, np.float32)})["y"]
+    np.testing.assert_array_equal(result, np.arange(start, 5, delta))
+    assert len(result) == count
+
+
+def test_models_of_other_domains_say_so():
+    trees = model([helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml")], [value("x", [4])],
+                  [value("y", None)])
+    del trees.opset_import[:]
+    trees.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    assert "classical machine learning (domain ai.onnx.ml: TreeEnsembleRegressor)" in str(refused(trees))
+    trees.opset_import[0].domain = "local"
+    assert "operators of local only" in str(refused(trees))
+    del trees.opset_import[:]
+    assert "names no ONNX operator set" in str(refused(trees))

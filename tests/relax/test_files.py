@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 
 from .modules import assert_same, f32, module, random_inputs, reference, run, weights
-from .tflite_files import network
+from .tflite_files import Quantized, network, written
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
 
@@ -148,9 +149,10 @@ def test_commands_take_it_too(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ad_autoencoder_f32", "resnet8_cifar10_f32", "mobilenet_v1_025_224_f32",
-                                  "dtln_stage1", "dtln_stage2", "deeplab_v3_257"])
+                                  "dtln_stage1", "dtln_stage2", "deeplab_v3_257", "kws_dscnn_int8",
+                                  "ad_autoencoder_int8"])
 def test_tflite_networks(name: str, tmp_path):
-    """As LiteRT computes them."""
+    """As LiteRT computes them, int8 to the bit."""
     pytest.importorskip("tflite", reason="the package tflite is not installed")
     path = MODELS / name / "model.tflite"
     if not path.exists():
@@ -158,7 +160,7 @@ def test_tflite_networks(name: str, tmp_path):
     stored = path.parent / "reference_tflite.npz"
     arrays = np.load(stored if stored.exists() else path.parent / "reference.npz")
     artifact, session = compiled(path, tmp_path, "native")
-    assert "tir" not in kinds(artifact)
+    assert "tir" not in kinds(artifact) or name.endswith("int8")
     results = session.run({key[3:]: arrays[key] for key in arrays.files if key.startswith("in:")})
     for key in arrays.files:
         if key.startswith("out:"):
@@ -239,3 +241,68 @@ def test_broken_files(tmp_path):
     path.write_bytes(b"anything")
     with pytest.raises(MegccError, match=r"broken\.tflite: TVM's importer does not take it"):
         tvm_megcc.compile(path, "c")
+
+
+def averages(**options) -> bytes:
+    """An average pool of int8."""
+    import tflite
+
+    same = tflite.Padding.SAME
+    pool = {"Padding": same, "StrideW": 2, "StrideH": 2, "FilterWidth": 4, "FilterHeight": 3}
+    kinds = {name: Quantized(shape, 0.1, -3) for name, shape in {"x": (1, 16, 16, 3), "y": (1, 8, 8, 3)}.items()}
+    return written(kinds, [("AVERAGE_POOL_2D", "Pool2DOptions", pool, ["x"], ["y"])], ["x"], ["y"], **options)
+
+
+def test_averages_of_integers_are_rounded(tmp_path):
+    """As TFLite does it: to the nearest, halves away from zero."""
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    path = tmp_path / "pool.tflite"
+    path.write_bytes(averages())
+    _, session = compiled(path, tmp_path)
+    x = np.random.default_rng(0).integers(-128, 128, (1, 16, 16, 3)).astype(np.int8)
+    expected = np.empty((8, 8, 3))
+    for row in range(8):
+        for column in range(8):
+            window = x[0, 2 * row:2 * row + 3, max(2 * column - 1, 0):2 * column + 3].reshape(-1, 3).astype(np.int64)
+            total, count = window.sum(axis=0), len(window)
+            expected[row, column] = np.sign(total) * ((np.abs(total) + count // 2) // count)
+    assert np.array_equal(session.run({"x": x})["y"][0], expected)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"graphs": 2}, "2 graphs of which none runs another"),
+    ({"signatures": ("encode", "decode")}, r"2 signatures \(encode, decode\).*signature_keys"),
+])
+def test_files_of_several_graphs(options, message: str, tmp_path):
+    """TVM's importer reads the first one only, without a word."""
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    path = tmp_path / "several.tflite"
+    path.write_bytes(averages(**options))
+    with pytest.raises(MegccError, match=rf"several\.tflite: it has {message}"):
+        tvm_megcc.compile(path, "c")
+
+
+def test_a_wide_concat_opens(tmp_path):
+    """What torch.export makes of a recurrent layer: the results of all steps, joined."""
+    def build(emit, x):
+        steps = [emit(op.strided_slice(x, [1], [step], [step + 1])) for step in range(100)]
+        return emit(op.concat([emit(op.tanh(step)) for step in steps], axis=1))
+
+    mod = module(build, f32(2, 100, 3))
+    artifact, session = compiled(mod, tmp_path, name="steps")
+    assert "tir" not in kinds(artifact)
+    inputs = random_inputs(mod)
+    assert_same(list(session.run({"x0": inputs[0]}).values()), [np.tanh(inputs[0])])
+
+
+def test_a_recurrent_layer_that_is_written_out(recwarn):
+    """A hint before minutes are spent, whatever the importer makes of it."""
+    from tvm_megcc.frontends.relax.files import _hint_at_recurrent
+
+    def program(*targets: str):
+        return SimpleNamespace(graph=SimpleNamespace(nodes=[SimpleNamespace(target=target) for target in targets]))
+
+    _hint_at_recurrent(program("aten.relu.default", "x", "output"), "the program")
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"recurrent layers \(gru\) .*dynamo=False"):
+        _hint_at_recurrent(program("x", "aten.gru.input", "aten.gru.input"), "the program")

@@ -12,6 +12,8 @@ import tvm
 from tvm import relax, te
 from tvm.relax import op
 
+import tvm_megcc
+
 from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, weights
 
 INDICES = relax.const(np.array([[1, 0, 2], [3, 3, 1]]), "int64")
@@ -182,3 +184,14 @@ def test_symbolic_extents_of_loops():
     for batch in (1, 5, 3):
         inputs = random_inputs(mod, symbols={"n": batch})
         assert_same(run(ours, inputs), run(theirs, inputs))
+
+
+@pytest.mark.parametrize("operator", [op.argmax, op.argmin, op.round], ids=["argmax", "argmin", "round"])
+def test_nan_and_halves_as_tvm_has_them(operator):
+    array = np.array([[1, np.nan, 0, 3, -2.5], [np.nan, 1.5, 2.5, np.nan, 1], [3, 2.5, 1, 0.5, -0.5], [np.nan] * 5],
+                     np.float32)
+    options = () if operator is op.round else (1,)
+    mod = module(lambda emit, x: emit(operator(x, *options)), f32(*array.shape))
+    partitioned = tvm_megcc.partition_for_megcc(mod)
+    assert megcc.report(partitioned).regions
+    np.testing.assert_array_equal(run(tvm_megcc.build(partitioned), [array])[0], run(reference(mod), [array])[0])

@@ -4,17 +4,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import flatbuffers
 import numpy as np
 
 
-def written(tensors: Mapping[str, np.ndarray | tuple[int, ...]], operators: Sequence[tuple], inputs: Sequence[str],
-            outputs: Sequence[str]) -> bytes:
-    """A file of one float32 graph.
+@dataclass(frozen=True)
+class Quantized:
+    """A tensor of int8 that stands for (q - zero_point) * scale."""
 
-    tensors: by name, a constant or a shape.
+    shape: tuple[int, ...]
+    scale: float
+    zero_point: int
+    dtype = np.dtype(np.int8)
+
+
+def written(tensors: Mapping[str, np.ndarray | Quantized | tuple[int, ...]], operators: Sequence[tuple],
+            inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1, signatures: Sequence[str] = ()) -> bytes:
+    """A file of one graph, of float32 where nothing else is said.
+
+    tensors: by name, a constant, a quantised tensor or a shape.
     operators: (name of the operator, name of its table of options, options, inputs, outputs).
+    graphs: so many times the graph is in the file.
     """
     import tflite
 
@@ -41,10 +53,15 @@ def written(tensors: Mapping[str, np.ndarray | tuple[int, ...]], operators: Sequ
         if isinstance(value, np.ndarray):
             data = builder.CreateNumpyVector(np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8))
             buffers.append(table("Buffer", Data=data))
-        shape = numbers(value.shape if isinstance(value, np.ndarray) else value)
-        kind = tflite.TensorType.INT32 if getattr(value, "dtype", None) == np.int32 else tflite.TensorType.FLOAT32
+        quantized = {}
+        if isinstance(value, Quantized):
+            scale = builder.CreateNumpyVector(np.array([value.scale], np.float32))
+            zero_point = builder.CreateNumpyVector(np.array([value.zero_point], np.int64))
+            quantized = {"Quantization": table("QuantizationParameters", Scale=scale, ZeroPoint=zero_point)}
+        shape = numbers(getattr(value, "shape", value))
+        kind = getattr(tflite.TensorType, str(getattr(value, "dtype", "float32")).upper())
         described.append(table("Tensor", Shape=shape, Type=kind, Name=builder.CreateString(name),
-                               Buffer=len(buffers) - 1 if isinstance(value, np.ndarray) else 0))
+                               Buffer=len(buffers) - 1 if isinstance(value, np.ndarray) else 0, **quantized))
     codes = list(dict.fromkeys(operator for operator, *_ in operators))
     kinds = [getattr(tflite.BuiltinOperator, code) for code in codes]
     code_tables = [table("OperatorCode", DeprecatedBuiltinCode=min(kind, 127), BuiltinCode=kind, Version=1)
@@ -57,8 +74,9 @@ def written(tensors: Mapping[str, np.ndarray | tuple[int, ...]], operators: Sequ
                            BuiltinOptionsType=getattr(tflite.BuiltinOptions, options), BuiltinOptions=options_table))
     graph = table("SubGraph", Tensors=vector(described), Inputs=numbers([names.index(name) for name in inputs]),
                   Outputs=numbers([names.index(name) for name in outputs]), Operators=vector(calls))
-    model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph]),
-                  Buffers=vector(buffers))
+    keys = [table("SignatureDef", SignatureKey=builder.CreateString(key)) for key in signatures]
+    model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph] * graphs),
+                  Buffers=vector(buffers), SignatureDefs=vector(keys))
     builder.Finish(model, file_identifier=b"TFL3")
     return bytes(builder.Output())
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import notebook
+from ..errors import shortened
 from ..target import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Artifact:
     """A compiled model.
 
@@ -20,7 +22,9 @@ class Artifact:
         `const megcc_module <name>_module`.
     manifest: facts about the model that are no code. Read by the generated folder, reports and the command:
         model: file name and SHA-256 of what was compiled; options: what it was compiled with;
-        inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression;
+        inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression; quantised ones
+        have quant: {scale, zero_point};
+            an input whose shape changes also has `least`, its shape where every symbol is least;
         alignment: bytes, of container and memory;
         programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes, unpacked_bytes,
         calls: [{kernel, kind, origin, output, macs}]}], a row a target;
@@ -35,6 +39,18 @@ class Artifact:
     manifest: Mapping
     report: str
     memory: str
+
+    def __repr__(self) -> str:
+        ports = [", ".join(f"'{port['name']}': {port['dtype']}[{','.join(map(str, port['shape']))}]"
+                           for port in self.manifest[kind]) for kind in ("inputs", "outputs")]
+        return (f"<Artifact {self.name} for {', '.join(target.name for target in self.targets)}: "
+                f"{shortened(' -> '.join(ports), 200)}; {len(self.sources)} C files, "
+                f"container of {len(self.container):,} bytes>")
+
+    def _repr_html_(self) -> str:
+        title = (f"{self.name} for {', '.join(target.name for target in self.targets)}: {len(self.sources)} C files, "
+                 f"container of {len(self.container):,} bytes")
+        return notebook.model(title, self.manifest, self.memory, self.targets[0].name)
 
     def save(self, folder: str | Path, embed: bool = False, force: bool = False) -> Path:
         """Writes the generated folder; see `bundle.write`."""

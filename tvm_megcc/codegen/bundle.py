@@ -9,65 +9,57 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from .. import paths
-from ..errors import InternalError, MegccError
+import numpy as np
+
+from .. import folders, paths
+from ..errors import InternalError, MegccError, refused_by_system
+from ..foreign import c_name, identifier, printable
 from ..ir.types import DTYPES
+from ..target import TARGETS, Target
 from ..version import VERSION
 from . import container
 from .artifact import Artifact
+from .device_model import container_part
+from .machines import STATIC_PROFILE, by_machine, machine_of, machines, make_commands
+from .manifest import MANIFEST, read_manifest
+from .quantised import Quantisation
 from .render import environment
-from .symbols import identifier
 
-MANIFEST = "manifest.json"
-#: Names that an example cannot give to a variable.
-C_WORDS = {"block", "memory", "model", "session", "tensor", "error", "file", "failed", "main", "i", "int", "float",
-           "double", "char", "short", "long", "signed", "unsigned", "void", "const", "static", "return", "if", "else",
-           "for", "while", "do", "switch", "case", "default", "break", "continue", "new", "delete", "class", "this",
-           "template", "union", "struct", "enum", "register", "auto", "inline", "extern", "goto", "sizeof", "bool"}
 #: Names a model cannot have: its header would stand before one of the runtime's or of C's.
 HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "complex", "ctype", "errno", "fenv", "float",
            "inttypes", "limits", "locale", "math", "pthread", "setjmp", "signal", "stdarg", "stdbool", "stddef",
            "stdint", "stdio", "stdlib", "string", "tgmath", "threads", "time", "unistd", "wchar", "wctype", "windows"}
+#: Endings of the macros of an input or output, in small letters.
+ENDINGS = ("_elements", "_scale", "_zero_point")
 #: What a build puts into the folder; not ours, kept when the folder is replaced.
 BUILD = "build"
 
 
 def write(artifacts: Sequence[Artifact], folder: str | Path, embed: bool = False, force: bool = False) -> Path:
-    """Writes the folder for these models and returns its path. It appears whole or not at all.
+    """Writes the folder for these models and returns its path. It appears whole or not at all (`folders.replace`).
 
     Args:
         embed: the containers become constant arrays in C instead of files.
         force: replace an existing folder whatever is in it.
 
     Raises:
-        MegccError: if something stands there that we did not make, or that was edited since.
+        MegccError: if something stands there that we did not make, or that was edited since, and if it cannot be
+            written.
     """
     folder = Path(folder)
-    if folder.exists() and not force:
-        _refuse_if_not_ours(folder)
-    files = contents(artifacts, embed)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        new = aside / "new"
-        for name, data in files.items():
-            path = new / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        if folder.exists():
-            if (folder / BUILD).is_dir():
-                (folder / BUILD).rename(new / BUILD)
-            folder.rename(aside / "old")
-        new.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if folder.exists() and not force:
+            with folders.locked(folder):  # manifest and files are those of one folder
+                _refuse_if_not_ours(folder)
+        folders.replace(folder, contents(artifacts, embed), keep=BUILD)
+    except OSError as error:
+        raise refused_by_system(error, f"{folder} cannot be written") from None
     return folder
 
 
@@ -81,13 +73,15 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
                              "give it another name with --name")
     texts = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
+    targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
     context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
-               "library": "_".join(m.name for m in models), "kernels": sorted(k for k in texts if "/" in k),
-               "several": len(models) > 1, "targets": list(dict.fromkeys(t for a in artifacts for t in a.targets))}
+               "library": identifier("_".join(m.name for m in models)), "kernels": sorted(k for k in texts if "/" in k),
+               "several": len(models) > 1, "targets": targets, "makes": make_commands(targets),
+               "profile": STATIC_PROFILE, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
         texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if embed:
-            texts[f"{model.name}_data.c"] = data_source(model.name, model.container)
+            texts[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
         texts[name] = _render(name, context)
     for artifact in artifacts:
@@ -99,43 +93,42 @@ def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, by
     if not embed:
         files |= {f"{a.name}.megcc": a.container for a in artifacts}
     manifest = {"generator": f"tvm_megcc {VERSION}",
-                "models": [{"name": a.name, "targets": [t.name for t in a.targets],
-                            "container_bytes": len(a.container), **a.manifest} for a in artifacts],
+                "models": [{"name": m.name, "targets": [t.name for t in m.artifact.targets],
+                            "container_bytes": len(m.container),
+                            **({"embedded_bytes": list(map(len, m.parts))} if embed else {}), **m.manifest}
+                           for m in models],
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
 
 
-def data_source(name: str, container_bytes: bytes) -> str:
-    """A container as C: an array of little-endian 64-bit words, zeros behind its end."""
-    padded = container_bytes + bytes(-len(container_bytes) % 8)
-    words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", padded)]
-    return _render("data.c", {"name": name, "words": words, "version": VERSION})
+def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes]) -> str:
+    """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
+    words, zeros behind its end."""
+    return _render("data.c", {"name": name, "version": VERSION,
+                              "arrays": by_machine(targets, [_array(name, part) for part in parts])})
 
 
-def read_container(folder: Path, name: str) -> bytes:
-    """The container of a model in a generated folder, be it a file or embedded in C."""
+def _array(name: str, part: bytes) -> str:
+    words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", part + bytes(-len(part) % 8))]
+    rows = (",".join(words[start:start + 5]) for start in range(0, len(words), 5))
+    return "\n".join([f"ALIGNED const uint64_t {name}_data[{len(words)}] = {{",
+                      *(f"    {row}," for row in rows), "};"])
+
+
+def read_container(folder: Path, name: str, target: Target) -> bytes:
+    """A model's container in a generated folder, with the program for a target: the file, which has all programs, or
+    what is embedded in C for a machine that runs it."""
     path = folder / f"{name}.megcc"
     if path.exists():
         return path.read_bytes()
-    size = next(m["container_bytes"] for m in read_manifest(folder)["models"] if m["name"] == name)
-    source = (folder / f"{name}_data.c").read_text()
-    words = re.findall(r"\b0x[0-9a-f]+\b", source[source.index("= {"):])
-    return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:size]
-
-
-def read_manifest(folder: Path) -> dict:
-    """The manifest of a generated folder.
-
-    Raises:
-        MegccError: if the folder is none of ours.
-    """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        if manifest["generator"].startswith("tvm_megcc "):
-            return manifest
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise MegccError(f"{folder} was not made by 'megcc compile': it has no {MANIFEST} of ours")
+    model = next(m for m in read_manifest(folder)["models"] if m["name"] == name)
+    sizes = model.get("embedded_bytes", ())
+    arrays = re.findall(r"= \{\n(.*?)\};", (folder / f"{name}_data.c").read_text("ascii", "replace"), re.DOTALL)
+    if not arrays or len(arrays) != len(sizes):
+        raise MegccError(f"{folder} is damaged: {name}_data.c is not the one that was generated; compile it again")
+    index = min(machine_of([TARGETS[t] for t in model["targets"]], target), len(arrays) - 1)
+    words = re.findall(r"\b0x[0-9a-f]+\b", arrays[index])
+    return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:sizes[index]]
 
 
 def _refuse_if_not_ours(folder: Path) -> None:
@@ -191,35 +184,41 @@ def _sha256(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Port:
-    """An input or output as the templates see it. macro: `<MODEL>_IN_<NAME>`; state: what it is kept as or from;
-    given: how an input is given that the model converts itself."""
+    """An input or output as the templates see it, its texts printable. macro: `<MODEL>_IN_<NAME>`; variable: a name
+    for it in C, `in_<name>`; least: the shape in which its extents that change are least; state: what it is kept as
+    or from; given: how an input is given that the model converts itself."""
 
     name: str
     macro: str
+    variable: str
     index: int
     dtype: str
     shape: tuple
+    least: tuple[int, ...]
     direction: str
     state: str = ""
     given: str = ""
+    quant: Quantisation | None = None
 
     @property
     def note(self) -> str:
-        """What is to be said of a state or of a conversion, behind the type."""
+        """What is to be said of its numbers, of a state or of a conversion, behind the type."""
+        text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
         if self.given:
-            return f", given as {self.given}; the model converts it"
+            return f"{text}, given as {self.given}; the model converts it"
         if not self.state:
-            return ""
-        return f", a state: {self.state} of the last run" if self.direction == "input" else f", becomes {self.state}"
+            return text
+        return text + (f", a state: {self.state} of the last run" if self.direction == "input"
+                       else f", becomes {self.state}")
+
+    @property
+    def scale(self) -> str:
+        """The scale of a quantised one, as a literal of C."""
+        return f"{np.float32(self.quant.scale)}f"
 
     @property
     def text(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
-
-    @property
-    def variable(self) -> str:
-        """A name for it in C."""
-        return identifier(self.name) + "_"[:identifier(self.name) in C_WORDS]
+        return f"{self.dtype}[{','.join(map(printable, self.shape))}]"
 
     @property
     def c_type(self) -> str:
@@ -248,7 +247,7 @@ class _View:
 
     @classmethod
     def of(cls, artifact: Artifact) -> _View:
-        macro = artifact.name.upper()
+        macro = c_name(artifact.name).upper()
         ports = {}
         states, given = artifact.manifest["states"], artifact.manifest["model"].get("inputs", {})
         partners = {"inputs": {row["input"]: row["output"] for row in states},
@@ -256,10 +255,14 @@ class _View:
         for direction, short in (("inputs", "IN"), ("outputs", "OUT")):
             taken: set[str] = set()
             ports[direction] = tuple(
-                _Port(row["name"], f"{macro}_{short}_{_unique(identifier(row['name']).upper(), taken)}", index,
-                      row["dtype"], tuple(row["shape"]), direction[:-1], partners[direction].get(row["name"], ""),
-                      given.get(row["name"], "") if direction == "inputs" else "")
-                for index, row in enumerate(artifact.manifest[direction]))
+                _Port(printable(row["name"]), f"{macro}_{short}_{word.upper()}", f"{short.lower()}_{word}", index,
+                      row["dtype"], tuple(row["shape"]), tuple(row.get("least", row["shape"])), direction[:-1],
+                      *(printable(text) if text else "" for text in (
+                          partners[direction].get(row["name"]),
+                          given.get(row["name"]) if direction == "inputs" else "")),
+                      Quantisation(**row["quant"]) if "quant" in row else None)
+                for index, row in enumerate(artifact.manifest[direction])
+                for word in [_unique(identifier(row["name"]), taken)])
         return cls(artifact, artifact.name, macro, ports["inputs"], ports["outputs"])
 
     @property
@@ -275,8 +278,7 @@ class _View:
         """Shapes of the inputs that fit, as an initialiser of megcc_shape[]; empty where they never change."""
         if not any(isinstance(dim, str) for port in self.inputs for dim in port.shape):
             return ""
-        least = {symbol: low for symbol, (low, _) in self.manifest["buckets"][0].items()}
-        rows = (", ".join(str(least.get(dim, dim)) for dim in port.shape) for port in self.inputs)
+        rows = (", ".join(map(str, port.least)) for port in self.inputs)
         return ", ".join(f"{{ {len(port.shape)}, {{ {row} }} }}" for port, row in zip(self.inputs, rows, strict=True))
 
     @property
@@ -287,7 +289,8 @@ class _View:
     @property
     def ranges(self) -> list[str]:
         """The shapes it was compiled for, a text a bucket."""
-        return [", ".join(f"{symbol} {low}" if low == high else f"{symbol} from {low}" + (f" to {high}" if high else "")
+        return [", ".join(f"{printable(symbol)} {low}" if low == high else
+                          f"{printable(symbol)} from {low}" + (f" to {high}" if high else "")
                           for symbol, (low, high) in bucket.items()) for bucket in self.manifest["buckets"]]
 
     @property
@@ -305,16 +308,39 @@ class _View:
         """The outputs that the caller fetches."""
         return tuple(port for port in self.outputs if not port.state) or self.outputs
 
+    @cached_property
+    def parts(self) -> tuple[bytes, ...]:
+        """The containers of the machines that it can be built for."""
+        return tuple(container_part(self.container, machine.codes) for machine in machines(self.artifact.targets))
+
     @property
     def memory(self) -> str:
-        """The bytes that a session needs, as a C expression."""
-        return container.memory_expression(container.read(self.container))
+        """The macro with the bytes that a session needs."""
+        model = container.read(self.container)
+        return self._macro("MEMORY_BYTES", [
+            container.memory_expression(replace(model, programs=tuple(
+                row for row in model.programs if row.isa in machine.codes)))
+            for machine in machines(self.artifact.targets)])
+
+    @property
+    def container_size(self) -> str:
+        """The macro with the bytes of the container, be it a file."""
+        return self._macro("CONTAINER_BYTES", [f"{len(self.container)}u"])
+
+    @property
+    def embedded_size(self) -> str:
+        """The macro with the bytes of the container that is compiled in."""
+        return self._macro("CONTAINER_BYTES", [f"{len(part)}u" for part in self.parts])
+
+    def _macro(self, what: str, values: Sequence[str]) -> str:
+        return by_machine(self.artifact.targets, [f"#define {self.macro}_{what} {value}" for value in values])
 
 
 def _unique(name: str, taken: set[str]) -> str:
+    """A name that nobody has, neither by itself nor with the ending of another macro of its."""
     candidate, count = name, 1
-    while candidate in taken:
+    while not taken.isdisjoint(own := {candidate + ending for ending in ("", *ENDINGS)}):
         count += 1
         candidate = f"{name}_{count}"
-    taken.add(candidate)
+    taken |= own
     return candidate

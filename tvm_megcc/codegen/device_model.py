@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from ..errors import MegccError
+from ..errors import MegccError, ModelError
+from ..ir import limits
 from ..ir.dims import Dim
 from ..ir.types import TensorType
 from . import container
 from .plan import KernelPlan, PlannedMemory
+from .quantised import Quantisation
 from .shapefn import ShapeTable
 from .table import Code, model_id
 
@@ -39,8 +43,10 @@ class WeightStore:
 class _Rows:
     """Tensors, extents and operands of a program under construction; a list of slots for each bucket."""
 
-    def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: WeightStore):
+    def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: WeightStore,
+                 quantised: Mapping[str, Quantisation]):
         self.plan, self.buckets, self.shapes, self.store = plan, buckets, shapes, store
+        self.quantised = {name: meaning for name, meaning in quantised.items() if name in plan.places}
         self.unbounded = plan.unbounded([planned.bucket for planned in buckets])
         self.tensors: list[container.Tensor] = []
         self.slots: list[list[container.TensorSlot]] = [[] for _ in buckets]
@@ -83,11 +89,21 @@ class _Rows:
             # A view whose size is not known reaches to the end of its root; what is read of it follows from its dims.
             size = type_.bytes if isinstance(type_.bytes, int) else 0
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
-                               data=place.offset, size=size)
+                               data=place.offset, size=size, quant=self._quant(name))
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
         if any(name == state for _, state in self.plan.graph.states):
             storage = container.Storage.state
-        return _tensor_row(type_, storage, self.first_extent(type_.shape), label)
+        return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
+
+    def _quant(self, name: str) -> int:
+        """1 + the row of its scale and zero point; 0 for what is not quantised."""
+        return 1 + list(self.quantised).index(name) if name in self.quantised else 0
+
+    def quants(self) -> tuple[tuple[container.Quant, ...], tuple[int, ...]]:
+        """A row for each quantised input and output, and what they point to: bits of the scale, zero point."""
+        rows = tuple(container.Quant(-1, 1, 2 * index) for index in range(len(self.quantised)))
+        words = (struct.unpack("<2I", struct.pack("<fi", *meaning)) for meaning in self.quantised.values())
+        return rows, tuple(chain.from_iterable(words))
 
     def _weight(self, name: str) -> container.Tensor:
         data = self.plan.weights[name].data
@@ -97,17 +113,33 @@ class _Rows:
                            data=self.store.add(data.tobytes()), size=data.nbytes)
 
 
-def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0):
+def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0,
+                quant: int = 0):
     layout = type_.layout
     return container.Tensor(
         dtype=container.DType[type_.dtype], layout=container.LayoutKind[layout.kind], storage=storage,
-        rank=type_.rank, block=layout.block, region=0, name=name, dims=dims, root=root, data=data, bytes=size, quant=0)
+        rank=type_.rank, block=layout.block, region=0, name=name, dims=dims, root=root, data=data, bytes=size,
+        quant=quant)
 
 
-def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: WeightStore) -> container.Program:
+def require_limits(name: str, plan: KernelPlan) -> None:
+    """Raises ModelError, in words, for calls that the runtime would refuse."""
+    found = []
+    for step in plan.steps:
+        counts = [("operands and results", len(step.inputs) + len(step.outputs), limits.MAX_OPERANDS),
+                  ("extents given at run time", len(step.choice.extents), limits.MAX_EXTENTS)]
+        found += [f"{step.choice.op.kind} '{step.choice.op.origin}' has {count} {what}, a kernel has at most {most}"
+                  for what, count, most in counts if count > most]
+    if found:
+        raise ModelError(name, found, "Split the operator before the model is exported, or give the inputs shapes.")
+
+
+def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: WeightStore,
+            quantised: Mapping[str, Quantisation]) -> container.Program:
     """The program of one target, with a device model for each bucket."""
-    rows = _Rows(plan, buckets, code.shapes, store)
+    rows = _Rows(plan, buckets, code.shapes, store, quantised)
     inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
+    outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
     kernel_id = {spec: index for index, spec in enumerate(code.specs)}
     releases = plan.releases(rows.unbounded)
     operands: list[int] = []
@@ -128,7 +160,6 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
             instructions.append(container.Instruction(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0))
             for slots in calls:
                 slots.append(container.CallSlot(0, 0))
-    outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
                    for source, target in plan.graph.states)
     device_models = tuple(
@@ -137,21 +168,39 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
                          for _, low, high in planned.bucket.bounds),
             tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes)
         for planned, tensors, slots in zip(buckets, rows.slots, calls, strict=True))
+    quants, quant_data = rows.quants()
     return container.Program(
         isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
         symbols=len(code.shapes.symbols), values=len(code.shapes.values), tensors=tuple(rows.tensors),
         extents=tuple(rows.extents), operands=tuple(operands), instructions=tuple(instructions), inputs=inputs,
-        outputs=outputs, states=states, quants=(), quant_data=(), names=tuple(rows.names), device_models=device_models)
+        outputs=outputs, states=states, quants=quants, quant_data=quant_data, names=tuple(rows.names),
+        device_models=device_models)
 
 
-def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code]) -> bytes:
-    """The container of a model: a program a target, weights shared."""
+def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
+             quantised: Mapping[str, Quantisation]) -> bytes:
+    """The container of a model: a program a target, weights shared. quantised: inputs and outputs."""
+    for plan, _ in plans:
+        require_limits(name, plan)
     store = WeightStore()
-    programs = tuple(program(plan, buckets, code, store)
+    programs = tuple(program(plan, buckets, code, store, quantised)
                      for (plan, buckets), code in zip(plans, codes, strict=True))
     model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
                                      weights=bytes(store.blob))
     return container.write(model)
+
+
+def container_part(data: bytes, codes: Collection[int]) -> bytes:
+    """A container with the programs for these CPUs (MEGCC_ISA_*) only, and the weights that they read."""
+    model = container.read(data)
+    programs = [row for row in model.programs if row.isa in codes]
+    if len(programs) == len(model.programs):
+        return data
+    store = WeightStore()
+    programs = [replace(row, tensors=tuple(
+        replace(tensor, data=store.add(model.weights[tensor.data:tensor.data + tensor.bytes]))
+        if tensor.storage == container.Storage.weight else tensor for tensor in row.tensors)) for row in programs]
+    return container.write(replace(model, programs=tuple(programs), weights=bytes(store.blob)))
 
 
 def container_text(data: bytes) -> str:

@@ -29,7 +29,7 @@ class Buffer:
 
     bytes: size without padding. first, last: instruction indices, both included.
     alignment: of this buffer alone, where it is more than the plan's; a power of two.
-    kind: "activation", "input", "output", "state" or "workspace"; only for pictures and reports.
+    kind: "activation", "input", "output" or "workspace", for pictures and reports; or "state", which comes first.
     """
 
     name: str
@@ -62,6 +62,9 @@ class MemoryPlan:
 def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
     """The smallest arena that the algorithms find. Every offset and the arena's size are multiples of `alignment`.
 
+    States, which live for ever, lie below everything else: the runtime compares one address to know that nothing is
+    written there.
+
     Raises:
         InternalError: if two buffers have one name or a lifetime ends before it begins.
     """
@@ -69,6 +72,12 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
         raise InternalError("memory plan: two buffers have the same name")
     if any(b.last < b.first or b.bytes < 0 for b in buffers):
         raise InternalError("memory plan: a buffer ends before it begins, or has a negative size")
+    offsets, states = {}, 0
+    for state in (b for b in buffers if b.kind == "state"):
+        offsets[state.name] = _round_up(states, max(alignment, state.alignment))
+        states = offsets[state.name] + _padded(state, alignment)
+    buffers = [b for b in buffers if b.kind != "state"]
+    states = _round_up(states, max((b.alignment for b in buffers), default=1))
     problem = _Problem(buffers, alignment)
     bound = lower_bound(buffers, alignment)
     best: _Layout | None = None
@@ -78,8 +87,8 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
             best = _Layout(layout.arena, layout.offsets, layout.order, name)
         if best.arena <= bound:
             break
-    offsets = {b.name: offset for b, offset in zip(buffers, best.offsets, strict=True)}
-    return MemoryPlan(best.arena, offsets, bound, best.name, alignment)
+    offsets |= {b.name: states + offset for b, offset in zip(buffers, best.offsets, strict=True)}
+    return MemoryPlan(states + best.arena, offsets, states + bound, best.name, alignment)
 
 
 def live_bytes(buffers: Sequence[Buffer], alignment: int = 1) -> list[int]:

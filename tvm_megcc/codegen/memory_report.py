@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
 
+from ..foreign import printable
 from .memory import Buffer, MemoryPlan, live_bytes
 
 #: Fill colour of each kind of buffer, in the order of the legend.
@@ -37,7 +37,7 @@ def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ())
         alive = [b for b in buffers if b.first <= peak <= b.last and b.bytes]
         for b in sorted(alive, key=lambda b: plan.offsets[b.name]):
             begin = plan.offsets[b.name]
-            lines.append(f"  [{begin:>10}, {begin + b.bytes:>10})  {b.bytes:>12,}  {b.kind:<10}  {b.name}")
+            lines.append(f"  [{begin:>10}, {begin + b.bytes:>10})  {b.bytes:>12,}  {b.kind:<10}  {printable(b.name)}")
     return "\n".join(lines) + "\n"
 
 
@@ -49,8 +49,8 @@ def svg(buffers: Sequence[Buffer], plan: MemoryPlan, title: str = "", steps: Seq
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 30}" height="{TOP + HEIGHT + BOTTOM}" '
            f'font-family="sans-serif" font-size="12">',
            '<rect width="100%" height="100%" fill="white"/>',
-           f'<text x="{LEFT}" y="22" font-size="16">{escape(title or "arena")}: {plan.arena_bytes:,} bytes, '
-           f'lower bound {plan.lower_bound:,} ({plan.ratio:.3f}), {escape(plan.algorithm)}</text>']
+           f'<text x="{LEFT}" y="22" font-size="16">{printable(title or "arena")}: {plan.arena_bytes:,} bytes, '
+           f'lower bound {plan.lower_bound:,} ({plan.ratio:.3f}), {printable(plan.algorithm)}</text>']
     out += _legend([kind for kind in COLOURS if any(b.kind == kind for b in buffers)])
     out += _axes(plan.arena_bytes, last, dx, dy)
     for b in buffers:
@@ -96,14 +96,14 @@ def _rectangle(b: Buffer, offset: int, dx: float, dy: float, steps: Sequence[str
     y, height = TOP + HEIGHT - (offset + b.bytes) * dy, b.bytes * dy
     span = f"instructions {b.first} to {b.last}"
     if b.last < len(steps):
-        span += f" ({steps[b.first]} to {steps[b.last]})"
+        span += f" ({printable(steps[b.first])} to {printable(steps[b.last])})"
     out = [f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" stroke="#555" '
            f'stroke-width="0.5" fill="{COLOURS.get(b.kind, "#ffffff")}">'
-           f'<title>{escape(b.name)} ({b.kind}): {b.bytes:,} bytes at {offset:,}, {escape(span)}</title></rect>']
-    label = b.name if len(b.name) <= 24 else b.name[:23] + "…"
+           f'<title>{printable(b.name)} ({b.kind}): {b.bytes:,} bytes at {offset:,}, {span}</title></rect>']
+    label = printable(b.name, 24)
     if height >= 13 and width >= 7 * len(label):
         out.append(f'<text x="{x + width / 2:.1f}" y="{y + height / 2 + 4:.1f}" text-anchor="middle" '
-                   f'font-size="11" pointer-events="none">{escape(label)}</text>')
+                   f'font-size="11" pointer-events="none">{label}</text>')
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir.dims import Dim, likely, round_up, substitute
-from ..ir.graph import Graph, network_bytes
+from ..ir.graph import Graph, network_bytes, unused
 from ..ir.shapes import EVERYTHING, Bucket
 from ..ir.types import to_layout
 from ..target import Target
@@ -21,9 +21,9 @@ from .views import Forwarding, Place, forward, with_copies
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant in the form its kernel reads: `data` is flat."""
+    """A constant, `source`, in the form its kernel reads: `data` is flat."""
 
-    name: str
+    source: str
     data: np.ndarray
 
 
@@ -91,25 +91,28 @@ def plan_kernels(graph: Graph, target: Target, optimize: str = "speed", workers:
 
     forwarding = forward(graph, peak)
     weights: dict[str, Weight] = {}
+    keys: dict[tuple[str, tuple], str] = {}
     steps = []
     for position, op in enumerate(graph.ops):
         if position in forwarding.elided:
             continue
         choice = select(graph, op, target, optimize)
-        inputs = tuple(_operand(graph, op.inputs[o.index], o.pack, weights) for o in choice.inputs)
+        inputs = tuple(_operand(graph, op.inputs[o.index], o.pack, weights, keys) for o in choice.inputs)
         steps.append(Step(choice, inputs, tuple(op.outputs[o.index] for o in choice.outputs)))
     return KernelPlan(graph, target, tuple(steps), forwarding.places, weights, workers)
 
 
-def _operand(graph: Graph, name: str, how: tuple, weights: dict[str, Weight]) -> str:
+def _operand(graph: Graph, name: str, how: tuple, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
+    """The name of a value, or that of a weight: a new one for each way of packing it."""
     if name not in graph.constants:
         return name
-    key = f"{name}|{'.'.join(map(str, how))}" if how else name
-    if key not in weights:
+    if (name, how) not in keys:
+        key = unused(f"{name}|{'.'.join(map(str, how))}", graph.types, weights) if how else name
         array = graph.constants[name]
         data = pack.pack(how, array) if how else to_layout(array, graph.types[name].layout)
-        weights[key] = Weight(key, np.ascontiguousarray(data).reshape(-1))
-    return key
+        weights[key] = Weight(name, np.ascontiguousarray(data).reshape(-1))
+        keys[name, how] = key
+    return keys[name, how]
 
 
 def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
@@ -138,7 +141,8 @@ class PlannedMemory:
     """Where everything lies in one bucket.
 
     offsets: of the values that lie in the arena. sizes: bytes of their slots: what their largest shape in the bucket
-    asks for. workspaces: offset by step; None where it has no limit and is allocated.
+    asks for. workspaces: offset by step, the end of the arena where it has no bytes; None where it has no limit and is
+    allocated.
     """
 
     bucket: Bucket
@@ -190,7 +194,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
     sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
-    placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", 0)
+    placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", result.arena_bytes)
                    for index, size in enumerate(workspaces))
     return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed)
 

@@ -11,6 +11,7 @@ import jinja2
 
 from .. import paths
 from ..errors import MegccError
+from ..foreign import c_name, checked, printable
 from ..ir import expr as expressions
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
@@ -70,7 +71,7 @@ class Epilogue:
             return ""
         names = ["x", *(p.name for p in self.operands)]
         params = ", ".join(f"mgc_v {name}" for name in names)
-        return (f"/* {self.expression} */\n"
+        return (f"/* {printable(self.expression)} */\n"
                 f"static MGC_INLINE mgc_v epilogue({params})\n"
                 f"{{\n    return {expressions.to_c(self.expression, names)};\n}}\n\n")
 
@@ -99,9 +100,11 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     for folder in folders:
         if not folder.is_dir():
             raise MegccError(f"MEGCC_TEMPLATES names {folder}, which is no folder")
-    return jinja2.Environment(
-        loader=_Folders(folders), undefined=jinja2.StrictUndefined,
+    templates = jinja2.Environment(
+        loader=_Folders(folders), undefined=jinja2.StrictUndefined, finalize=checked,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+    templates.filters.update(printable=printable, c_name=c_name)
+    return templates
 
 
 def find_template(algorithm: str, isa: Isa) -> jinja2.Template:
@@ -162,7 +165,7 @@ def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
         lines.append(" * " + ", ".join(name if value is None else f"{name} = {value}"
                                        for name, value in spec.extents))
     for origin in origins[:4]:
-        lines.append(" * from " + origin.replace("*/", "* /"))
+        lines.append(" * from " + printable(origin))
     if len(origins) > 4:
         lines.append(f" * and {len(origins) - 4} more")
     return "\n".join(lines) + "\n"
@@ -171,7 +174,7 @@ def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
 def _provenance(template: jinja2.Template) -> str:
     """A line that names a template which is not one of ours."""
     ours = Path(template.filename or "").is_relative_to(paths.PACKAGE)
-    return "" if ours else f" * template {template.name} from MEGCC_TEMPLATES\n"
+    return "" if ours else f" * template {printable(template.name)} from MEGCC_TEMPLATES\n"
 
 
 def _entry(spec: KernelSpec, function: str) -> str:

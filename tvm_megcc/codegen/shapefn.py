@@ -4,6 +4,8 @@
 Container and kernel table name an extent by a number: not negative it is the extent itself, negative the entry
 -1-number of a table with the symbols first and then the values that the shape function computes. The function is
 trusted code; a container only refers to its results.
+
+It also checks what the shapes have to satisfy: kernels rely on that.
 """
 
 from __future__ import annotations
@@ -12,25 +14,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import InternalError
+from ..errors import InternalError, shortened
+from ..foreign import c_string, printable
+from ..ir.conditions import Condition
 from ..ir.dims import Dim, Symbol, to_c
 from .plan import KernelPlan
 
 
 @dataclass(frozen=True)
 class ShapeTable:
-    """symbols: names, in order. values: the distinct expressions that are neither numbers nor symbols."""
+    """symbols: names, in order. values: the distinct expressions that are neither numbers nor symbols. conditions: what
+    the symbols have to satisfy."""
 
     symbols: tuple[str, ...]
     values: tuple[Dim, ...]
+    conditions: tuple[Condition, ...] = ()
 
     @staticmethod
-    def of(plan: KernelPlan, symbols: Sequence[str], sizes: Iterable[Dim]) -> ShapeTable:
+    def of(plan: KernelPlan, symbols: Sequence[str], sizes: Iterable[Dim],
+           conditions: Sequence[Condition] = ()) -> ShapeTable:
         """The table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
         dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.choice.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
-        return ShapeTable(tuple(symbols), tuple(values))
+        return ShapeTable(tuple(symbols), tuple(values), tuple(conditions))
 
     @cached_property
     def _entries(self) -> dict[Dim, int]:
@@ -50,17 +57,22 @@ class ShapeTable:
     def function(self, name: str) -> list[str]:
         """Lines of the C function of type megcc_shapes_fn."""
         places = {symbol: f"symbol[{index}]" for index, symbol in enumerate(self.symbols)}
-        listed = ", ".join(f"symbol[{i}] {symbol}" for i, symbol in enumerate(self.symbols)).replace("*/", "* /")
-        lines = [f"/* {listed} */",
-                 f"static int32_t {name}(const int32_t *symbol, int32_t *value)", "{",
+        listed = [f"/* symbol[{i}] is {printable(symbol)} */" for i, symbol in enumerate(self.symbols)]
+        lines = [*listed,
+                 f"static int32_t {name}(const int32_t *symbol, int32_t *value, const char **why)", "{",
                  "    int32_t outside = 0;"]
+        for number, condition in enumerate(self.conditions, 1):
+            lines += [f"    if (!({condition.to_c(places)})) {{",
+                      f"        *why = MEGCC_TEXT({c_string(shortened(condition.line, 200))});",
+                      f"        return {number};", "    }"]
         for index, dim in enumerate(self.values):
-            comment = str(dim).replace("*/", "* /").replace("/*", "/ *")
-            lines += [f"    /* {comment} */",
+            lines += [f"    /* {printable(dim)} */",
                       f"    outside |= put({to_c(dim, places)}, value + {index});"]
         if not self.values:
             lines += ["    (void)symbol;", "    (void)value;"]
-        return [*lines, "    return outside;", "}", ""]
+        if not self.conditions:
+            lines += ["    (void)why;"]
+        return [*lines, "    return -outside;", "}", ""]
 
 
 #: Stores a value; 0 if it is an extent.

@@ -7,9 +7,7 @@ the same code; where a name cannot hold everything, a digest of the rest ends it
 
 from __future__ import annotations
 
-import hashlib
-import re
-
+from ..foreign import digest
 from ..ir.expr import Arg, Call, Const, Expr, X, arg, call, clip, maximum
 
 SHORT_DTYPES = {"float32": "f32", "float16": "f16", "float64": "f64", "bool": "b8"}
@@ -33,10 +31,6 @@ def short_dtype(dtype: str) -> str:
     return SHORT_DTYPES.get(dtype) or dtype.replace("uint", "u").replace("int", "i")
 
 
-def digest(text: str, length: int = 6) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
-
-
 def expression_name(expr: Expr) -> str:
     """A word for an expression, unique among expressions."""
     if expr in NAMED_EXPRESSIONS:
@@ -52,9 +46,3 @@ def _functions(expr: Expr):
     for operand in expr.args:
         yield from _functions(operand)
     yield expr.fn
-
-
-def identifier(text: str) -> str:
-    """The text as a C identifier: `MobileNet-v1 (0.25)` becomes `mobilenet_v1_0_25`."""
-    name = re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_") or "model"
-    return f"m_{name}" if name[0].isdigit() else name

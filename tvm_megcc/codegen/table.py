@@ -3,7 +3,9 @@
 
 A kernel with run-time extents accepts exactly the extents of the calls it was made for: they stand here, in code that
 is trusted, with the sizes that follow, as numbers or as entries of the table that the shape function fills. What a
-container says is only looked up, so no kernel ever sees extents that contradict each other.
+container says is only looked up, so no kernel ever sees extents that contradict each other. Beside them stand the
+values of each symbol and the alignment that the kernels were made for, and the types of inputs and outputs that the
+program around them was: the runtime opens no container that has others.
 """
 
 from __future__ import annotations
@@ -11,10 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from ..ir.conditions import undecided
 from ..ir.dims import Dim
-from ..ir.types import DTYPES
+from ..ir.shapes import Bucket, hull
+from ..ir.types import DTYPES, TensorType
+from ..ops.support import conditions
 from ..target import Target
+from .container import LayoutKind
+from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .select import KernelSpec
 from .shapefn import PUT, ShapeTable
@@ -28,15 +36,22 @@ class Code:
 
     calls: for each kernel with run-time extents, what it is called with: extents -> sizes, as `need` gives them, by
         their numbers in `shapes`.
+    bounds: what the symbols of `shapes` may be, in their order.
+    inputs, outputs: their types.
     """
 
     target: Target
     specs: tuple[KernelSpec, ...]
     calls: Mapping[KernelSpec, Mapping[tuple[int, ...], tuple[int, ...]]]
     shapes: ShapeTable
+    bounds: Bucket
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
 
     @staticmethod
-    def of(plan: KernelPlan, symbols: Sequence[str] = ()) -> Code:
+    def of(plan: KernelPlan, buckets: Sequence[Bucket]) -> Code:
+        """The code of a plan for some buckets of shapes, which have their symbols in one order."""
+        bounds = hull(buckets)
         called: dict[KernelSpec, dict[tuple[Dim, ...], tuple[Dim, ...]]] = {}
         for step in plan.steps:
             if step.spec.runtime_extents:
@@ -44,49 +59,48 @@ class Code:
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
                 called.setdefault(step.spec, {})[step.choice.extents] = tuple(sizes)
         sizes = (size for rows in called.values() for row in rows.values() for size in row)
-        shapes = ShapeTable.of(plan, symbols, sizes)
+        shapes = ShapeTable.of(plan, tuple(bounds.limits), sizes, undecided(conditions(plan.graph), bounds.limits))
         calls = {spec: {shapes.references(extents): shapes.references(sizes) for extents, sizes in rows.items()}
                  for spec, rows in called.items()}
-        return Code(plan.target, distinct_specs([plan]), calls, shapes)
+        inputs, outputs = (tuple(plan.graph.types[name] for name in names)
+                           for names in (plan.graph.inputs, plan.graph.outputs))
+        return Code(plan.target, distinct_specs([plan]), calls, shapes, bounds, inputs, outputs)
+
+    @cached_property
+    def text(self) -> tuple[list[str], str]:
+        """The tables of this target as lines of C, and its row in the list of codes behind the id."""
+        return _target_section(self), _code_row(self)
 
     @property
     def id(self) -> int:
-        """Hash of the kernel table: a container built for other kernels is refused."""
-        text = "\n".join(f"{spec.symbol} {_signature(spec)} {self.calls.get(spec)}" for spec in self.specs)
-        if self.shapes.symbols:
-            text += f"\n{self.shapes}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        """Hash of all that is said about the kernels: a container built for others is refused."""
+        section, row = self.text
+        return _hash("\n".join([*section, row]))
 
 
 def model_id(codes: Sequence[Code]) -> int:
-    text = " ".join(f"{code.id:016x}" for code in codes)
+    return _hash(" ".join(f"{code.id:016x}" for code in codes))
+
+
+def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-
-
-def _signature(spec: KernelSpec) -> str:
-    operands = [(p.dtype, str(p.size)) for p in (*spec.inputs, *spec.outputs)]
-    return f"{operands} {spec.tasks} {spec.shared} {spec.scratch} {spec.in_place} {spec.runtime_extents}"
 
 
 def render_table(name: str, codes: Sequence[Code]) -> str:
     """The text of kernels.c for one model."""
     lines = ["/* SPDX-License-Identifier: 0BSD",
              f" * The kernels of {name}, a table for each CPU it was compiled for. */",
-             '#include "megcc_kernel.h"', ""]
+             '#include "megcc_kernel.h"', "", *refusal(name, [code.target for code in codes])]
     if any(code.shapes.symbols for code in codes):
         lines += [PUT]
     if any(code.calls for code in codes):
         lines += [_LOOK_UP]
     for code in codes:
-        lines += _target_section(name, code)
+        lines += code.text[0]
     lines += [f"static const megcc_code {name}_codes[] = {{"]
     for code in codes:
-        table = _table_name(name, code)
-        lines += [f"#if {code.target.isa.guard}",
-                  f"    {{ UINT64_C(0x{code.id:016x}), 0x{code.target.isa.code:08x}u, "
-                  f"{len(code.specs)}, {table}, {_shapes_row(name, code)} }},",
-                  "#endif"]
-    lines += ["    { 0, 0xffffffffu, 0, NULL, NULL, 0, 0 } /* end */", "};", "",
+        lines += [f"#if {code.target.isa.guard}", f"    {{ UINT64_C(0x{code.id:016x}), {code.text[1]} }},", "#endif"]
+    lines += ["    { 0, 0xffffffffu, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
               f"const megcc_module {name}_module = {{",
               "    MEGCC_KERNEL_ABI,",
@@ -96,17 +110,17 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
     return "\n".join(lines)
 
 
-def _table_name(name: str, code: Code) -> str:
-    return f"{name}_kernels_{code.target.isa.name}"
+def _name(what: str, code: Code) -> str:
+    return f"{what}_{code.target.isa.name}"
 
 
-def _shapes_name(name: str, code: Code) -> str:
-    return f"{name}_shapes_{code.target.isa.name}"
-
-
-def _shapes_row(name: str, code: Code) -> str:
-    symbols, values = len(code.shapes.symbols), len(code.shapes.values)
-    return f"{_shapes_name(name, code)}, {symbols}, {values}" if symbols else "NULL, 0, 0"
+def _code_row(code: Code) -> str:
+    """A row of megcc_code, behind its id."""
+    isa, shapes = code.target.isa, code.shapes
+    bounds, function = (_name(what, code) if shapes.symbols else "NULL" for what in ("bounds", "shapes"))
+    counts = (code.specs, shapes.symbols, shapes.values, code.inputs, code.outputs)
+    return (f"0x{isa.code:08x}u, {isa.alignment}, {', '.join(str(len(each)) for each in counts)}, "
+            f"{_name('kernels', code)}, {bounds}, {_name('ports', code)}, {function}")
 
 
 #: Rows are the extents of a call, then its sizes, each the number itself or -1 - its index in the table.
@@ -134,10 +148,6 @@ static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_
 """
 
 
-def _need_name(name: str, code: Code, index: int) -> str:
-    return f"{_table_name(name, code)}_need_{index}"
-
-
 def _need_function(function: str, spec: KernelSpec, calls: Mapping[tuple[int, ...], tuple[int, ...]]) -> list[str]:
     extents = spec.runtime_extents
     sizes = [*(p.name for p in (*spec.inputs, *spec.outputs)), "shared", "scratch", "tasks"]
@@ -148,17 +158,32 @@ def _need_function(function: str, spec: KernelSpec, calls: Mapping[tuple[int, ..
             f"    return look_up(calls, {len(calls)}, {len(extents)}, {len(sizes)}, table, extent, need);", "}", ""]
 
 
-def _target_section(name: str, code: Code) -> list[str]:
+def _bound_rows(code: Code) -> list[str]:
+    rows = [f"    {{ {low}, {-1 if high is None else high} }},"
+            for _, low, high in code.bounds.bounds]
+    return [f"static const megcc_bound {_name('bounds', code)}[] = {{", *rows, "};", ""]
+
+
+def _port_rows(code: Code) -> list[str]:
+    lines = [f"static const int32_t {_name('ports', code)}[] = {{"]
+    for type_ in (*code.inputs, *code.outputs):
+        row = (_DTYPE_INDEX[type_.dtype], LayoutKind[type_.layout.kind].value, type_.layout.block, type_.rank,
+               *code.shapes.references(type_.shape))
+        lines.append(f"    {', '.join(map(str, row))},")
+    return [*lines, "};", ""]
+
+
+def _target_section(code: Code) -> list[str]:
     lines = [f"#if {code.target.isa.guard} /* {code.target.name} */", ""]
     for spec in code.specs:
         lines.append(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);")
     lines.append("")
     for index, spec in enumerate(code.specs):
         if spec in code.calls:
-            lines += _need_function(_need_name(name, code, index), spec, code.calls[spec])
+            lines += _need_function(_name(f"need_{index}", code), spec, code.calls[spec])
     if code.shapes.symbols:
-        lines += code.shapes.function(_shapes_name(name, code))
-    lines += [f"static const megcc_operand {_table_name(name, code)}_operands[] = {{"]
+        lines += [*code.shapes.function(_name("shapes", code)), *_bound_rows(code)]
+    lines += [*_port_rows(code), f"static const megcc_operand {_name('operands', code)}[] = {{"]
     starts, rows = [], []
     for spec in code.specs:
         block = _operand_rows(spec)
@@ -168,10 +193,10 @@ def _target_section(name: str, code: Code) -> list[str]:
             rows += block
         starts.append(start)
     lines += [f"    {row}," for row in rows] + ["};", ""]
-    lines += [f"static const megcc_kernel {_table_name(name, code)}[] = {{"]
+    lines += [f"static const megcc_kernel {_name('kernels', code)}[] = {{"]
     for index, (spec, start) in enumerate(zip(code.specs, starts, strict=True)):
-        need = _need_name(name, code, index) if spec in code.calls else "NULL"
-        lines += _kernel_row(name, code, spec, start, need)
+        need = _name(f"need_{index}", code) if spec in code.calls else "NULL"
+        lines += _kernel_row(code, spec, start, need)
     return [*lines, "};", "", "#endif", ""]
 
 
@@ -198,8 +223,8 @@ def _find(rows: list[str], block: list[str]) -> int | None:
     return None
 
 
-def _kernel_row(name: str, code: Code, spec: KernelSpec, start: int, need: str) -> list[str]:
+def _kernel_row(code: Code, spec: KernelSpec, start: int, need: str) -> list[str]:
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
     counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
-    return [f"    {{ {spec.symbol}, {need}, {_table_name(name, code)}_operands + {start},",
+    return [f"    {{ {spec.symbol}, {need}, {_name('operands', code)} + {start},",
             f"      {shared}u, {scratch}u, {tasks}, {counts}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]

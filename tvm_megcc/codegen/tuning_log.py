@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from ..errors import MegccError
+from ..errors import MegccError, refused_by_system
 from ..ir.graph import Attrs, Op
 from ..ir.shapes import likely_types
 from ..ir.types import PLAIN, Layout, TensorType
@@ -27,6 +27,8 @@ from ..ops.base import Kernel
 from ..target import Target
 
 FORMAT = 1
+#: No time and no cost is longer.
+_LONGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,14 @@ class TuningLog:
                 continue
             try:
                 rows.append(_row(json.loads(line)))
-            except json.JSONDecodeError as error:
+            except MegccError as error:
+                raise _corrupt(source, number, str(error)) from None
+            except (ValueError, RecursionError) as error:
                 if number == len(lines):
                     warnings.warn(f"{source}:{number}: the last line was cut short and is ignored", stacklevel=3)
                     continue
-                raise _corrupt(source, number, f"no JSON, {error.msg} at column {error.colno}") from None
-            except (TypeError, ValueError) as error:
-                raise _corrupt(source, number, str(error)) from None
+                place = f" from column {error.colno} on" if isinstance(error, json.JSONDecodeError) else ""
+                raise _corrupt(source, number, f"no JSON{place}") from None
         return TuningLog(rows)
 
     @staticmethod
@@ -126,7 +129,7 @@ class TuningLog:
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            raise MegccError(f"cannot read the tuning log {path}: {error.strerror}") from None
+            raise refused_by_system(error, f"cannot read the tuning log {path}") from None
         return TuningLog.parse(data.decode("utf-8", errors="replace"), str(path))
 
     def applied_to(self, target: Target, optimize: str) -> Target:
@@ -149,28 +152,28 @@ def _corrupt(source: str, number: int, why: str) -> MegccError:
 
 def _row(values) -> Row:
     if not isinstance(values, dict):
-        raise TypeError("not a JSON object")
+        raise MegccError("not a JSON object")
     if values.pop("format", None) != FORMAT:
-        raise ValueError(f"its format is not {FORMAT}")
+        raise MegccError(f"its format is not {FORMAT}")
     fields = Row.__dataclass_fields__
     unknown = sorted(set(values) - set(fields))
     if unknown:
-        raise ValueError(f"unknown field '{unknown[0]}'")
+        raise MegccError(f"unknown field '{unknown[0]}'")
     values = {"tile": "", **values}
     for name in ("target", "optimize", "call", "kernel", "layouts", "ns", "cost", "code"):
         if name not in values:
-            raise ValueError(f"field '{name}' is missing")
+            raise MegccError(f"field '{name}' is missing")
     for name, value in values.items():
         if name == "network_bytes":
             if type(value) is not int or value < 0:
-                raise ValueError(f"field '{name}' is no number of bytes: {value!r}")
+                raise MegccError(f"field '{name}' is no number of bytes: {value!r}")
             continue
         number = name in ("ns", "cost")
-        if number and not (isinstance(value, (int, float)) and math.isfinite(value) and value >= 0) \
+        if number and not (isinstance(value, (int, float)) and 0 <= value < _LONGEST) \
                 and not (name == "ns" and value is None and values.get("error")):
-            raise ValueError(f"field '{name}' is no time or cost: {value!r}")
+            raise MegccError(f"field '{name}' is no time or cost: {value!r}")
         if not number and not isinstance(value, str):
-            raise ValueError(f"field '{name}' is no text: {value!r}")
+            raise MegccError(f"field '{name}' is no text: {value!r}")
     return Row(**values)
 
 
@@ -181,7 +184,7 @@ class LogWriter:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
-            raise MegccError(f"cannot write the tuning log {path}: {error.strerror}") from None
+            raise refused_by_system(error, f"cannot write the tuning log {path}") from None
         data = Path(path).read_bytes()
         tail = data[data.rfind(b"\n") + 1:]
         if tail:

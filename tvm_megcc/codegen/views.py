@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..ir.dims import product
-from ..ir.graph import Attrs, Graph, Op
+from ..ir.graph import Attrs, Graph, Op, unused
 from ..ops.base import operator
 
 
@@ -165,7 +165,7 @@ def with_copies(graph: Graph) -> Graph:
         if view_offset(graph, op) is None or position in forwarding.elided:
             ops.append(op)
             continue
-        inner = f"{op.outputs[0]}:view"
+        inner = unused(f"{op.outputs[0]}:view", types)
         types[inner] = types[op.outputs[0]]
         ops += [op.with_(outputs=(inner,)), Op("copy", Attrs(), (inner,), op.outputs, origin=op.origin)]
     return graph.with_(ops=tuple(ops), types=types)

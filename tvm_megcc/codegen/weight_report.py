@@ -25,9 +25,8 @@ def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
             if plan.target.name not in targets:
                 targets.append(plan.target.name)
             names = weights.setdefault(key, (weight.data.nbytes, []))[1]
-            name = weight.name.partition("|")[0]
-            if name not in names:
-                names.append(name)
+            if weight.source not in names:
+                names.append(weight.source)
     groups: dict[tuple[str, ...], dict] = {}
     for key, targets in readers.items():
         row = groups.setdefault(tuple(targets), {"targets": targets, "bytes": 0, "weights": []})

@@ -9,13 +9,34 @@ infinity); the C printer asks only for non-negative operands of `//`, which is w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
+from ..errors import ShapeError
+
+#: Leaves of an expression, and levels of expressions within each other. Extents of real networks have tens and ten; a
+#: model that multiplies its extents with themselves, or that takes turns of `min` and `+`, has as many as it likes.
+MOST_LEAVES, DEEPEST = 1000, 60
+_TOO_LARGE = "an extent depends on the input shapes in too long a formula; give fixed input shapes"
+
 
 class SymbolicDim:
-    """Base of every expression. Immutable, hashable, comparable by structure."""
+    """Base of every expression. Immutable, hashable, comparable by structure. leaves, depth: how large it is."""
+
+    leaves = 1
+    depth = 1
+
+    def _measure(self, leaves: int, parts: Iterable[Dim]) -> None:
+        """Raises ShapeError for an expression of these parts that is too large to work with."""
+        depth = 0
+        for part in parts:
+            if isinstance(part, SymbolicDim):
+                leaves, depth = leaves + part.leaves, max(depth, part.depth)
+        if leaves > MOST_LEAVES or depth >= DEEPEST:
+            raise ShapeError(_TOO_LARGE)
+        object.__setattr__(self, "leaves", leaves)
+        object.__setattr__(self, "depth", depth + 1)
 
     def __add__(self, other: Dim) -> Dim:
         return _add(self, other)
@@ -69,6 +90,9 @@ class Sum(SymbolicDim):
     terms: tuple[tuple[tuple[SymbolicDim, ...], int], ...]
     constant: int
 
+    def __post_init__(self):
+        self._measure(len(self.terms), (factor for factors, _ in self.terms for factor in factors))
+
     def __repr__(self) -> str:
         parts = []
         for factors, coefficient in self.terms:
@@ -84,17 +108,23 @@ class FloorDiv(SymbolicDim):
     numerator: SymbolicDim
     denominator: Dim
 
+    def __post_init__(self):
+        self._measure(1, (self.numerator, self.denominator))
+
     def __repr__(self) -> str:
         return f"{_atom(self.numerator)}//{_atom(self.denominator)}"
 
 
 @dataclass(frozen=True)
 class Extreme(SymbolicDim):
-    """`min` or `max` of two dims, or `same`: either of two that must be equal, which is checked when it is known."""
+    """`min` or `max` of two dims."""
 
     name: str
     lhs: Dim
     rhs: Dim
+
+    def __post_init__(self):
+        self._measure(1, (self.lhs, self.rhs))
 
     def __repr__(self) -> str:
         return f"{self.name}({self.lhs!r}, {self.rhs!r})"
@@ -131,6 +161,8 @@ def _add(lhs: Dim, rhs: Dim) -> Dim:
 def _mul(lhs: Dim, rhs: Dim) -> Dim:
     (lhs_terms, lhs_constant), (rhs_terms, rhs_constant) = _terms(lhs), _terms(rhs)
     terms: dict[tuple[SymbolicDim, ...], int] = {}
+    if len(lhs_terms) * len(rhs_terms) > MOST_LEAVES:
+        raise ShapeError(_TOO_LARGE)
     for lf, lc in [*lhs_terms.items(), ((), lhs_constant)]:
         for rf, rc in [*rhs_terms.items(), ((), rhs_constant)]:
             factors = tuple(sorted(lf + rf, key=repr))
@@ -219,14 +251,7 @@ def dim_min(lhs: Dim, rhs: Dim) -> Dim:
     return lhs if lhs == rhs else Extreme("min", lhs, rhs)
 
 
-def dim_same(lhs: Dim, rhs: Dim) -> Dim:
-    """The extent that two operands must have in common; on the device a difference is a shape error."""
-    if isinstance(lhs, int) and isinstance(rhs, int):
-        return max(lhs, rhs)
-    return lhs if lhs == rhs else Extreme("same", lhs, rhs)
-
-
-COMBINED = {"max": dim_max, "min": dim_min, "same": dim_same}
+COMBINED = {"max": dim_max, "min": dim_min}
 
 
 def product(dims) -> Dim:
@@ -288,6 +313,11 @@ def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[in
     """Least and largest value where each symbol lies in its bounds; None for no limit. Never too narrow."""
     open_ended = {name: (low, math.inf if high is None else high) for name, (low, high) in bounds.items()}
     return tuple(None if abs(end) == math.inf else end for end in _interval(dim, open_ended))
+
+
+def limits(dim: Dim) -> tuple[int | None, int | None]:
+    """Least and largest value whatever the symbols are, each at least 1; None for no limit."""
+    return interval(dim, dict.fromkeys(symbols(dim), (1, None)))
 
 
 def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:
@@ -360,4 +390,7 @@ def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
 
 
 def _nested(name: str, texts: list[str]) -> str:
-    return texts[0] if len(texts) == 1 else f"megcc_size_{name}({texts[0]}, {_nested(name, texts[1:])})"
+    if len(texts) == 1:
+        return texts[0]
+    half = len(texts) // 2
+    return f"megcc_size_{name}({_nested(name, texts[:half])}, {_nested(name, texts[half:])})"

@@ -60,6 +60,9 @@ class Call(_Operators):
 
 Expr = Union[Arg, Const, Call]
 X = Arg(0)
+#: Passes join expressions up to so many calls. A value that is used twice doubles what reads it, so that without a
+#: limit n additions make 2^n calls; and C99 promises 63 parentheses within each other, no more.
+MOST_CALLS = 60
 
 
 def arg(index: int) -> Arg:
@@ -148,6 +151,11 @@ def cost(expr: Expr) -> float:
     if isinstance(expr, Call):
         return FUNCTIONS[expr.fn].cost + sum(map(cost, expr.args))
     return 0.0
+
+
+def size(expr: Expr) -> int:
+    """Number of calls; one that occurs twice counts twice, as every walk over an expression meets it twice."""
+    return 1 + sum(map(size, expr.args)) if isinstance(expr, Call) else 0
 
 
 def functions_of(expr: Expr) -> set[str]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
+from .conditions import Condition
 from .expr import Expr
 from .types import TensorType
 
@@ -90,6 +92,8 @@ class Graph:
     types: of every value, constants included. constants: value name -> logical (ONNX order) array.
     bucket: bounds of the shape symbols this graph is for, as {symbol: (lo, hi)}.
     states: (output, input): after a run the output's value becomes the input's.
+    conditions: what its operators demanded of the symbols when they were imported; those that are left state theirs
+        again.
     """
 
     name: str
@@ -100,6 +104,7 @@ class Graph:
     constants: Mapping[str, np.ndarray]
     bucket: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     states: tuple[tuple[str, str], ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
@@ -138,6 +143,13 @@ class Model:
     graphs: tuple[Graph, ...]
 
 
+def unused(name: str, *taken: Container[str]) -> str:
+    """The name, or one like it that is not taken: those of a model may be any text."""
+    while any(name in names for names in taken):
+        name += "'"
+    return name
+
+
 def network_bytes(graph: Graph) -> int:
     """Bytes of weights that an inference reads: all constants, but for tables of which `gather` takes some rows."""
     read = {name for op in graph.ops for index, name in enumerate(op.inputs)
@@ -170,25 +182,34 @@ def _with_results(op: Op, needed: Container[str]) -> Op:
                     outputs=tuple(op.outputs[index] for index in read))
 
 
-def toposort(ops: Iterable[Op], known: Iterable[str]) -> tuple[Op, ...]:
-    """The operators ordered so that each comes after its producers; stable.
+def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> tuple[list[int], list[int]]:
+    """Nodes behind what they read, those first that come first, by their places in a list; and those that cannot be,
+    on a cycle or behind one. Names that no node makes are known."""
+    made = {name for names in makes for name in names}
+    wanted = [{name for name in names if name in made} for names in reads]
+    readers: dict[str, list[int]] = {}
+    for index, names in enumerate(wanted):
+        for name in names:
+            readers.setdefault(name, []).append(index)
+    ready = [index for index, names in enumerate(wanted) if not names]
+    ordered: list[int] = []
+    while ready:
+        ordered.append(heapq.heappop(ready))
+        for name in makes[ordered[-1]]:
+            for reader in readers.pop(name, ()):
+                wanted[reader].discard(name)
+                if not wanted[reader]:
+                    heapq.heappush(ready, reader)
+    return ordered, [index for index, names in enumerate(wanted) if names]
+
+
+def toposort(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """The operators ordered so that each comes after its producers, those first that come first.
 
     Raises:
-        ValueError: with the names of operators on a cycle or behind a missing value.
+        ValueError: with the names of operators on a cycle.
     """
-    done = set(known)
-    waiting = list(ops)
-    ordered: list[Op] = []
-    while waiting:
-        ready, rest = [], []
-        for op in waiting:
-            if all(not name or name in done for name in op.inputs):
-                ready.append(op)
-                done.update(op.outputs)
-            else:
-                rest.append(op)
-        if not ready:
-            raise ValueError(", ".join(op.origin or op.kind for op in rest))
-        ordered += ready
-        waiting = rest
-    return tuple(ordered)
+    ordered, rest = in_order([op.inputs for op in ops], [op.outputs for op in ops])
+    if rest:
+        raise ValueError(", ".join(ops[index].origin or ops[index].kind for index in rest))
+    return tuple(ops[index] for index in ordered)

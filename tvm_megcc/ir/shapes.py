@@ -43,6 +43,15 @@ class Bucket:
         return interval(dim, self.limits)[1]
 
 
+def hull(buckets: Sequence[Bucket]) -> Bucket:
+    """The least bucket that holds all of these, which have the same symbols in the same order."""
+    def union(name: str) -> tuple[str, int, int | None]:
+        lows, highs = zip(*(bucket.limits[name] for bucket in buckets), strict=True)
+        return name, min(lows), None if None in highs else max(highs)
+
+    return Bucket(tuple(union(name) for name in buckets[0].limits))
+
+
 #: The one bucket of a graph without symbols.
 EVERYTHING = Bucket()
 
@@ -60,7 +69,7 @@ def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
     """The graph with some of its symbols replaced, in types and attributes."""
     types = {name: _type_with(type_, values) for name, type_ in graph.types.items()}
     ops = tuple(op.with_(attrs=_attrs_with(op.attrs, values)) for op in graph.ops)
-    return graph.with_(ops=ops, types=types)
+    return graph.with_(ops=ops, types=types, conditions=tuple(c.with_symbols(values) for c in graph.conditions))
 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:

@@ -3,26 +3,29 @@
 
 from __future__ import annotations
 
+import sys
+
+from ..errors import shortened
 from .graph import Graph, Op
 
 
-def op_text(graph: Graph, op: Op) -> str:
-    """`%y: float32[1,8] = relu(%x)  # node`"""
-    outputs = ", ".join(f"%{name}: {graph.types[name]}" for name in op.outputs)
-    inputs = ", ".join(_operand(graph, name) for name in op.own_inputs)
+def op_text(graph: Graph, op: Op, longest: int = sys.maxsize) -> str:
+    """`%y: float32[1,8] = relu(%x)  # node`; names longer than `longest` lose their middle."""
+    outputs = ", ".join(f"%{shortened(name, longest)}: {graph.types[name]}" for name in op.outputs)
+    inputs = ", ".join(_operand(graph, name, longest) for name in op.own_inputs)
     text = f"{outputs} = {op.kind}({inputs})"
     if op.attrs:
         text += f" {{{op.attrs!r}}}"
     if op.epilogue is not None:
-        extra = ", ".join(f"e{i + 1}={_operand(graph, name)}" for i, name in enumerate(op.epilogue_inputs))
+        extra = ", ".join(f"e{i + 1}={_operand(graph, name, longest)}" for i, name in enumerate(op.epilogue_inputs))
         text += f" then {op.epilogue}" + (f" with {extra}" if extra else "")
-    return text + (f"  # {op.origin}" if op.origin else "")
+    return text + (f"  # {shortened(op.origin, longest)}" if op.origin else "")
 
 
-def _operand(graph: Graph, name: str) -> str:
+def _operand(graph: Graph, name: str, longest: int) -> str:
     if not name:
         return "-"
-    return f"const {graph.types[name]}" if name in graph.constants else f"%{name}"
+    return f"const {graph.types[name]}" if name in graph.constants else f"%{shortened(name, longest)}"
 
 
 def graph_text(graph: Graph) -> str:

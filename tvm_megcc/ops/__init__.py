@@ -11,6 +11,7 @@ from . import (
     deform_conv,
     einsum,
     elementwise,
+    extern,
     gather,
     inputs,
     lrn,
@@ -36,6 +37,6 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
-           "gather", "inputs", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
+           "extern", "gather", "inputs", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
            "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
            "spectral", "tir"]

@@ -180,6 +180,8 @@ class Operator:
     onnx, relax, relay: the names it is imported from.
     channel_axis: axis of the output that per-channel epilogue operands follow, None where there is none.
     commutative: operands may be swapped.
+    fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
+        (passes/trees.py). 0 for all others.
     """
 
     kind: ClassVar[str]
@@ -188,6 +190,7 @@ class Operator:
     relax: ClassVar[tuple[str, ...]] = ()
     relay: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
+    fan_in: ClassVar[int] = 0
     kernels: ClassVar[tuple[Kernel, ...]] = ()
     cases: ClassVar[tuple[Case, ...]] = ()
 
@@ -205,6 +208,11 @@ class Operator:
         """The operator's meaning in numpy, on logical arrays: constant folding and test oracle."""
         raise NotImplementedError
 
+    @staticmethod
+    def evaluates(attrs: Attrs) -> bool:
+        """Whether there is a `compute`: some operators are known as C only."""
+        return True
+
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         """Emits our operators for an ONNX node and returns the values of its outputs.
@@ -215,6 +223,12 @@ class Operator:
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {}
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        """Operands of which a kernel takes some values only, such as indices: their position, and the least and largest
+        value that is right for all of them."""
         return {}
 
     @staticmethod
@@ -304,6 +318,15 @@ class OnnxNode:
 
     def constant(self, array: np.ndarray) -> str:
         """Adds a constant and returns its value name."""
+        raise NotImplementedError
+
+    def require_room(self, *extents: Dim) -> None:
+        """Goes before whatever makes an array whose size attributes and extents say, not the operands: a node of forty
+        bytes can ask for gigabytes.
+
+        Raises:
+            ShapeError: where an array of these extents is too large to be made before the model runs.
+        """
         raise NotImplementedError
 
     def emit(self, kind: str, inputs: Sequence[str], **attrs) -> tuple[str, ...]:

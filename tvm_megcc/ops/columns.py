@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_equal, require_shape
 from ..ir.dims import Dim, Symbol, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
 from .move_kernels import copy_cost, moved
 from .windows import output_extent
 
@@ -57,10 +60,11 @@ class Col2Im(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         taps, blocks = product(attrs.kernel), product(attrs.blocks)
-        if x.rank != 3 or (isinstance(x.shape[1], int) and x.shape[1] % taps):
-            raise ShapeError(f"columns {x} are no windows of {taps} elements")
-        if isinstance(blocks, int) and isinstance(x.shape[2], int) and blocks != x.shape[2]:
-            raise ShapeError(f"{x.shape[2]} columns where windows have {blocks} positions")
+        why = f"columns {x} are no windows of {taps} elements"
+        if x.rank != 3:
+            raise ShapeError(why)
+        require_equal(x.shape[1] // taps * taps, x.shape[1], why)
+        require_equal(blocks, x.shape[2], f"{x.shape[2]} columns where windows have {blocks} positions")
         return (TensorType(x.dtype, (x.shape[0], x.shape[1] // taps, *attrs.image)),)
 
     @staticmethod
@@ -133,9 +137,15 @@ class MaxUnpool(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, where: TensorType) -> tuple[TensorType, ...]:
-        if where.shape != x.shape or where.dtype != "int64":
-            raise ShapeError(f"places {where} for elements {x}")
+        why = f"places {where} for elements {x}"
+        if where.dtype != "int64":
+            raise ShapeError(why)
+        require_shape(where.shape, x.shape, why)
         return (TensorType(x.dtype, tuple(attrs.shape)),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, product(attrs.shape) - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, ...]:

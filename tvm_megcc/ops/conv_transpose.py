@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_at_most
 from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import PLAIN, TensorType
@@ -153,8 +154,8 @@ class Conv2dTranspose(Operator):
             raise ShapeError(f"bias {b} for {outputs} output channels")
         spatial = [_full_extent(x.shape[2 + i], w.shape[2 + i], attrs.strides[i], attrs.dilations[i])
                    + attrs.output_padding[i] - attrs.pads[i] - attrs.pads[2 + i] for i in range(2)]
-        if any(isinstance(dim, int) and dim < 1 for dim in spatial):
-            raise ShapeError(f"pads {attrs.pads} leave nothing of the result")
+        for dim in spatial:
+            require_at_most(1, dim, f"pads {attrs.pads} leave nothing of the result")
         return (TensorType(x.dtype, (x.shape[0], outputs, *spatial)),)
 
     @staticmethod

@@ -6,10 +6,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_shape
 from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
+from .rules import shape_text
 from .windows import output_extent, require_known_weights, window_attrs
 
 
@@ -81,8 +83,9 @@ class DeformConv(Operator):
                                       attrs.pads[i], attrs.pads[2 + i]) for i in range(2))
         taps = attrs.offset_groups * product(w.shape[2:])
         for name, type_, channels in (("offset", offset, 2 * taps), ("mask", mask, taps)):
-            if type_ is not None and type_.shape != (x.shape[0], channels, *spatial):
-                raise ShapeError(f"{name} is {type_}, not [{x.shape[0]},{channels},{spatial[0]},{spatial[1]}]")
+            if type_ is not None:
+                wanted = (x.shape[0], channels, *spatial)
+                require_shape(type_.shape, wanted, f"{name} is {type_}, not {shape_text(wanted)}")
         return (TensorType(x.dtype, (x.shape[0], w.shape[0], *spatial)),)
 
     @staticmethod

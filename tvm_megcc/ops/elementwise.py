@@ -14,7 +14,7 @@ from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .elementwise_kernels import SCALAR, VECTOR
-from .rules import axis_of, broadcast, same_dtype, saturate
+from .rules import axis_of, broadcast, places, same_dtype, saturate
 
 Y = arg(1)
 
@@ -284,17 +284,23 @@ def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
     return (value,) if node.type_of(value).dtype == dtype else node.emit("cast", (value,), dtype=dtype)
 
 
+def element_type(number: int) -> str:
+    """ONNX's number of an element type as ours."""
+    import onnx
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(number).name
+    except KeyError:
+        dtype = f"element type {number}"
+    if dtype not in DTYPES:
+        raise MegccError(f"converts to {dtype}, which is not supported")
+    return dtype
+
+
 @decomposes("Cast", "CastLike")
 def import_cast(node: OnnxNode) -> tuple[str, ...]:
-    import onnx
     if node.op_type == "CastLike":
         return cast_to(node, node.inputs[0], node.type(1).dtype)
-    to = node.attr("to")
-    try:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(to).name
-    except KeyError:
-        raise MegccError(f"converts to element type {to}, which is not supported") from None
-    return cast_to(node, node.inputs[0], dtype)
+    return cast_to(node, node.inputs[0], element_type(node.attr("to")))
 
 
 @decomposes("Sum", "Min", "Max", "Mean")
@@ -361,8 +367,9 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
     rows, columns = x.shape[-2:]
     if not (isinstance(rows, int) and isinstance(columns, int)):
         raise MegccError("needs known extents of the last two axes; give the input a shape")
-    distance = node.constant(np.arange(columns)[None, :] - np.arange(rows)[:, None])
     k = node.emit("reshape", node.inputs[1:2], shape=())[0] if node.has(1) else node.constant(np.array(0))
-    (kept,) = node.emit("greater_equal" if node.attr("upper", 1) else "less_equal", (distance, k))
+    (diagonal,) = node.emit("add", (places(node, rows, 0, 2), k))
+    kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
+    (kept,) = node.emit(kind, (places(node, columns, 1, 2), diagonal))
     zero = node.constant(np.zeros((), numpy_dtype(x.dtype)))
     return node.emit("where", (kept, node.inputs[0], zero))

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
+
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import product
+from ..ir.conditions import require_at_most, require_equal
+from ..ir.dims import Dim, dim_min, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
 from .elementwise import cast_to
 from .move import emit_slice
 from .move_kernels import copy_cost, moved
-from .rules import axis_of
+from .rules import axis_of, places
 
 
 class GatherRuns(Kernel):
@@ -59,6 +63,10 @@ class Gather(Operator):
         return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])),)
 
     @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, inputs[0].shape[attrs.axis] - 1)}
+
+    @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.take(x, indices.astype(np.int64), attrs.axis),)
 
@@ -89,7 +97,9 @@ class GatherLines(Kernel):
     def refuse(self, op: Op, inputs, outputs, target):
         axis = op.attrs.axis % inputs[0].rank
         beside = [(a, b) for i, (a, b) in enumerate(zip(inputs[0].shape, inputs[1].shape, strict=True)) if i != axis]
-        return None if all(a == b for a, b in beside) else "indices for a part of the tensor only"
+        # Extents that differ in name only are required to be equal.
+        partial = any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in beside)
+        return "indices for a part of the tensor only" if partial else None
 
     def lower(self, op: Op, inputs, outputs, target) -> Lowered:
         x, indices = inputs
@@ -126,9 +136,16 @@ class GatherElements(Operator):
         if indices.rank != x.rank or indices.dtype not in ("int32", "int64"):
             raise ShapeError(f"indices {indices} do not fit {x}")
         for i, (extent, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
-            if i != axis and isinstance(extent, int) and isinstance(count, int) and count > extent:
-                raise ShapeError(f"indices {indices} reach beyond {x} on axis {i}")
+            why = f"indices {indices} reach beyond {x} on axis {i}"
+            if i != axis and isinstance(extent, int) and isinstance(count, int):
+                require_at_most(count, extent, why)
+            elif i != axis:
+                require_equal(count, extent, why)  # a part of the tensor only has to be known
         return (TensorType(x.dtype, indices.shape),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, inputs[0].shape[attrs.axis] - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -181,9 +198,16 @@ class GatherPointsOperator(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, indices: TensorType) -> tuple[TensorType, ...]:
         depth = indices.shape[-1] if indices.rank else 0
-        if not isinstance(depth, int) or not 1 <= depth <= x.rank - attrs.batch or indices.rank <= attrs.batch:
+        if attrs.batch < 0 or not isinstance(depth, int) or not 1 <= depth <= x.rank - attrs.batch \
+                or indices.rank <= attrs.batch:
             raise ShapeError(f"points {indices} into {x} with {attrs.batch} axes in common")
+        for extent, other in zip(x.shape[:attrs.batch], indices.shape, strict=False):
+            require_equal(extent, other, f"points {indices} into {x} with {attrs.batch} axes in common")
         return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[attrs.batch + depth:])),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, reduce(dim_min, inputs[0].shape[attrs.batch:][:inputs[1].shape[-1]]) - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -211,7 +235,6 @@ def one_hot(node: OnnxNode) -> tuple[str, ...]:
     (negative,) = node.emit("less", (index, node.constant(np.array(0))))
     (wrapped,) = node.emit("add", (index, node.constant(np.array(depth))))
     (index,) = node.emit("where", (negative, wrapped, index))
-    places = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    (hit,) = node.emit("equal", (index, node.constant(places)))
+    (hit,) = node.emit("equal", (index, places(node, depth, axis, len(shape))))
     off, on = (node.emit("reshape", (emit_slice(node, values, 0, i, i + 1),), shape=())[0] for i in (0, 1))
     return node.emit("where", (hit, on, off))

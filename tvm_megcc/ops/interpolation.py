@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,10 +82,15 @@ class Interpolation:
         """Whether an element lies between two neighbours at most, and the border counts."""
         return self.mode == "nearest" or (self.mode == "linear" and not self.excludes and not self.antialias)
 
+    def reach(self, scale: float) -> int:
+        """How many neighbours each element has."""
+        shrink = min(scale, 1.0) if self.antialias else 1.0
+        return 2 * math.ceil((2 if self.mode == "cubic" else 1) / shrink)
+
     def windows(self, position: np.ndarray, extent: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
         """Indices and weights of the neighbours of each element, int64 and float64 [result, T]."""
         shrink = min(scale, 1.0) if self.antialias else 1.0
-        reach = int(np.ceil((2 if self.mode == "cubic" else 1) / shrink))
+        reach = self.reach(scale) // 2
         indices = np.floor(position).astype(np.int64)[:, None] + np.arange(1 - reach, 1 + reach)
         weights = self._kernel(np.abs(indices - position[:, None]) * shrink)
         if self.excludes:

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.conditions import require_equal, require_shape
 from ..ir.dims import Dim, ceildiv, product, round_up
-from ..ir.graph import Attrs
+from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
 from ..target import Target
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, register
@@ -55,7 +56,7 @@ class PackedMatMul(Kernel):
 
     def lower(self, op, inputs, outputs, target):
         lanes = target.isa.lanes
-        rows, depth, columns = _sizes(inputs, outputs)
+        rows, depth, columns = _sizes(op, inputs, outputs)
         cut = self._cut(rows, depth, columns, target)
         tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
         row = ow if isinstance(ow, int) else None
@@ -78,13 +79,13 @@ class PackedMatMul(Kernel):
             "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 
     def tiled(self, op, inputs, outputs, target):
-        rows, _, columns = _sizes(inputs, outputs)
+        rows, _, columns = _sizes(op, inputs, outputs)
         if isinstance(rows, int):
-            cut = PackedMatMul()._cut(*_sizes(inputs, outputs), target)
+            cut = PackedMatMul()._cut(*_sizes(op, inputs, outputs), target)
             yield from map(type(self), cut.tiling.others(cut.pixels, columns))
 
     def cost(self, op, inputs, outputs, target):
-        rows, depth, columns = _sizes(inputs, outputs)
+        rows, depth, columns = _sizes(op, inputs, outputs)
         if not isinstance(rows, int):
             return float(depth * columns)
         return 200 + rows * depth * -(-columns // target.isa.lanes) * 1.1
@@ -159,10 +160,10 @@ class ScalarMatMul(PanelMatMul):
         return replace(lowered, template="matmul/scalar", params=params, tasks=rows, how="scalar", scratch=0)
 
 
-def _sizes(inputs: Types, outputs: Types) -> tuple[Dim, int, int]:
-    """(rows of a, length of the sums, columns of b) where b is one matrix."""
-    columns = outputs[0].shape[-1]
-    return product(outputs[0].shape[:-1]), inputs[0].shape[-1], columns
+def _sizes(op: Op, inputs: Types, outputs: Types) -> tuple[Dim, int, int]:
+    """(rows of a, length of the sums, columns of b) where b is one matrix, whose extents are known."""
+    depth = inputs[1].shape[-1 if op.attrs.trans_b else -2]
+    return product(outputs[0].shape[:-1]), depth, outputs[0].shape[-1]
 
 
 def _batch(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[Dim, bool, bool]]:
@@ -202,10 +203,9 @@ class MatMul(Operator):
             raise ShapeError(f"wants matrices, not {a} and {b}")
         m, k = a.shape[-2:][::-1] if attrs.trans_a else a.shape[-2:]
         kb, n = b.shape[-2:][::-1] if attrs.trans_b else b.shape[-2:]
-        if k != kb:
-            raise ShapeError(f"products of {a} and {b} do not match: sums over {k} and over {kb}")
-        if bias is not None and bias.shape != (n,):
-            raise ShapeError(f"bias {bias} for {n} columns")
+        require_equal(k, kb, f"products of {a} and {b} do not match: sums over {k} and over {kb}")
+        if bias is not None:
+            require_shape(bias.shape, (n,), f"bias {bias} for {n} columns")
         return (TensorType(a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), m, n)),)
 
     @staticmethod
@@ -254,6 +254,7 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     if addend and node.is_const(2) and alpha == 1.0:
         value = node.const(2)
         if value.size == 1 or value.shape in ((columns,), (1, columns)):
+            node.require_room(columns)
             bias = node.constant(np.broadcast_to(value.reshape(-1) * value.dtype.type(beta), (columns,)).copy())
             addend = ""
     (y,) = node.emit("matmul", (node.inputs[0], b, *filter(None, (bias,))), **attrs)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim, ceildiv, dim_same
+from ..ir.conditions import require_at_most, require_equal
+from ..ir.dims import Dim, ceildiv
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
@@ -17,13 +18,14 @@ from .move_kernels import (
     ConcatRuns,
     PadRows,
     RelayoutBlocks,
+    RelayoutElements,
     RelayoutMatrix,
     StridedSlice,
     StridedTile,
     StridedTranspose,
     TransposeMatrix,
 )
-from .rules import FAR, axis_of, same_dtype, shape_text, slice_axes
+from .rules import FAR, axis_of, common, same_dtype, shape_text, slice_axes
 
 
 @register
@@ -69,9 +71,10 @@ class Relayout(Operator):
     """The same tensor in another memory layout: that of its result's type."""
 
     kind = "relayout"
-    kernels = (RelayoutMatrix(), RelayoutBlocks())
+    kernels = (RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
     cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
-             Case((f32(1, 40, 9, 11),)), Case((f32(2, 18, 31, 37),)))
+             Case((f32(1, 40, 9, 11),)), Case((f32(2, 18, 31, 37),)),
+             *(Case((((2, 18, 3, 5), dtype),)) for dtype in ("uint8", "float16", "int32", "float64", "bool")))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
@@ -91,6 +94,7 @@ class Concat(Operator):
     """The operands one after the other along `axis`."""
 
     kind = "concat"
+    fan_in = 32
     kernels = (ConcatRuns(),)
     operands = ("x*",)
     onnx = ("Concat",)
@@ -111,10 +115,11 @@ class Concat(Operator):
         total: Dim = 0
         shape = list(first.shape)
         for type_ in inputs:
-            rest = [(a, b) for i, (a, b) in enumerate(zip(type_.shape, first.shape, strict=False)) if i != axis]
-            if type_.rank != first.rank or any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in rest):
-                raise ShapeError(f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}")
-            shape = [dim_same(a, b) for a, b in zip(shape, type_.shape, strict=True)]
+            why = f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}"
+            if type_.rank != first.rank:
+                raise ShapeError(why)
+            shape = [a if i == axis else common(a, b, why)
+                     for i, (a, b) in enumerate(zip(shape, type_.shape, strict=True))]
             total = total + type_.shape[axis]
         shape[axis] = total
         return (TensorType(same_dtype(*inputs), tuple(shape)),)
@@ -230,8 +235,10 @@ def split(node: OnnxNode) -> tuple[str, ...]:
         size = ceildiv(extent, parts)
         sizes = [size] * (parts - 1) + [extent - size * (parts - 1)]
     total = sum(sizes, start=0)
-    if len(sizes) < node.num_outputs or (isinstance(total - extent, int) and total != extent):
-        raise ShapeError(f"parts {shape_text(sizes)} of an axis of {extent}, for {node.num_outputs} outputs")
+    why = f"parts {shape_text(sizes)} of an axis of {extent}, for {node.num_outputs} outputs"
+    if len(sizes) < node.num_outputs:
+        raise ShapeError(why)
+    require_equal(total, extent, why)
     if len(sizes) == 1:
         return node.inputs[:1]
     results, start = [], 0
@@ -269,11 +276,13 @@ class Pad(Operator):
         if not len(attrs.before) == len(attrs.after) == x.rank:
             raise ShapeError(f"{len(attrs.before)} pads for {x.rank} axes")
         shape = tuple(low + dim + high for low, dim, high in zip(attrs.before, x.shape, attrs.after, strict=True))
-        if any(isinstance(dim, int) and dim < 0 for dim in shape):
-            raise ShapeError(f"pads {attrs.before}, {attrs.after} leave nothing of {shape_text(x.shape)}")
-        for low, dim, high in zip(attrs.before, x.shape, attrs.after, strict=True):
-            if attrs.mode != "constant" and isinstance(dim, int) and dim == 0 and max(low, high) > 0:
-                raise ShapeError(f"mode {attrs.mode} has nothing to repeat on an empty axis")
+        for low, dim, high, padded in zip(attrs.before, x.shape, attrs.after, shape, strict=True):
+            require_at_most(0, padded, f"pads {attrs.before}, {attrs.after} leave nothing of {shape_text(x.shape)}")
+            for amount in (low, high):
+                if not isinstance(amount, int):
+                    require_at_most(0, amount, f"pads {attrs.before}, {attrs.after} crop, which has to be known")
+            if attrs.mode != "constant" and (low, high) != (0, 0):
+                require_at_most(1, dim, f"mode {attrs.mode} has nothing to repeat on an empty axis")
         return (TensorType(x.dtype, shape),)
 
     @staticmethod
@@ -330,8 +339,11 @@ class Tile(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        if len(attrs.repeats) != x.rank or any(isinstance(r, int) and r < 0 for r in attrs.repeats):
-            raise ShapeError(f"repeats {attrs.repeats} for {x.rank} axes")
+        why = f"repeats {attrs.repeats} for {x.rank} axes"
+        if len(attrs.repeats) != x.rank:
+            raise ShapeError(why)
+        for times in attrs.repeats:
+            require_at_most(0, times, why)
         return (TensorType(x.dtype, tuple(dim * times for dim, times in zip(x.shape, attrs.repeats, strict=True))),)
 
     @staticmethod

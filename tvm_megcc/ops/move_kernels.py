@@ -219,9 +219,10 @@ class RelayoutMatrix(TransposeMatrix):
 
 
 class RelayoutBlocks(Kernel):
-    """Between blocks of channels and plain or nhwc."""
+    """Between blocks of channels and plain or nhwc, by vectors."""
 
     name = "blocks"
+    template = "move/relayout"
     #: Pixels of a block that a task moves, at most: 64 KB of it where vectors have 16 lanes.
     PIXELS = 1024
 
@@ -234,6 +235,9 @@ class RelayoutBlocks(Kernel):
     def refuse(self, op: Op, inputs, outputs, target):
         return None if inputs[0].dtype == "float32" else "only float32"
 
+    def params(self, type_: TensorType) -> dict:
+        return {}
+
     def lower(self, op: Op, inputs, outputs, target) -> Lowered:
         n, c, pixels = extent_symbols("N", "C", "HW")
         shape = inputs[0].shape
@@ -244,12 +248,28 @@ class RelayoutBlocks(Kernel):
         sizes = [padded if layout.kind == "nchwc" else n * c * pixels for layout in (source, result)]
         to_blocks = result.kind == "nchwc"
         other = source if to_blocks else result
-        return Lowered("move/relayout", Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS), extents,
-                       (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
+        attrs = Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS, **self.params(inputs[0]))
+        return Lowered(self.template, attrs, extents, (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
                        n * ceildiv(c, block) * ceildiv(pixels, self.PIXELS), f"relayout_{source}_{result}", self.name)
 
     def cost(self, op, inputs, outputs, target) -> float:
         return copy_cost(outputs[0], 1.5)
+
+
+class RelayoutElements(RelayoutBlocks):
+    """The same element by element, of any type: no type may be without a way between two layouts."""
+
+    name = "elements"
+    template = "move/relayout_elements"
+
+    def refuse(self, op: Op, inputs, outputs, target):
+        return "float32 goes by vectors" if inputs[0].dtype == "float32" else None
+
+    def params(self, type_: TensorType) -> dict:
+        return moved(type_)
+
+    def cost(self, op, inputs, outputs, target) -> float:
+        return copy_cost(outputs[0], 4.0)
 
 
 class ConcatRuns(Kernel):
@@ -265,9 +285,6 @@ class ConcatRuns(Kernel):
                     and any(not isinstance(t.shape[1], int) or t.shape[1] % layout.block for t in inputs[:-1]):
                 continue
             yield (layout,) * len(inputs), (layout,)
-
-    def refuse(self, op: Op, inputs, outputs, target):
-        return "at most 32 operands" if len(inputs) > 32 else None
 
     def lower(self, op: Op, inputs, outputs, target) -> Lowered:
         axes = memory_axes(outputs[0])

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_equal, require_shape
 from ..ir.dims import product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, PLAIN, TensorType, numpy_dtype
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, possible_layouts, register
-from .elementwise import cast_to, emit_broadcast
+from .elementwise import cast_to, element_type, emit_broadcast
 from .memory import memory_axes
 from .rules import axis_of, shape_text
 
@@ -24,11 +25,13 @@ def _along(parameter: np.ndarray, rank: int, attrs: Attrs, extent: int) -> np.nd
     return np.repeat(parameter, attrs.block, attrs.axis).take(range(extent), attrs.axis)
 
 
-def _check(attrs: Attrs, x: TensorType, scale: TensorType) -> None:
+def _check(attrs: Attrs, x: TensorType, scale: TensorType, zero_point: TensorType | None) -> None:
+    if zero_point is not None and not scale.size == zero_point.size == 1:
+        require_shape(zero_point.shape, scale.shape, f"zero point {zero_point} for scale {scale}")
     if scale.rank == 1 and scale.size != 1:
         axis = axis_of(attrs.axis, x.rank)
-        if isinstance(x.shape[axis], int) and scale.shape[0] != x.shape[axis]:
-            raise ShapeError(f"{scale.shape[0]} scales for axis {axis} of {shape_text(x.shape)}")
+        require_equal(scale.shape[0], x.shape[axis],
+                      f"{scale.shape[0]} scales for axis {axis} of {shape_text(x.shape)}")
     elif scale.rank > 1 and not attrs.block:
         raise ShapeError(f"scale {scale} without a block size")
 
@@ -90,7 +93,7 @@ class _Quantisation(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, scale: TensorType,
               zero_point: TensorType | None = None) -> tuple[TensorType, ...]:
-        _check(attrs, x, scale)
+        _check(attrs, x, scale, zero_point)
         return (TensorType(attrs.dtype, x.shape),)
 
 
@@ -121,7 +124,9 @@ class DequantizeLinear(_Quantisation):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        return _dequantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+        (value,) = _dequantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+        wanted = node.attr("output_dtype", 0)
+        return cast_to(node, value, element_type(wanted)) if wanted else (value,)
 
 
 @register
@@ -154,12 +159,24 @@ class QuantizeLinear(_Quantisation):
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:
-        dtype = node.type(2).dtype if node.has(2) else "uint8"
-        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": dtype}
+        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": _quantised_type(node)}
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        precision = node.attr("precision", 0)
+        if precision and element_type(precision) != node.type(1).dtype:
+            raise MegccError(f"divides in {element_type(precision)} by a scale of {node.type(1).dtype}, which is not "
+                             "supported")
         return _quantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+
+
+def _quantised_type(node: OnnxNode) -> str:
+    """That of the zero point, or attribute output_dtype, or uint8."""
+    wanted = node.attr("output_dtype", 0)
+    dtype = node.type(2).dtype if node.has(2) else element_type(wanted) if wanted else "uint8"
+    if wanted and element_type(wanted) != dtype:
+        raise ShapeError(f"output_dtype is {element_type(wanted)}, the zero point {dtype}")
+    return dtype
 
 
 def _axis(node: OnnxNode) -> int:
@@ -175,8 +192,7 @@ def _in_blocks(node: OnnxNode) -> tuple[str, str, str, tuple]:
     x, block = node.type(0), node.attr("block_size")
     axis = axis_of(node.attr("axis", 1), x.rank)
     blocks = node.type(1).shape[axis]
-    if x.shape[axis] != blocks * block:
-        raise ShapeError(f"{blocks} blocks of {block} elements on axis {axis} of {x}")
+    require_equal(x.shape[axis], blocks * block, f"{blocks} blocks of {block} elements on axis {axis} of {x}")
 
     def split(value: str, inner: int) -> str:
         shape = node.type_of(value).shape
@@ -197,7 +213,7 @@ def _dequantized_blocks(node: OnnxNode) -> tuple[str, ...]:
 
 def _quantized_blocks(node: OnnxNode) -> tuple[str, ...]:
     value, scale, zero, shape = _in_blocks(node)
-    dtype = node.type(2).dtype if node.has(2) else "uint8"
+    dtype = _quantised_type(node)
     (value,) = node.emit("round", emit_broadcast(node, "div", (value, scale)))
     if zero:
         (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))

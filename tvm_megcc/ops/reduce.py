@@ -8,14 +8,15 @@ from itertools import combinations
 
 import numpy as np
 
-from ..errors import MegccError, ShapeError
+from ..errors import MegccError
+from ..ir.conditions import require_at_most
 from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
 from .elementwise import cast_to
 from .reduce_kernels import ArgExtremeScalars, CumulativeScalars, ReduceScalars, ReduceVectors
-from .rules import axes_of, axis_of, shape_text
+from .rules import axes_of, axis_of, places, shape_text
 from .shape import axes_operand
 
 
@@ -176,32 +177,51 @@ for _row in _REDUCTIONS:
     _declare(*_row)
 
 
+_NANS = np.array([[1, np.nan, 0, 3, 3, 2], [np.nan, 2, 1, np.nan, 0, 0], [np.nan] * 6, [2, 1, 5, 5, 0, np.nan]])
+
+
 class ArgExtreme(Operator):
-    """Index of the extreme element along attribute `axis`, as int64; of equals the first, or the last if `last`."""
+    """Index of the extreme element along attribute `axis`, as int64; of equals the first, or the last if `last`. The
+    first NaN is the extreme; if `nan_yields`, it is as TVM's comparisons have it: a NaN takes the place of the extreme
+    so far, and the next element takes its.
+    """
 
     numpy: Callable
+    better: Callable
     kernels = (ArgExtremeScalars(),)
     cases = (Case((f32(3, 5, 7),), {"axis": 1, "keepdims": True, "last": False}),
              Case((f32(2, 37),), {"axis": 1, "keepdims": False, "last": False}),
              Case((((4, 30), "int32"),), {"axis": 1, "keepdims": False, "last": False}),
-             Case((((30, 4), "int32"),), {"axis": 0, "keepdims": False, "last": True}))
+             Case((((30, 4), "int32"),), {"axis": 0, "keepdims": False, "last": True}),
+             *(Case((f32(4, 6),), {"axis": 1, "keepdims": False, "last": last, "nan_yields": yields}, values={0: _NANS})
+               for last in (False, True) for yields in (False, True)))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         axis = axis_of(attrs.axis, x.rank)
-        if x.shape[axis] == 0:
-            raise ShapeError("the axis is empty")
+        require_at_most(1, x.shape[axis], f"axis {axis} of {x} is empty")
         kept: tuple[Dim, ...] = (1,) if attrs.keepdims else ()
         return (TensorType("int64", (*x.shape[:axis], *kept, *x.shape[axis + 1:])),)
 
     @classmethod
     def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        if attrs.last:
+        if attrs.get("nan_yields", False):
+            index = cls.compared(np.moveaxis(x, attrs.axis, 0), attrs.last)
+        elif attrs.last:
             index = x.shape[attrs.axis] - 1 - cls.numpy(np.flip(x, attrs.axis), attrs.axis)
         else:
             index = cls.numpy(x, attrs.axis)
         index = index.astype(np.int64)
         return (np.expand_dims(index, attrs.axis) if attrs.keepdims else index,)
+
+    @classmethod
+    def compared(cls, x: np.ndarray, last: bool) -> np.ndarray:
+        """Indices along the first axis, element by element as TVM compares them."""
+        best, index = x[0], np.zeros(x.shape[1:], int)
+        for position, value in enumerate(x[1:], start=1):
+            keeps = cls.better(best, value) if last else cls.better(best, value) | (best == value)
+            best, index = np.where(keeps, best, value), np.where(keeps, index, position)
+        return index
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:
@@ -214,7 +234,7 @@ class ArgMax(ArgExtreme):
     """Index of the largest element."""
 
     kind, onnx, relax, relay = "arg_max", ("ArgMax",), ("relax.argmax",), ("argmax",)
-    numpy = staticmethod(np.argmax)
+    numpy, better = staticmethod(np.argmax), staticmethod(np.greater)
 
 
 @register
@@ -222,7 +242,7 @@ class ArgMin(ArgExtreme):
     """Index of the smallest element."""
 
     kind, onnx, relax, relay = "arg_min", ("ArgMin",), ("relax.argmin",), ("argmin",)
-    numpy = staticmethod(np.argmin)
+    numpy, better = staticmethod(np.argmin), staticmethod(np.less)
 
 
 @decomposes("Hardmax")
@@ -231,8 +251,7 @@ def hardmax(node: OnnxNode) -> tuple[str, ...]:
     axis = axis_of(axis, rank)
     extent = node.type(0).shape[axis]
     (index,) = node.emit("arg_max", node.inputs, axis=axis, keepdims=True, last=False)
-    positions = node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
-    (hit,) = node.emit("equal", (index, positions))
+    (hit,) = node.emit("equal", (index, places(node, extent, axis, rank)))
     return node.emit("cast", (hit,), dtype=node.type(0).dtype)
 
 
@@ -261,8 +280,9 @@ class Cumulative(Operator):
         x = np.flip(x, attrs.axis) if attrs.reverse else x
         result = cls.numpy(x, attrs.axis, dtype=x.dtype)
         if attrs.exclusive:
-            first = np.full_like(np.take(x, [0], attrs.axis), cls.start)
-            result = np.concatenate([first, np.delete(result, -1, attrs.axis)], attrs.axis)
+            first = np.full_like(np.take(x, range(min(x.shape[attrs.axis], 1)), attrs.axis), cls.start)
+            before = np.take(result, range(max(x.shape[attrs.axis] - 1, 0)), attrs.axis)
+            result = np.concatenate([first, before], attrs.axis)
         return (np.flip(result, attrs.axis) if attrs.reverse else result,)
 
 

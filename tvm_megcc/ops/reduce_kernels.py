@@ -170,10 +170,13 @@ class ArgExtremeScalars(AlongAxis):
     def lower(self, op: Op, inputs, outputs, target) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         better = ("<" if op.kind == "arg_min" else ">") + ("=" if op.attrs.last else "")
-        params = Attrs(better=better, unit=DTYPES[inputs[0].dtype][0], real=inputs[0].dtype.startswith("float"))
+        real = inputs[0].dtype.startswith("float")
+        yields = real and op.attrs.get("nan_yields", False)
+        keeps = better[0] + ("" if op.attrs.last else "=")
+        params = Attrs(better=better, unit=DTYPES[inputs[0].dtype][0], real=real, keeps=keeps if yields else "")
         return Lowered("reduce/arg_extreme", params, self.extents(op, inputs[0]),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),), outer * inner,
-                       op.kind + ("_last" if op.attrs.last else ""), self.name)
+                       op.kind + "_last" * op.attrs.last + "_tvm" * yields, self.name)
 
 
 class CumulativeScalars(AlongAxis):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.conditions import require_shape
 from ..ir.dims import Dim, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import PLAIN, TensorType
@@ -65,8 +66,10 @@ class Resample(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, first: TensorType, weight: TensorType) -> tuple[TensorType, ...]:
-        if first.rank != 1 or weight.rank != 2 or first.shape != weight.shape[:1] or first.dtype != "int32":
-            raise ShapeError(f"tables {first} and {weight} do not belong together")
+        why = f"tables {first} and {weight} do not belong together"
+        if weight.rank != 2 or first.dtype != "int32":
+            raise ShapeError(why)
+        require_shape(first.shape, weight.shape[:1], why)
         return (x.with_shape((*x.shape[:attrs.axis], first.shape[0], *x.shape[attrs.axis + 1:])),)
 
     @staticmethod
@@ -85,6 +88,7 @@ def resampled(node: OnnxNode, value: str, axis: int, indices: np.ndarray, weight
     """
     extent = node.type_of(value).shape[axis]
     taps = min(indices.shape[1], extent)
+    node.require_room(len(indices), taps)
     first = np.clip(indices[:, 0], 0, extent - taps)
     table = np.zeros((len(indices), taps))
     np.add.at(table, (np.arange(len(indices))[:, None], np.clip(indices, 0, extent - 1) - first[:, None]), weights)
@@ -95,6 +99,7 @@ def resampled(node: OnnxNode, value: str, axis: int, indices: np.ndarray, weight
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
     """The means of `size` windows that cover an axis as evenly as whole elements allow, overlapping where they must."""
     extent = node.type_of(value).shape[axis]
+    node.require_room(size, -(-extent // size) + 1)
     starts = np.arange(size) * extent // size
     ends = -(-(np.arange(size) + 1) * extent // size)
     indices = starts[:, None] + np.arange((ends - starts).max())

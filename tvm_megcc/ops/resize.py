@@ -86,7 +86,7 @@ class Resize(Operator):
         rows = [row for row in rows if row.size != x.shape[row.axis] or row.scale != 1.0]
         if any(not isinstance(dim, int) for row in rows for dim in (x.shape[row.axis], row.size)):
             return (_repeated(node, node.inputs[0], rows, how, coordinates),)
-        positions = [source_coordinates(x.shape[row.axis], row.size, row.scale, coordinates) for row in rows]
+        positions = [_positions(node, row, coordinates) for row in rows]
         return (_in_float(node, how, lambda value: _interpolated(node, value, rows, positions, how)),)
 
 
@@ -97,6 +97,12 @@ class _Axis:
     axis: int
     size: Dim
     scale: float
+
+
+def _positions(node: OnnxNode, row: _Axis, coordinates: str, roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
+    """Where the elements of the result's axis lie on the operand's."""
+    node.require_room(row.size)
+    return source_coordinates(node.type(0).shape[row.axis], row.size, row.scale, coordinates, roi)
 
 
 def _how(node: OnnxNode) -> tuple[Interpolation, str]:
@@ -135,6 +141,7 @@ def _interpolated(node: OnnxNode, value: str, rows: list[_Axis], positions: list
     extents = node.type_of(value).shape
     if not how.by_tables:
         for row, position in zip(rows, positions, strict=True):
+            node.require_room(row.size, how.reach(row.scale))
             value = resampled(node, value, row.axis, *how.windows(position, extents[row.axis], row.scale))
         return value
     rest = sorted(zip(rows, positions, strict=True), key=lambda pair: pair[0].axis)
@@ -161,9 +168,9 @@ def _cropped(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> str:
     kept = [(row, tuple(part)) for row, part in zip(rows, roi, strict=True)
             if row.size != shape[row.axis] or tuple(part) != (0.0, 1.0)]
     rows = [row for row, _ in kept]
-    positions = [source_coordinates(shape[row.axis], row.size, row.scale, "tf_crop_and_resize", part)
-                 for row, part in kept]
+    positions = [_positions(node, row, "tf_crop_and_resize", part) for row, part in kept]
     value = _in_float(node, how, lambda value: _interpolated(node, value, rows, positions, how))
+    node.require_room(*(row.size for row in rows))
     outside = np.zeros((1,) * len(shape), bool)
     for row, position in zip(rows, positions, strict=True):
         beside = (position < 0) | (position > shape[row.axis] - 1)
@@ -195,6 +202,7 @@ def crop_at_run_time(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> s
     for index, row in enumerate(rows):
         last = float(shape[row.axis] - 1)
         start, end = (emit_slice(node, roi, 0, i, i + 1) for i in (index, count + index))
+        node.require_room(row.size)
         fraction = source_coordinates(2, row.size, row.size / 2, "tf_crop_and_resize").astype(np.float32)
         position = op("mul", op("add", start, op("mul", op("sub", end, start), node.constant(fraction))), last)
         shape_here = tuple(row.size if axis == row.axis else 1 for axis in range(len(shape)))
@@ -225,6 +233,7 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis], how: Interpolat
     scales = {row.axis: row.scale for row in rows}
     for axis, extent in enumerate(shape):
         scale = int(scales.get(axis, 1))
+        node.require_room(8 * scale)
         position = source_coordinates(8, 8 * scale, scale or 1, coordinates)
         whole = nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // (scale or 1)
         if scale != scales.get(axis, 1) or how.mode != "nearest" or not whole.all():

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import product
+from ..ir.conditions import require_shape
+from ..ir.dims import Dim, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
 from .move_kernels import copy_cost, moved
 from .rules import axis_of
 
@@ -50,9 +53,15 @@ class ReverseSequence(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, length: TensorType) -> tuple[TensorType, ...]:
-        if x.rank < 2 or length.shape != (x.shape[1 - attrs.time],) or length.dtype not in ("int32", "int64"):
-            raise ShapeError(f"lengths {length} of sequences {x}, time on axis {attrs.time}")
+        why = f"lengths {length} of sequences {x}, time on axis {attrs.time}"
+        if x.rank < 2 or length.dtype not in ("int32", "int64"):
+            raise ShapeError(why)
+        require_shape(length.shape, (x.shape[1 - attrs.time],), why)
         return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, inputs[0].shape[attrs.time])}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, ...]:

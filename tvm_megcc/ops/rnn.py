@@ -7,11 +7,12 @@ of the layer; the operators here are what is left: the steps, which depend on ea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.conditions import require_shape
 from ..ir.dims import Dim
 from ..ir.expr import Expr, evaluate
 from ..ir.graph import Attrs
@@ -19,6 +20,7 @@ from ..ir.types import TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .rnn_activations import activations_of, clipped, named
 from .rnn_kernels import DotSteps, PackedSteps
+from .rules import shape_text
 
 #: direction -> whether each of the layer's passes over the sequence runs backwards.
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -51,14 +53,18 @@ class Recurrent(Operator):
         (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
         if directions != len(DIRECTIONS[attrs.direction]):
             raise ShapeError(f"weights {r} are not for direction '{attrs.direction}'")
-        if rows != cls.gates * units or columns != directions * rows:
-            raise ShapeError(f"weights {r} do not make {cls.gates} gates of {units} units with input {x}")
+        require_shape((rows, columns), (cls.gates * units, directions * rows),
+                      f"weights {r} do not make {cls.gates} gates of {units} units with input {x}")
         wanted = [(lengths, (batch,)), *zip(more, cls.shapes(directions, batch, units), strict=False)]
         for operand, shape in wanted:
-            if operand is not None and operand.shape != shape:
-                raise ShapeError(f"operand {operand} should be [{','.join(map(str, shape))}]")
+            if operand is not None:
+                require_shape(operand.shape, shape, f"operand {operand} should be {shape_text(shape)}")
         results = {"Y": (steps, directions, batch, units)}
         return tuple(TensorType(x.dtype, results.get(name, (directions, batch, units))) for name in attrs.results)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {2: (0, inputs[0].shape[0])}
 
     @classmethod
     def shapes(cls, directions: Dim, batch: Dim, units: Dim) -> tuple[tuple[Dim, ...], ...]:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_at_most, require_shape
 from ..ir.dims import Dim, round_up
 from ..ir.graph import Attrs, Op
 from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
 from .conv_kernels import blocked
 from .move_kernels import c_constant, constant_name
 
@@ -65,6 +68,8 @@ class _Roi(Operator):
     def _infer(cls, attrs: Attrs, x: TensorType, rois: TensorType) -> tuple[TensorType, ...]:
         if x.rank != 4 or rois.rank != 2 or rois.shape[1] != cls.columns or len(attrs.size) != 2 or min(attrs.size) < 1:
             raise ShapeError(f"regions {rois} of {x} to size {attrs.size}")
+        for extent in x.shape[2:]:
+            require_at_most(1, extent, f"regions of an empty image {x}")
         return (TensorType(x.dtype, (rois.shape[0], x.shape[1], *attrs.size)),)
 
 
@@ -87,9 +92,15 @@ class RoiAlign(_Roi):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, rois: TensorType, image: TensorType) -> tuple[TensorType, ...]:
-        if image.shape != rois.shape[:1] or image.dtype not in ("int32", "int64"):
-            raise ShapeError(f"images {image} of regions {rois}")
+        why = f"images {image} of regions {rois}"
+        if image.dtype not in ("int32", "int64"):
+            raise ShapeError(why)
+        require_shape(image.shape, rois.shape[:1], why)
         return RoiAlign._infer(attrs, x, rois)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {2: (0, inputs[0].shape[0] - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray, image: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import Dim, ceildiv, dim_max, dim_min, dim_same
+from ..ir.conditions import require_at_most, require_equal
+from ..ir.dims import Dim, ceildiv, dim_min, limits
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
+from .base import OnnxNode
 
 #: Slice bounds from here on mean the end of the axis.
 FAR = 2**31 - 1
@@ -35,11 +37,18 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return result
 
 
+def places(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
+    """The constant 0, 1, … of int64 along one axis of an extent, the other axes being 1."""
+    node.require_room(extent)
+    return node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
+
+
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape that operands of an elementwise operator broadcast to, by numpy's rule.
 
-    Of two different symbolic extents neither is known to be 1: they have to be the same when they are known.
+    An extent that is not known is not taken to be 1: it has to be that of the other operands.
     """
+    why = f"shapes {' and '.join(map(shape_text, shapes))} do not broadcast"
     rank = max(map(len, shapes))
     result: list[Dim] = []
     for axis in range(rank):
@@ -49,15 +58,16 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
             other = shape[index] if index >= 0 else 1
             if extent == 1:
                 extent = other
-            elif isinstance(extent, int) and isinstance(other, int):
-                if other not in (1, extent):
-                    raise ShapeError(f"shapes {' and '.join(map(shape_text, shapes))} do not broadcast")
-            elif isinstance(other, int):
-                extent = other if other != 1 else extent
-            elif not isinstance(extent, int):
-                extent = dim_same(extent, other)
+            elif other != 1:
+                extent = common(extent, other, why)
         result.append(extent)
     return tuple(result)
+
+
+def common(a: Dim, b: Dim, why: str) -> Dim:
+    """The extent of an axis that two operands share; they are required to be equal."""
+    require_equal(a, b, why)
+    return b if isinstance(b, int) else a
 
 
 def same_dtype(*types: TensorType | None) -> str:
@@ -87,7 +97,10 @@ def saturate(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """First index and number of elements of start:end:step on an axis, by ONNX's clamping rules."""
+    """First index and number of elements of start:end:step on an axis, by ONNX's clamping rules.
+
+    An index that is not known until the model runs has to lie on the axis then.
+    """
     def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
         if isinstance(index, int) and index < 0:
             index = index + extent if index > -FAR else low
@@ -95,8 +108,13 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
             return high
         if isinstance(index, int) and isinstance(high, int):
             return max(low, min(index, high))
-        # A symbolic extent is at least 1; a symbolic index is taken to lie on the axis.
-        return dim_min(index, high) if isinstance(index, int) and index > 1 else index
+        if isinstance(index, int):
+            shortest, _ = limits(high)
+            return index if shortest is not None and index <= shortest else dim_min(index, high)
+        why = f"{start}:{end}:{step} is not on an axis of {extent}"
+        require_at_most(low, index, why)
+        require_at_most(index, high, why)
+        return index
 
     if step > 0:
         first, last = clamped(start, 0, extent), clamped(end, 0, extent)
@@ -104,7 +122,10 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
     else:
         first, last = clamped(start, 0, extent - 1), clamped(end, -1, extent - 1)
         count = ceildiv(first - last, -step)
-    return first, dim_max(count, 0) if isinstance(count, int) else count
+    if isinstance(count, int):
+        return first, max(count, 0)
+    require_at_most(0, count, f"{start}:{end}:{step} of an axis of {extent} ends before it begins")
+    return first, count
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, product, round_up
 from ..ir.graph import Attrs, Op
 from ..ir.types import PLAIN, TensorType
@@ -73,8 +74,9 @@ class GridSample(Operator):
         if axes not in (2, 3) or grid.rank != x.rank or grid.shape[-1] != axes:
             raise ShapeError(f"grid {grid} for {x}; images and volumes are sampled by grids of the same rank, whose "
                              "last axis holds the coordinates")
-        if isinstance(x.shape[0], int) and isinstance(grid.shape[0], int) and x.shape[0] != grid.shape[0]:
-            raise ShapeError(f"grid {grid} for {x.shape[0]} images")
+        require_equal(x.shape[0], grid.shape[0], f"grid {grid} for {x.shape[0]} images")
+        for extent in x.shape[2:]:
+            require_at_most(1, extent, f"samples of an empty image {x}")
         return (TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1])),)
 
     @staticmethod

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import product
+from ..ir.conditions import require_at_most, require_shape
+from ..ir.dims import Dim, dim_min, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
 from .elementwise import cast_to, emit_broadcast
 from .move_kernels import copy_cost
 from .reduce_kernels import INTEGER_FOLDS
-from .rules import axis_of, same_dtype
+from .rules import axis_of, places, same_dtype
 
 #: How an update `v` joins what is there, `a`: in C over reals, and in numpy.
 REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
@@ -99,12 +102,17 @@ class ScatterElements(Scatter):
     def infer(cls, attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> tuple[TensorType, ...]:
         cls._check(attrs, x, indices, updates)
         axis = axis_of(attrs.axis, x.rank)
-        if indices.shape != updates.shape or indices.rank != x.rank:
-            raise ShapeError(f"updates {updates} at indices {indices} of {x}")
+        if indices.rank != x.rank:
+            raise ShapeError(f"indices {indices} of {x}")
+        require_shape(updates.shape, indices.shape, f"updates {updates} at indices {indices} of {x}")
         for i, (extent, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
-            if i != axis and isinstance(extent, int) and isinstance(count, int) and count > extent:
-                raise ShapeError(f"indices {indices} reach beyond {x} on axis {i}")
+            if i != axis:
+                require_at_most(count, extent, f"indices {indices} reach beyond {x} on axis {i}")
         return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, inputs[0].shape[attrs.axis] - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -167,9 +175,13 @@ class ScatterPoints(Scatter):
         depth = indices.shape[-1] if indices.rank else 0
         if not isinstance(depth, int) or not 1 <= depth <= x.rank:
             raise ShapeError(f"points {indices} into {x}")
-        if updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
-            raise ShapeError(f"updates {updates} at points {indices} of {x}")
+        require_shape(updates.shape, (*indices.shape[:-1], *x.shape[depth:]),
+                      f"updates {updates} at points {indices} of {x}")
         return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {1: (0, reduce(dim_min, inputs[0].shape[:inputs[1].shape[-1]]) - 1)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -190,8 +202,7 @@ def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
     axis = axis_of(node.attr("axis", -2), past.rank)
     if axis == 0:
         raise ShapeError("axis 0 is that of the batches")
-    steps = np.arange(update.shape[axis]).reshape([-1 if i == axis else 1 for i in range(past.rank)])
-    index = node.constant(steps)
+    index = places(node, update.shape[axis], axis, past.rank)
     if node.has(2):
         (start,) = cast_to(node, node.inputs[2], "int64")
         (start,) = node.emit("reshape", (start,), shape=(update.shape[0], *(1,) * (past.rank - 1)))

@@ -8,7 +8,8 @@ import math
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim, differ, floordiv, product
+from ..ir.conditions import require_at_most, require_equal
+from ..ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
 from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, f32, register
@@ -37,9 +38,12 @@ class Reshape(Operator):
         if -1 in target:
             target[target.index(-1)] = floordiv(x.size, known) if known != 0 else 0
         size = product(target)
+        why = f"{shape_text(x.shape)} with {x.size} elements cannot have shape {shape_text(attrs.shape)}"
         if differ(size, x.size):
-            raise ShapeError(f"{shape_text(x.shape)} with {x.size} elements cannot have shape "
-                             f"{shape_text(attrs.shape)}")
+            raise ShapeError(why)
+        require_equal(size, x.size, why)
+        for dim in target:
+            require_at_most(0, dim, why)
         return (TensorType(x.dtype, tuple(target)),)
 
     @staticmethod
@@ -132,7 +136,7 @@ def identity(node: OnnxNode) -> tuple[str, ...]:
     if training:
         raise MegccError("is in training mode; export the model for inference")
     if node.num_outputs > 1 and node.type(0).is_static:
-        return node.inputs[0], node.constant(np.ones(node.type(0).shape, np.bool_))
+        return node.inputs[0], *node.emit("full", (), shape=node.type(0).shape, value=True, dtype="bool")
     return node.inputs[:1]
 
 
@@ -228,8 +232,8 @@ class Full(Operator):
 
     @staticmethod
     def infer(attrs: Attrs) -> tuple[TensorType, ...]:
-        if any(isinstance(dim, int) and dim < 0 for dim in attrs.shape):
-            raise ShapeError(f"shape {shape_text(attrs.shape)} has a negative extent")
+        for dim in attrs.shape:
+            require_at_most(0, dim, f"shape {shape_text(attrs.shape)} has a negative extent")
         return (TensorType(attrs.dtype, attrs.shape),)
 
     @staticmethod
@@ -273,14 +277,36 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
     if (shape := node.stated(0) or node.stated(1) or node.stated(2)) is not None:
         dtype = node.type(0).dtype
         start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
+        node.require_room(*shape)
         steps = node.constant(np.arange(*shape).astype(numpy_dtype(dtype)))
         return node.emit("add", (*node.emit("mul", (steps, delta)), start))
+    if not all(map(node.is_const, range(3))) and all(map(node.is_known, range(3))):
+        return _symbolic_range(node)
     start, limit, delta = (node.const(index, name).reshape(())
                            for index, name in enumerate(("start", "limit", "delta")))
     if delta == 0:
         raise ShapeError("delta is 0")
     count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
     return node.emit("range", node.inputs, count=count)
+
+
+def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
+    """Operands that depend on shape symbols: ones are counted, as many as there are numbers."""
+    start, limit, delta = (node.dims(index)[0] for index in range(3))
+    if not isinstance(delta, int) or delta == 0:
+        raise MegccError(f"delta is {delta}, which has to be a number other than 0")
+    count = ceildiv(limit - start, delta) if delta > 0 else ceildiv(start - limit, -delta)
+    least, _ = limits(count)
+    count = count if least is not None and least >= 0 else dim_max(count, 0)
+    dtype = numpy_dtype(node.type(0).dtype)
+    (ones,) = node.emit("expand", (node.constant(np.ones(1, dtype)),), shape=(count,))
+    (steps,) = node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)
+    if delta != 1:
+        (steps,) = node.emit("mul", (steps, node.constant(np.array(delta, dtype))))
+    if start == 0:
+        return (steps,)
+    (first,) = node.emit("reshape", node.inputs[:1], shape=())
+    return node.emit("add", (steps, first))
 
 
 @decomposes("EyeLike")
@@ -291,6 +317,7 @@ def eye_like(node: OnnxNode) -> tuple[str, ...]:
         raise MegccError(f"needs a static matrix, not {type_}")
     dtype = node.attr("dtype")
     numpy_type = numpy_dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    node.require_room(*type_.shape)
     return (node.constant(np.eye(*type_.shape, k=node.attr("k", 0), dtype=numpy_type)),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..ir.conditions import require_at_most
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, PLAIN, TensorType
 from .base import Case, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
@@ -63,9 +63,9 @@ class TopK(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         axis = axis_of(attrs.axis, x.rank)
-        extent = x.shape[axis]
-        if attrs.k < 0 or (isinstance(extent, int) and attrs.k > extent):
-            raise ShapeError(f"the best {attrs.k} of {extent} elements")
+        why = f"the best {attrs.k} of {x.shape[axis]} elements"
+        require_at_most(0, attrs.k, why)
+        require_at_most(attrs.k, x.shape[axis], why)
         shape = (*x.shape[:axis], attrs.k, *x.shape[axis + 1:])
         return TensorType(x.dtype, shape), TensorType("int64", shape)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_equal
 from ..ir.dims import product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType, numpy_dtype
@@ -49,6 +50,7 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     elif type_.shape[axis] < lines:
         after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
+    node.require_room(length * parts, 2 * (length // 2 + 1 if onesided else length))
     matrix = dft_matrix(length, parts, inverse, onesided).astype(numpy_dtype(type_.dtype))
     outer = type_.shape[:axis]
     (value,) = node.emit("reshape", (value,), shape=(product(outer), lines * parts))
@@ -83,15 +85,21 @@ def dft(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("STFT")
 def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
-    """Frames of the signal, times the window, transformed: [batch][frames][lines][2]."""
-    signal = node.type(0)
+    """Frames of the signal ([batch][N], or with a last axis of 1 or 2), times the window, transformed:
+    [batch][frames][lines][2]."""
+    signal, value = node.type(0), node.inputs[0]
+    if signal.rank == 2:
+        (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
+        signal = node.type_of(value)
     step = int(node.const(1, "frame_step").reshape(-1)[0])
     length = int(node.const(3, "frame_length").reshape(-1)[0]) if node.has(3) else node.type(2).shape[0]
     if signal.rank != 3 or not signal.is_static or step < 1 or length > signal.shape[1]:
-        raise ShapeError(f"frames of {length} every {step} of {signal}")
+        raise ShapeError(f"frames of {length} every {step} of {node.type(0)}; wants a signal [batch][N] or "
+                         "[batch][N][1 or 2] of a known shape, and not shorter than a frame")
     frames = (signal.shape[1] - length) // step + 1
+    node.require_room(frames, length)
     places = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
-    (value,) = node.emit("gather", (node.inputs[0], node.constant(places)), axis=1)
+    (value,) = node.emit("gather", (value, node.constant(places)), axis=1)
     if node.has(2):
         (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
         (value,) = node.emit("mul", (value, window))
@@ -108,6 +116,7 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     lines = length // 2 + 1
     if min(bins, length) < 1 or rate <= 0:
         raise MegccError(f"{bins} bins of a transform of length {length} at {rate} Hz")
+    node.require_room(lines, bins)
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
     edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
     places = ((length + 1) * edges // rate).astype(int)
@@ -153,8 +162,10 @@ class Determinant(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        if x.rank < 2 or x.shape[-1] != x.shape[-2]:
-            raise ShapeError(f"wants square matrices, not {x}")
+        why = f"wants square matrices, not {x}"
+        if x.rank < 2:
+            raise ShapeError(why)
+        require_equal(x.shape[-1], x.shape[-2], why)
         return (TensorType(x.dtype, x.shape[:-2]),)
 
     @staticmethod

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from ..ir.graph import Op
+from ..ir import limits
+from ..ir.conditions import Condition, distinct, recording
+from ..ir.graph import Graph, Op
 from ..ir.types import PLAIN, TensorType
 from ..target import Target
 from .base import Kernel, Operator, View, operator
@@ -22,6 +24,26 @@ def candidates(kind: str) -> tuple[Kernel, ...]:
     declaration = operator(kind)
     is_view = declaration.view_offset is not Operator.view_offset
     return ((_VIEW,) if is_view else ()) + declaration.kernels
+
+
+def conditions(graph: Graph) -> tuple[Condition, ...]:
+    """What the shapes of a graph have to satisfy: what its operators demand, and what those that it was imported from
+    did."""
+    found = list(graph.conditions)
+    for op in graph.ops:
+        with recording(op.origin) as stated:
+            operator(op.kind).infer(op.attrs, *map(graph.type_of, op.own_inputs))
+        found += stated
+    return distinct(found)
+
+
+def limit_exceeded(op: Op, inputs, outputs) -> str | None:
+    """Which limit of the runtime no kernel of the operator could keep to; None where there is none."""
+    count = sum(t is not None for t in inputs) + len(outputs)
+    if count > limits.MAX_OPERANDS and not operator(op.kind).fan_in:
+        return f"has {count} operands and results, a kernel has at most {limits.MAX_OPERANDS}"
+    rank = max((t.rank for t in (*inputs, *outputs) if t is not None), default=0)
+    return f"has a tensor of {rank} axes, tensors have at most {limits.MAX_RANK}" if rank > limits.MAX_RANK else None
 
 
 def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
@@ -60,6 +82,9 @@ def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: 
     Args:
         constants: names of the values that the compiler knows.
     """
+    limit = limit_exceeded(op, inputs, outputs)
+    if limit is not None:
+        return limit
     own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
     wanted = [t.layout for t in own if t is not None]
     offered = [[layout for layout, t in zip(ins, own, strict=True) if t is not None] + list(outs)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.conditions import require_shape
 from ..ir.dims import Dim, Symbol, differ, substitute
 from ..ir.graph import Attrs, Op
 from ..ir.types import TensorType
@@ -92,10 +93,16 @@ class Tir(Operator):
         values = program.values(attrs, inputs)
         for (name, type_), given in zip(program.inputs, inputs, strict=True):
             shape = tuple(substitute(dim, values) for dim in type_.shape)
+            why = f"{program.name}: {name} is {given}; expected {type_.with_shape(shape)}"
             if type_.dtype != given.dtype or len(shape) != given.rank or any(map(differ, shape, given.shape)):
-                raise ShapeError(f"{program.name}: {name} is {given}; expected {type_.with_shape(shape)}")
+                raise ShapeError(why)
+            require_shape(given.shape, shape, why)
         return tuple(type_.with_shape(substitute(dim, values) for dim in type_.shape)
                      for _, type_ in program.outputs)
+
+    @staticmethod
+    def evaluates(attrs: Attrs) -> bool:
+        return attrs.program.evaluate is not None
 
     @staticmethod
     def compute(attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim, ceildiv, dim_max, floordiv
+from ..ir.conditions import require_at_most
+from ..ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv
 from ..ir.types import TensorType
 from .base import OnnxNode
 
@@ -12,16 +13,14 @@ from .base import OnnxNode
 def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: int, after: int,
                   ceil: bool = False) -> Dim:
     """Number of window positions along an axis. With `ceil`, the last one may hang over, but starts inside."""
-    room = extent + before + after - (kernel - 1) * dilation - 1
-    if isinstance(room, int) and room < 0:
-        raise ShapeError(f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "
-                         f"with pads {before} and {after}")
+    reach = (kernel - 1) * dilation + 1
+    room = extent + before + after - reach
+    require_at_most(0, room, f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "
+                             f"with pads {before} and {after}")
     if not ceil:
         return floordiv(room, stride) + 1
     positions = ceildiv(room, stride) + 1
-    if isinstance(positions, int) and isinstance(extent, int):
-        return positions - ((positions - 1) * stride >= extent + before)
-    return positions
+    return positions if stride + after <= reach else dim_min(positions, ceildiv(extent + before, stride))
 
 
 def require_known_weights(weights: TensorType) -> None:

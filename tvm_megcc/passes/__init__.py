@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from ..ir.graph import Graph
 from ..target import Target
-from . import absorb, channels, concats, elementwise, epilogue, halves, layout, schedule, transposes
+from . import absorb, channels, concats, elementwise, epilogue, halves, layout, schedule, transposes, trees
 
 Pass = Callable[[Graph, Target], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_halves", halves.widen_halves, "first: all other passes then see float32"),
+    ("make_trees", trees.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
     ("absorb_transposes", transposes.absorb_transposes, "anywhere: they touch nothing else"),
     ("split_maps", concats.split_maps, "before scales and epilogues, which then find the convolutions behind a concat"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.graph import Graph, Op, prune
+from ..ir.graph import Graph, Op, prune, unused
 from ..ir.types import TensorType
 from ..ops.base import operator
 from ..ops.support import operand_class
@@ -25,9 +25,7 @@ class Editor:
         self.constants = dict(graph.constants)
 
     def add_constant(self, base: str, array: np.ndarray) -> str:
-        name = base
-        while name in self.types:
-            name += "'"
+        name = unused(base, self.types)
         self.constants[name] = array
         self.types[name] = TensorType(str(array.dtype), array.shape)
         return name

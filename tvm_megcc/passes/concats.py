@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir.dims import product
-from ..ir.graph import Attrs, Graph, Op, prune
+from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import TensorType
 from ..ops.support import fuses_epilogue
 from ..target import Target
@@ -113,7 +113,6 @@ class _Splitter:
         return [*ops, concat.with_(inputs=tuple(parts), outputs=op.outputs)]
 
     def _name(self, base: str, type_: TensorType) -> str:
-        while base in self.types:
-            base += "'"
-        self.types[base] = type_
-        return base
+        name = unused(base, self.types)
+        self.types[name] = type_
+        return name

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..ir import expr as expressions
-from ..ir.expr import Arg, Const, Expr
+from ..ir.expr import MOST_CALLS, Arg, Const, Expr
 from ..ir.graph import Attrs, Graph, Op, prune
 from ..ops.base import operator
 from ..target import Target
@@ -28,7 +28,7 @@ def fuse_elementwise(graph: Graph, target: Target) -> Graph:
                         or graph.types[name].shape != graph.types[op.outputs[0]].shape:
                     continue
                 merged = simplify(graph, inline(op, name, source))
-                if len(merged.inputs) <= MAX_OPERANDS:
+                if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
                     removed.add(position[name])
                     op = merged
         position.update((name, len(ops)) for name in op.outputs)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..ir import expr as expressions
-from ..ir.expr import Arg, Expr
+from ..ir.expr import MOST_CALLS, Arg, Expr
 from ..ir.graph import Graph, Op, prune, toposort
 from ..ops.base import operator
 from ..ops.support import fuses_epilogue, operand_class, realisable
@@ -33,8 +33,7 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
         if not taken:
             position.update((name, len(ops)) for name in op.outputs)
             ops.append(op)
-    known = [*graph.inputs, *graph.constants]
-    return prune(graph.with_(ops=toposort(ops, known)))
+    return prune(graph.with_(ops=toposort(ops)))
 
 
 def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], target: Target) -> Op | None:
@@ -65,9 +64,12 @@ def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], target: Targ
         replacement.append(Arg(present.index(name) + 1))
     if len(present) > MAX_OPERANDS:
         return None
+    epilogue = expressions.substitute(op.attrs.expr, replacement)
+    if expressions.size(epilogue) > MOST_CALLS:
+        return None
     own = producer.own_inputs
     origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin
     fused = producer.with_(inputs=own + tuple(present), outputs=op.outputs, epilogue_start=len(own),
-                           epilogue=expressions.substitute(op.attrs.expr, replacement), origin=origin)
+                           epilogue=epilogue, origin=origin)
     accepted = realisable(fused, graph.input_types(fused), graph.output_types(fused), target, graph.constants)
     return fused if accepted else None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir.graph import Attrs, Graph, Op, prune
+from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import TensorType
 from ..ops.support import realisable
 from ..target import Target
@@ -30,7 +30,7 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
         if not is_half(name):
             return name
         if name not in wide:
-            wide[name] = _unused(f"{name}.float32", types)
+            wide[name] = unused(f"{name}.float32", types)
             types[wide[name]] = _float32(types[name])
             if name in constants:
                 constants[wide[name]] = constants[name].astype(np.float32)
@@ -44,7 +44,7 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
             ops.append(op)
             continue
         inputs = tuple(widened(name, op.origin) for name in op.inputs)
-        outputs = tuple(_unused(f"{name}.result", types) if is_half(name) else name for name in op.outputs)
+        outputs = tuple(unused(f"{name}.result", types) if is_half(name) else name for name in op.outputs)
         types.update((new, _float32(types[name])) for new, name in zip(outputs, op.outputs, strict=True) if new != name)
         ops.append(op.with_(inputs=inputs, outputs=outputs))
         ops += [Op("cast", Attrs(dtype="float16"), (new,), (name,), origin=op.origin)
@@ -54,9 +54,3 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
 
 def _float32(type_: TensorType) -> TensorType:
     return replace(type_, dtype="float32")
-
-
-def _unused(name: str, taken) -> str:
-    while name in taken:
-        name += "_"
-    return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Union
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import MegccError, ModelError
 from ..ir.dims import Dim
-from ..ir.graph import Attrs, Graph, Op, prune
+from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import DTYPES, TensorType
 from ..ops.base import operator
 
@@ -139,7 +139,7 @@ class _Conversion:
     ops: list[Op] = field(default_factory=list)
 
     def constant(self, suffix: str, array: np.ndarray) -> str:
-        name = _unused(f"{self.origin}.{suffix}", self.types, self.taken)
+        name = unused(f"{self.origin}.{suffix}", self.types, self.taken)
         self.constants[name] = np.ascontiguousarray(array, np.float32)
         self.types[name] = TensorType("float32", array.shape)
         return name
@@ -147,7 +147,7 @@ class _Conversion:
     def emit(self, kind: str, *operands: str, **attrs) -> None:
         inputs = (self.name, *operands)
         types = [self.types[name] for name in inputs]
-        self.name = _unused(f"{self.origin}.{kind}", self.types, self.taken)
+        self.name = unused(f"{self.origin}.{kind}", self.types, self.taken)
         (self.types[self.name],) = operator(kind).infer(Attrs(attrs), *types)
         self.ops.append(Op(kind, Attrs(attrs), inputs, (self.name,), origin=self.origin))
 
@@ -193,7 +193,7 @@ def _begins_transposed(graph: Graph, name: str) -> bool:
 
 def _opened(graph: Graph, name: str, given: Input) -> tuple[Graph, Input, str]:
     """The graph with a value that nothing computes yet in place of an input, or of what the model transposes it to."""
-    value = _unused(f"{name}.network", graph.types)
+    value = unused(f"{name}.network", graph.types)
     type_, instead, ops = graph.types[name], {name: value}, graph.ops
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
     if given.network == "NHWC" and _begins_transposed(graph, name) and not transposed & {*graph.outputs}:
@@ -220,12 +220,6 @@ def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
     """The graph with operators that read other values."""
     return graph.with_(ops=tuple(op.with_(inputs=tuple(names.get(name, name) for name in op.inputs))
                                  for op in graph.ops))
-
-
-def _unused(name: str, *taken: Container[str]) -> str:
-    while any(name in names for names in taken):
-        name += "'"
-    return name
 
 
 def _convert(edit: _Conversion, given: Input, wanted: TensorType) -> None:
@@ -266,7 +260,7 @@ def _fold(graph: Graph, value: str, given: Input) -> tuple[Graph, Input] | None:
     types, constants = dict(graph.types), dict(graph.constants)
 
     def constant(suffix: str, array: np.ndarray) -> str:
-        name = _unused(suffix, types)
+        name = unused(suffix, types)
         constants[name] = np.ascontiguousarray(array, np.float32)
         types[name] = TensorType("float32", array.shape)
         return name

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..codegen.tuning_log import priced, priced_relayout
 from ..errors import ModelError
-from ..ir.graph import Attrs, Graph, Op
+from ..ir.graph import Attrs, Graph, Op, unused
 from ..ir.shapes import likely_type
 from ..ir.types import PLAIN, Layout, TensorType
 from ..ops.base import Kernel
@@ -104,7 +104,7 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Tar
         return 0.0
     type_ = likely_type(type_)
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
-    by_vectors = "nchwc" in (source.kind, wanted.kind)
+    by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
     turned = target.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % target.isa.lanes == 0
     vector = 1.0 if turned else 3.0
     guess = 200 + (vector * moved / max(target.isa.lanes, 1) if by_vectors else 0.5 * moved)
@@ -176,7 +176,7 @@ def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
         if types[name].layout == layout:
             return name
         if (name, layout) not in copies:
-            copy = f"{name}:{layout}"
+            copy = unused(f"{name}:{layout}", types)
             types[copy] = types[name].with_layout(layout)
             if name in constants:
                 constants[copy] = constants[name]
@@ -196,9 +196,7 @@ def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
         if types[name].layout == PLAIN:
             continue
         # The caller sees plain tensors; the value itself keeps its layout under another name.
-        inner = f"{name}:{types[name].layout}"
-        while inner in types:
-            inner += "'"
+        inner = unused(f"{name}:{types[name].layout}", types)
         types[inner], types[name] = types[name], types[name].with_layout(PLAIN)
         ops = [op.with_(inputs=tuple(inner if i == name else i for i in op.inputs),
                         outputs=tuple(inner if o == name else o for o in op.outputs)) for op in ops]

@@ -3,27 +3,32 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import logging
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import paths
+from .. import folders, paths
 from ..codegen.bundle import BUILD, data_source, read_container, read_manifest
+from ..codegen.device_model import container_part
+from ..codegen.machines import STATIC_PROFILE
 from ..errors import MegccError, ToolError
-from ..target import TARGETS, Target
+from ..target import TARGETS, Target, parse_targets
 from . import firmware
 from .precompiled import intrinsics
 from .toolchain import Compiler, find_compiler, runs_here
 
+logger = logging.getLogger(__name__)
+
 #: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
-#: The runtime without what a static network on a small device does not need.
-STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
 #: C compilers at work at a time.
 JOBS = os.cpu_count() or 2
 
@@ -33,6 +38,7 @@ class Build:
     """A compiled folder.
 
     library: for ctypes, where this machine runs it. program: a command, or a firmware image, for other machines.
+    model: which of the folder's models; "" where all are in it, or there is only one.
     """
 
     folder: Path
@@ -40,10 +46,11 @@ class Build:
     compiler: Compiler
     library: Path | None
     program: Path | None
+    model: str = ""
 
 
 def build(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
-          cflags: Sequence[str] = (), limits: Mapping[str, int] | None = None) -> Build:
+          cflags: Sequence[str] = (), limits: Mapping[str, int] | None = None, model: str | None = None) -> Build:
     """Compiles a generated folder into its `build/<target>/`; files that did not change are not compiled again.
 
     Args:
@@ -51,58 +58,110 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         cc: the compiler, instead of the one that is found.
         cflags: further flags, after ours.
         limits: bytes of "flash", "ram" and "stack" of a microcontroller, where they are not the example board's.
+        model: which one of several in the folder; without, all of them are in the firmware of a microcontroller.
 
     Raises:
-        MegccError: if the folder is none of ours or was made for other targets, or does not fit the limits.
+        MegccError: if the folder is none of ours, was made for other targets or has other models, or does not fit the
+            limits.
         ToolError: if there is no compiler or it fails.
     """
     folder = Path(folder)
-    model, target = model_and_target(read_manifest(folder), target, folder)
-    compiler = find_compiler(target, cc)
-    output = folder / BUILD / target.name
-    embedded = (f"-DMEGCC_DATA={model}_data",) if (folder / f"{model}_data.c").exists() else ()
-    flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", *embedded, *cflags)
-    objects = Objects(folder, output / "objects", compiler)
-    library = program = None
-    if runs_here(target):
-        sources = [*c_sources(folder), Path(__file__).with_name("megcc_py.c")]
-        compiled = objects.compile_all(sources, (*flags, "-fPIC"))
-        library = _link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{model}.so")
-    elif not target.bare_metal:
-        sources = [*c_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
-        compiled = objects.compile_all(sources, flags)
-        link = (*(("-static",) if compiler.static else ()), "-pthread", "-Wl,--gc-sections")
-        program = _link(compiler, link, compiled, output / "megcc_run")
-    else:
-        program = _firmware(folder, model, objects, flags, output, limits or {})
-    return Build(folder, target, compiler, library, program)
+    logger.info("building %s", folder)
+    with building_in(folder):
+        manifest = read_manifest(folder)
+        target = target_of(manifest, target, folder)
+        if limits and not target.bare_metal:
+            raise MegccError(f"{target} is no microcontroller: sizes of {' and '.join(limits)} are for those "
+                             f"({', '.join(t.name for t in TARGETS.values() if t.bare_metal)})")
+        every = [row["name"] for row in manifest["models"]]
+        names = every if target.bare_metal and model is None else [model_of(manifest, model, folder)["name"]]
+        chosen = names[0] if len(names) < len(every) else ""
+        compiler = find_compiler(target, cc)
+        output = folder / BUILD / target.name
+        flags = (*CFLAGS, *target.cflags, *cflags)
+        objects = Objects(folder, output / "objects", compiler)
+        library = program = None
+        if target.bare_metal:
+            program = _firmware(folder, names, target, objects, flags, output / firmware.image(chosen),
+                                limits or {})
+        elif runs_here(target):
+            sources = [*c_sources(folder), Path(__file__).with_name("megcc_py.c")]
+            compiled = objects.compile_all(sources, (*flags, *_defines(folder, names[0]), "-fPIC"))
+            library = link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{names[0]}.so")
+        else:
+            sources = [*c_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
+            compiled = objects.compile_all(sources, (*flags, *_defines(folder, names[0])))
+            how = (*(("-static",) if compiler.static else ()), "-pthread", "-Wl,--gc-sections")
+            program = link(compiler, how, compiled, output / "_".join(["megcc_run", *filter(None, [chosen])]))
+    return Build(folder, target, compiler, library, program, chosen)
 
 
-def _firmware(folder: Path, model: str, objects: Objects, flags: Sequence[str], output: Path,
-              limits: Mapping[str, int]) -> Path:
-    """The model with the example board's start-up, in one image; the container lies in flash."""
-    sources = [*c_sources(folder), *firmware.sources()]
+def build_all(folder: Path, target: Target | str | None = None, cc: str | None = None,
+              limits: Mapping[str, int] | None = None) -> list[Build]:
+    """As `build`, of every model of the folder: one firmware with all of them, or something for each to run."""
+    manifest = read_manifest(folder)
+    if target_of(manifest, target, folder).bare_metal:
+        return [build(folder, target, cc, limits=limits)]
+    return [build(folder, target, cc, limits=limits, model=model["name"]) for model in manifest["models"]]
+
+
+def _defines(folder: Path, model: str) -> tuple[str, ...]:
+    """What megcc_py.c and megcc_run.c want to know of the model."""
+    module = f"-DMEGCC_MODULE={model}_module"
     if not (folder / f"{model}_data.c").exists():
-        data = output / f"{model}_data.c"
-        data.parent.mkdir(parents=True, exist_ok=True)
-        data.write_text(data_source(model, read_container(folder, model)))
-        sources.append(data)
-    compiled = objects.compile_all(sources, (*flags, *STATIC_PROFILE, *firmware.defines(model)))
+        return (module,)
+    return (module, f'-DMEGCC_HEADER="{model}.h"', f"-DMEGCC_DATA={model}_data",
+            f"-DMEGCC_DATA_BYTES={model.upper()}_CONTAINER_BYTES")
+
+
+@contextmanager
+def building_in(folder: Path) -> Iterator[None]:
+    """Nobody else builds in the generated folder or replaces it meanwhile.
+
+    Raises:
+        MegccError: if the folder is none of ours, or something has to be built and it cannot be written to.
+    """
+    read_manifest(folder)
     try:
-        return _link(objects.compiler, (*flags, *firmware.link_flags(limits)), compiled, output / "firmware.elf")
+        with folders.locked(folder):
+            yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise MegccError(f"{folder} is not built, and cannot be: {error.strerror} ({error.filename or folder}). Build "
+                         "a copy of it where there is room to write; models are compiled into $MEGCC_CACHE "
+                         f"({paths.cache()})") from None
+
+
+def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],
+              image: Path, limits: Mapping[str, int]) -> Path:
+    """The models with the example board's start-up, in one image; their containers lie in flash."""
+    image.parent.mkdir(parents=True, exist_ok=True)
+    containers = {model: container_part(read_container(folder, model, target), {target.isa.code}) for model in models}
+    made = {image.with_suffix(".c"): firmware.table(containers)}
+    made |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,))
+             for model, data in containers.items() if not (folder / f"{model}_data.c").exists()}
+    for path, text in made.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+    sources = [*c_sources(folder), *firmware.sources(), *made]
+    compiled = objects.compile_all(sources, (*flags, *STATIC_PROFILE, *firmware.FLAGS, f"-I{firmware.port()}"))
+    try:
+        return link(objects.compiler, (*flags, *firmware.link_flags(limits)), compiled, image)
     except ToolError as error:
-        raise firmware.refusal(model, error, limits) from None
+        raise firmware.refusal(models, error, limits) from None
 
 
 def compile_objects(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
                     cflags: Sequence[str] = ()) -> tuple[Build, list[tuple[Path, Path]]]:
     """Only compiles; returns (source below the folder, object file) for every C file of the folder but main.c."""
     folder = Path(folder)
-    _, target = model_and_target(read_manifest(folder), target, folder)
-    compiler = find_compiler(target, cc)
-    objects = Objects(folder, folder / BUILD / target.name / "objects", compiler)
-    sources = c_sources(folder)
-    made = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
+    with building_in(folder):
+        target = target_of(read_manifest(folder), target, folder)
+        compiler = find_compiler(target, cc)
+        objects = Objects(folder, folder / BUILD / target.name / "objects", compiler)
+        sources = c_sources(folder)
+        made = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
     return (Build(folder, target, compiler, None, None),
             [(source.relative_to(folder), path) for source, path in zip(sources, made, strict=True)])
 
@@ -113,19 +172,42 @@ def c_sources(folder: Path) -> list[Path]:
             for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
 
 
-def model_and_target(manifest: dict, target: Target | str | None, folder: Path) -> tuple[str, Target]:
-    """The folder's first model, and the target as one of those it was compiled for."""
-    model = manifest["models"][0]
-    offered = [TARGETS[name] for name in model["targets"]]
+def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
+    """The facts of one of the folder's models: the one asked for, or the only one.
+
+    Raises:
+        MegccError: if it has no such model, or several and none is asked for.
+    """
+    found = {row["name"]: row for row in manifest["models"]}
+    if model is None and len(found) == 1:
+        return next(iter(found.values()))
+    if model in found:
+        return found[model]
+    if model is None:
+        raise MegccError(f"{folder} has the models {', '.join(found)}: say which with --model, in Python with model=")
+    raise MegccError(f"{folder} has no model '{model}'; it has {', '.join(found)}")
+
+
+def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Target:
+    """One of those the folder was compiled for: the one asked for, else one that this machine runs, else the first.
+
+    Raises:
+        MegccError: if there is no such target, or the folder is not for it.
+    """
+    offered = [TARGETS[name] for name in manifest["models"][0]["targets"]]
     here = [t for t in offered if runs_here(t)]
     if target is None:
-        return model["name"], (here or offered)[0]
-    name = here[0].name if str(target) == "native" and here else str(target)
-    if name not in model["targets"]:
-        wanted = ",".join([*model["targets"], name])
-        raise MegccError(f"{folder} was compiled for {', '.join(model['targets'])}, not for {name}; "
-                         f"compile it again with --target {wanted}")
-    return model["name"], TARGETS[name]
+        return (here or offered)[0]
+    if str(target) == "native" and here:
+        return here[0]
+    asked, *more = (target,) if isinstance(target, Target) else parse_targets(target)
+    if more:
+        raise MegccError(f"{folder} is built for one target at a time, not for {target}")
+    if asked not in offered:
+        names = [t.name for t in offered]
+        raise MegccError(f"{folder} was compiled for {', '.join(names)}, not for {asked}; "
+                         f"compile the model again with --target {','.join([*names, asked.name])}")
+    return asked
 
 
 class Objects:
@@ -156,19 +238,23 @@ class Objects:
         return result
 
 
-def _link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
+def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
     """Links unless the same objects were linked to the same file before."""
     stamp = output.with_name(output.name + ".from")
     key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
     if not (output.exists() and stamp.exists() and stamp.read_text() == key):
-        aside = output.with_name(output.name + ".new")
-        run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(aside)])
-        aside.replace(output)
-        stamp.write_text(key)
+        with tempfile.TemporaryDirectory(dir=output.parent) as aside:
+            made, its_key = Path(aside) / "made", Path(aside) / "key"
+            run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(made)])
+            its_key.write_text(key)
+            stamp.unlink(missing_ok=True)
+            made.replace(output)
+            its_key.replace(stamp)
     return output
 
 
 def run_tool(command: Sequence[str]) -> None:
+    logger.debug("%s", " ".join(command))
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         lines = result.stderr.strip().splitlines()

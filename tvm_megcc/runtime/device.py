@@ -22,9 +22,9 @@ from ..codegen.bundle import BUILD, read_container, read_manifest
 from ..errors import MegccError, ShapeError
 from ..ir.types import numpy_dtype
 from ..target import TARGETS, Target
-from .build import CFLAGS, Build, Objects, c_sources, model_and_target
+from .build import CFLAGS, Build, Objects, building_in, c_sources, link, model_of, target_of
 from .session import Session
-from .timing import library_compiler, link_library
+from .timing import library_compiler
 from .toolchain import runs_here
 
 _ALIGNMENT, _TEXT_BYTES, _MAX_RANK = 64, 512, 8
@@ -53,24 +53,26 @@ class Times:
     calls: tuple[float, ...]
 
 
-def build_library(folder: str | Path, target: Target | str | None = None, cc: str | None = None) -> Build:
+def build_library(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
+                  model: str | None = None) -> Build:
     """Compiles a generated folder for one of its targets into a shared library with the functions of device.c.
 
     Raises:
         MegccError: if the folder was not made for the target, or that has no operating system.
     """
     folder = Path(folder)
-    model, target = model_and_target(read_manifest(folder), target, folder)
-    if target.bare_metal:
-        raise MegccError(f"{target} has no operating system to load a library; 'megcc build' makes its firmware")
-    compiler = library_compiler(target, cc)
-    output = folder / BUILD / target.name
-    objects = Objects(folder, output / "objects", compiler)
-    flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={model}_module", "-fPIC")
-    made = objects.compile_all([*c_sources(folder), Path(__file__).with_name("device.c")], flags)
-    library = output / f"lib{model}_device.so"
-    link_library(compiler, [*target.cflags, *map(str, made)], library)
-    return Build(folder, target, compiler, library, None)
+    with building_in(folder):
+        manifest = read_manifest(folder)
+        target, name = target_of(manifest, target, folder), model_of(manifest, model, folder)["name"]
+        if target.bare_metal:
+            raise MegccError(f"{target} has no operating system to load a library; 'megcc build' makes its firmware")
+        compiler = library_compiler(target, cc)
+        output = folder / BUILD / target.name
+        objects = Objects(folder, output / "objects", compiler)
+        flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={name}_module", "-fPIC")
+        made = objects.compile_all([*c_sources(folder), Path(__file__).with_name("device.c")], flags)
+        library = link(compiler, ("-shared", "-pthread", *target.cflags), made, output / f"lib{name}_device.so")
+    return Build(folder, target, compiler, library, None, name)
 
 
 class DeviceSession(Session):
@@ -80,7 +82,7 @@ class DeviceSession(Session):
         super().__init__(built)
         self._link = link
         self.where = link.where
-        container = np.frombuffer(read_container(built.folder, self.name), np.uint8)
+        container = np.frombuffer(read_container(built.folder, self.name, built.target), np.uint8)
         self._container = link.keep(container)
         self._shapes: tuple = ()
         self._output_shapes = tuple(port.shape for port in self._all_outputs)
@@ -218,15 +220,16 @@ class LocalLink:
         return getattr(self._library, f"megcc_device_{name}")(spans)
 
 
-def local_session(folder: str | Path, target: Target | str | None = None, cc: str | None = None) -> DeviceSession:
+def local_session(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
+                  model: str | None = None) -> DeviceSession:
     """A session in this process that takes its own times.
 
     Raises:
         MegccError: if this machine does not run the target.
     """
-    _, cpu = model_and_target(read_manifest(Path(folder)), target, Path(folder))
+    cpu = target_of(read_manifest(Path(folder)), target, Path(folder))
     if not runs_here(cpu):
         raise MegccError(f"this machine does not run code for {cpu}, and times from an emulator would mean "
                          "nothing; bench on a device with --rpc HOST:PORT --key KEY (docs/tuning.md)")
-    built = build_library(folder, cpu, cc)
+    built = build_library(folder, cpu, cc, model)
     return DeviceSession(built, LocalLink(built.library))

@@ -7,43 +7,59 @@ Its start-up, linker script and main program are in c_runtime/ports/mps2.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import paths
+from ..codegen.render import environment
 from ..errors import MegccError, ToolError
+from ..foreign import c_name
+from ..version import VERSION
 from . import elf
 
 #: Bytes of each memory of the board, and of stack reserved in its RAM.
 LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
 
 
+#: Of every file, after those of the target; `firmware.h` and `board.h` are found beside the port's own files.
+FLAGS = ("-ffreestanding",)
+
+
+def image(model: str = "") -> str:
+    """The name of the image with one of several models, or with all there are."""
+    return f"firmware-{model}.elf" if model else "firmware.elf"
+
+
 def sources() -> list[Path]:
-    """C files of the firmware besides the model's."""
-    port = paths.c_runtime() / "ports" / "mps2"
-    return [port / "start.c", port / "run.c"]
+    """C files of the firmware besides the models'."""
+    return [port() / "start.c", port() / "run.c"]
 
 
-def defines(model: str) -> list[str]:
-    """What run.c wants to know of the model."""
-    macro = model.upper()
-    names = {"HEADER": f'"{model}.h"', "MODULE": f"{model}_module", "DATA": f"{model}_data",
-             "DATA_BYTES": f"{macro}_CONTAINER_BYTES", "MEMORY": f"{macro}_MEMORY_BYTES", "ALIGN": f"{macro}_ALIGN"}
-    return ["-ffreestanding", *(f"-DMEGCC_{name}={value}" for name, value in names.items())]
+def port() -> Path:
+    return paths.c_runtime() / "ports" / "mps2"
+
+
+def table(containers: Mapping[str, bytes]) -> str:
+    """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash."""
+    return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
+        {"name": c_name(name), "bytes": len(data), "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
+        for name, data in containers.items()])
 
 
 def link_flags(limits: Mapping[str, int]) -> list[str]:
-    script = paths.c_runtime() / "ports" / "mps2" / "link.ld"
-    return ["-nostartfiles", "-Wl,--gc-sections", f"-Wl,-T,{script}",
+    return ["-nostartfiles", "-Wl,--gc-sections", f"-Wl,-T,{port() / 'link.ld'}",
             *(f"-Wl,--defsym={memory.upper()}_BYTES={size}" for memory, size in {**LIMITS, **limits}.items())]
 
 
-def refusal(model: str, error: ToolError, limits: Mapping[str, int]) -> MegccError:
+def refusal(models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
     """The linker's words about memories that are too small, as ours; the error itself if it is about something else."""
     sizes = {**LIMITS, **limits}
     needs = [f"{region.lower()} {sizes[region.lower()] + int(over):,} bytes, there are {sizes[region.lower()]:,}"
              for region, over in re.findall(r"region `(\w+)' overflowed by (\d+) bytes", str(error))]
-    return MegccError(f"{model} does not fit: it needs {'; '.join(needs)}") if needs else error
+    if not needs:
+        return error
+    verb, subject = ("do", "they need") if len(models) > 1 else ("does", "it needs")
+    return MegccError(f"{' and '.join(models)} {verb} not fit: {subject} {'; '.join(needs)}")
 
 
 def sizes(firmware: Path) -> dict[str, int]:

@@ -17,11 +17,51 @@
 #endif
 
 extern const megcc_module MEGCC_MODULE;
-#ifdef MEGCC_DATA
-extern const uint64_t MEGCC_DATA[];
+#ifdef MEGCC_HEADER
+#include MEGCC_HEADER
 #endif
 
 typedef void (*observer_fn)(uint32_t instruction, const void *data, uint64_t bytes);
+
+/* PyArrayInterface: what the attribute __array_struct__ of an array leads to, by numpy's array interface protocol. It
+ * costs Python a tenth of what asking for address, shape and type one after the other does. */
+typedef struct array_interface {
+    int two, rank;
+    char kind;
+    int item_bytes, flags;
+    const intptr_t *shape, *strides;
+    void *data;
+} array_interface;
+
+enum { C_CONTIGUOUS = 0x1, ALIGNED = 0x100, NOT_SWAPPED = 0x200, READABLE = C_CONTIGUOUS | ALIGNED | NOT_SWAPPED };
+
+/* What megcc_py_run returns, beside statuses, if an array is not what the input wants; nothing has been done then. */
+#define MISFIT (-1)
+
+/* By MEGCC_FLOAT32, …: kind and bytes of an element. */
+static const struct { char kind; int bytes; } ELEMENTS[] = {
+    {'f', 4}, {'f', 2}, {'f', 8}, {'i', 1}, {'u', 1}, {'i', 2}, {'u', 2}, {'i', 4}, {'u', 4}, {'i', 8}, {'u', 8},
+    {'b', 1}
+};
+
+/* An input or output as Python sees it. dims: -1 where it changes and is not known yet. */
+typedef struct port {
+    const char *name;
+    int32_t dtype, rank, dims[MEGCC_MAX_RANK];
+} port;
+
+typedef struct input {
+    const array_interface *array;   /* set by Python before a run; NULL: a state, which the session keeps */
+    const void *bound;              /* what the session reads now; NULL: its own memory */
+    port is;
+} input;
+
+typedef struct output {
+    void *wanted;                   /* set by Python before a run: where to write; NULL: the session's memory */
+    const void *found;              /* where it is after the run */
+    void *bound;
+    port is;
+} output;
 
 typedef struct handle {
     megcc_model model;
@@ -29,6 +69,9 @@ typedef struct handle {
     void *memory;
     megcc_pool *pool;
     void *pool_memory;
+    input *inputs;
+    output *outputs;
+    megcc_error error;          /* why the last call failed */
     /* What observe() does during the present run; at most one of them is set. */
     double *seconds;
     observer_fn observer;
@@ -53,8 +96,10 @@ static int32_t observe(void *user, megcc_session *session, uint32_t instruction,
             h->begin = now();
     } else if (h->observer && after) {
         megcc_tensor tensor;
+        tensor.name = NULL;     /* and stays so where the instruction is no call */
         const void *data = megcc_session_operand(session, instruction, h->operand[instruction], &tensor);
-        h->observer(instruction, data, tensor.bytes);
+        if (tensor.name != NULL)
+            h->observer(instruction, data, tensor.bytes);
     }
     return 0;
 }
@@ -67,15 +112,41 @@ EXPORT void megcc_py_close(handle *h)
         megcc_pool_close(h->pool);
     free(h->pool_memory);
     megcc_heap_free(h->memory);
+    free(h->inputs);
+    free(h->outputs);
     free(h);
 }
 
-static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t cpu, megcc_error *error)
+static void describe(const megcc_tensor *tensor, port *result)
+{
+    result->name = tensor->name;
+    result->dtype = tensor->dtype;
+    result->rank = tensor->rank;
+    memcpy(result->dims, tensor->dims, sizeof tensor->dims);
+}
+
+/* Inputs and outputs as they are now. Shapes are new, so nothing is bound. */
+static void describe_ports(handle *h)
+{
+    megcc_tensor tensor;
+    for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++) {
+        megcc_session_input(h->session, i, &tensor);
+        describe(&tensor, &h->inputs[i].is);
+        h->inputs[i].bound = NULL;
+    }
+    for (uint32_t i = 0; i < megcc_model_outputs(&h->model); i++) {
+        megcc_session_output(h->session, i, &tensor);
+        describe(&tensor, &h->outputs[i].is);
+        h->outputs[i].bound = NULL;
+    }
+}
+
+static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t cpu)
 {
     megcc_model_options model_options;
     memset(&model_options, 0, sizeof model_options);
     model_options.cpu = cpu;
-    int32_t status = megcc_model_open(&h->model, &MEGCC_MODULE, data, (size_t)size, &model_options, error);
+    int32_t status = megcc_model_open(&h->model, &MEGCC_MODULE, data, (size_t)size, &model_options, &h->error);
     if (status)
         return status;
 
@@ -88,37 +159,68 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
     if (workers > 1) {
         h->pool_memory = malloc(megcc_pool_bytes(workers));
         status = megcc_pool_open(&h->pool, h->pool_memory, megcc_pool_bytes(workers), workers);
-        if (status) {
-            error->status = status;
-            return status;
-        }
+        if (status)
+            return h->error.status = status;
         options.parallel = megcc_pool_parallel(h->pool);
     }
+    h->inputs = (input *)calloc((size_t)megcc_model_inputs(&h->model) + 1, sizeof *h->inputs);
+    h->outputs = (output *)calloc((size_t)megcc_model_outputs(&h->model) + 1, sizeof *h->outputs);
+    if (h->inputs == NULL || h->outputs == NULL)
+        return h->error.status = MEGCC_E_ALLOCATION;
     size_t alignment, bytes = megcc_model_memory(&h->model, &alignment);
     h->memory = megcc_heap_get(bytes, alignment);
-    return megcc_session_open(&h->session, &h->model, h->memory, bytes, &options, error);
+    status = megcc_session_open(&h->session, &h->model, h->memory, bytes, &options, &h->error);
+    if (!status)
+        describe_ports(h);
+    return status;
 }
 
 /* A session on a container, for the CPU `cpu` (MEGCC_ISA_*; 0: this one). NULL, and why in `text`, if there is none. */
 EXPORT handle *megcc_py_open(const void *data, uint64_t size, uint32_t cpu, char *text, uint64_t text_size)
 {
-    megcc_error error;
-    memset(&error, 0, sizeof error);
     handle *h = (handle *)calloc(1, sizeof *h);
-    if (h && open_handle(h, data, size, cpu, &error)) {
-        megcc_error_text(&error, text, (size_t)text_size);
+    if (h && open_handle(h, data, size, cpu)) {
+        megcc_error_text(&h->error, text, (size_t)text_size);
         megcc_py_close(h);
         h = NULL;
     }
     return h;
 }
 
-/* The container that was compiled in, or NULL. */
-EXPORT const void *megcc_py_embedded(void)
+/* Why the last call failed. */
+EXPORT void megcc_py_error(const handle *h, char *text, uint64_t text_size)
 {
-#ifdef MEGCC_DATA
+    megcc_error_text(&h->error, text, (size_t)text_size);
+}
+
+/* How many there are of inputs, outputs, states, instructions. */
+EXPORT void megcc_py_counts(const handle *h, uint32_t counts[4])
+{
+    counts[0] = megcc_model_inputs(&h->model);
+    counts[1] = megcc_model_outputs(&h->model);
+    counts[2] = h->model.program.rows[MEGCC_STATES].count;
+    counts[3] = h->model.program.rows[MEGCC_INSTRUCTIONS].count;
+}
+
+/* The rows of inputs and outputs: Python reads what they are, and says before a run where they lie. */
+EXPORT input *megcc_py_inputs(handle *h)
+{
+    return h->inputs;
+}
+
+EXPORT output *megcc_py_outputs(handle *h)
+{
+    return h->outputs;
+}
+
+/* The container that was compiled in and its size, or NULL. */
+EXPORT const void *megcc_py_embedded(uint64_t *bytes)
+{
+#ifdef MEGCC_HEADER
+    *bytes = MEGCC_DATA_BYTES;
     return MEGCC_DATA;
 #else
+    *bytes = 0;
     return NULL;
 #endif
 }
@@ -129,53 +231,13 @@ EXPORT uint32_t megcc_py_isa(const handle *h)
     return h->model.program.isa;
 }
 
-/* Sets the shapes of all inputs, as megcc_shape: rank, then MEGCC_MAX_RANK extents. Writes those of the outputs to
- * `results` in the same form. Returns a status, and why in `text`. */
-EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, megcc_shape *results, char *text,
-                                   uint64_t text_size)
+/* Sets the shapes of all inputs. Returns a status. */
+EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes)
 {
-    megcc_error error;
-    megcc_tensor tensor;
-    memset(&error, 0, sizeof error);
-    int32_t status = megcc_session_set_shapes(h->session, shapes, megcc_model_inputs(&h->model), &error);
-    if (status) {
-        megcc_error_text(&error, text, (size_t)text_size);
-        return status;
-    }
-    for (uint32_t i = 0; i < megcc_model_outputs(&h->model); i++) {
-        megcc_session_output(h->session, i, &tensor);
-        results[i].rank = tensor.rank;
-        memcpy(results[i].dims, tensor.dims, sizeof tensor.dims);
-    }
-    return MEGCC_OK;
-}
-
-/* Inputs in the caller's memory; NULL: a state, which the session keeps. */
-static int32_t bind(handle *h, const void *const *inputs, const uint64_t *bytes)
-{
-    int32_t status = MEGCC_OK;
-    for (uint32_t i = 0; i < megcc_model_inputs(&h->model) && !status; i++)
-        if (inputs[i] != NULL)
-            status = megcc_session_bind_input(h->session, i, inputs[i], (size_t)bytes[i]);
+    int32_t status = megcc_session_set_shapes(h->session, shapes, megcc_model_inputs(&h->model), &h->error);
+    if (!status)
+        describe_ports(h);
     return status;
-}
-
-static int32_t run(handle *h, const void *const *inputs, const uint64_t *bytes, void *const *outputs,
-                   megcc_error *error)
-{
-    megcc_tensor tensor;
-    error->status = bind(h, inputs, bytes);
-    if (error->status)
-        return error->status;
-    int32_t status = megcc_session_run(h->session, error);
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < megcc_model_outputs(&h->model); i++) {
-        const void *data = megcc_session_output(h->session, i, &tensor);
-        if (outputs[i] != NULL)
-            memcpy(outputs[i], data, (size_t)tensor.bytes);
-    }
-    return MEGCC_OK;
 }
 
 /* States become zero. */
@@ -190,33 +252,66 @@ EXPORT void *megcc_py_input(handle *h, uint32_t index)
     return megcc_session_input(h->session, index, NULL);
 }
 
-/* Binds inputs, `bytes` long, for megcc_py_again: nothing but a run, its results left in the session. For callers that
- * take times. Both return a status. */
-EXPORT int32_t megcc_py_bind(handle *h, const void *const *inputs, const uint64_t *bytes)
+/* What the following runs are watched for. `seconds`: the time of each instruction; `observer`: a call after each
+ * instruction with its operand `operand[instruction]`; both NULL: nothing. */
+EXPORT void megcc_py_watch(handle *h, double *seconds, observer_fn observer, const uint32_t *operand)
 {
-    h->seconds = NULL;
-    h->observer = NULL;
-    return bind(h, inputs, bytes);
-}
-
-EXPORT int32_t megcc_py_again(handle *h)
-{
-    return megcc_session_run(h->session, NULL);
-}
-
-/* One run from and to the memory of the caller; `bytes`: sizes of the inputs. With `seconds`, the time of each
- * instruction; with `observer`, a call after each instruction with its operand `operand[instruction]`. */
-EXPORT int32_t megcc_py_run(handle *h, const void *const *inputs, const uint64_t *bytes, void *const *outputs,
-                            double *seconds, observer_fn observer, const uint32_t *operand, char *text,
-                            uint64_t text_size)
-{
-    megcc_error error;
-    memset(&error, 0, sizeof error);
     h->seconds = seconds;
     h->observer = observer;
     h->operand = operand;
-    int32_t status = run(h, inputs, bytes, outputs, &error);
-    if (status)
-        megcc_error_text(&error, text, (size_t)text_size);
+}
+
+static int fits(const array_interface *array, const port *is)
+{
+    if (array->two != 2 || array->rank != is->rank || array->kind != ELEMENTS[is->dtype].kind
+        || array->item_bytes != ELEMENTS[is->dtype].bytes || (array->flags & READABLE) != READABLE)
+        return 0;
+    for (int32_t i = 0; i < is->rank; i++)
+        if (array->shape[i] != is->dims[i])
+            return 0;
+    return 1;
+}
+
+static uint64_t bytes_of(const port *is)
+{
+    uint64_t bytes = (uint64_t)ELEMENTS[is->dtype].bytes;
+    for (int32_t i = 0; i < is->rank; i++)
+        bytes *= (uint64_t)is->dims[i];
+    return bytes;
+}
+
+static int32_t bind(handle *h)
+{
+    int32_t status = MEGCC_OK;
+    for (uint32_t i = 0; i < megcc_model_inputs(&h->model) && !status; i++) {
+        input *in = &h->inputs[i];
+        if (in->array == NULL || in->array->data == in->bound)
+            continue;
+        status = megcc_session_bind_input(h->session, i, in->array->data, (size_t)bytes_of(&in->is));
+        in->bound = status ? NULL : in->array->data;
+    }
+    for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {
+        output *out = &h->outputs[i];
+        if (out->wanted == out->bound)
+            continue;
+        status = megcc_session_bind_output(h->session, i, out->wanted, (size_t)bytes_of(&out->is));
+        out->bound = status ? NULL : out->wanted;
+    }
+    return status;
+}
+
+/* One run on the rows of inputs and outputs. Returns a status, or MISFIT. */
+EXPORT int32_t megcc_py_run(handle *h)
+{
+    for (uint32_t i = 0; i < megcc_model_inputs(&h->model); i++)
+        if (h->inputs[i].array != NULL && !fits(h->inputs[i].array, &h->inputs[i].is))
+            return MISFIT;
+    h->error.where = NULL;
+    h->error.status = bind(h);
+    if (h->error.status)
+        return h->error.status;
+    int32_t status = megcc_session_run(h->session, &h->error);
+    for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++)
+        h->outputs[i].found = megcc_session_output(h->session, i, NULL);
     return status;
 }

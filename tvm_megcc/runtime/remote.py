@@ -160,7 +160,7 @@ class _Loaded:
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else type(error).__name__
+    return lines[-1][:200] if lines else "the connection ended without a reason"
 
 
 class RpcRunner:
@@ -234,11 +234,12 @@ class RpcLink:
 
 
 def remote_session(folder: str | Path, address: str, key: str, target: Target | str | None = None,
-                   cc: str | None = None, seconds: float = 600) -> DeviceSession:
+                   cc: str | None = None, model: str | None = None, seconds: float = 600) -> DeviceSession:
     """Pushes a generated folder's model to a device and opens a session there.
 
     Args:
         address: "host:port" of the tracker. target: which of the folder's targets the device runs.
+        model: which one, of a folder with several.
         seconds: after so many the server ends the session.
 
     Raises:
@@ -246,5 +247,5 @@ def remote_session(folder: str | Path, address: str, key: str, target: Target | 
     """
     tracker = Tracker(address, key)
     tracker.registered()
-    built = build_library(folder, target, cc)
+    built = build_library(folder, target, cc, model)
     return DeviceSession(built, RpcLink(tracker, built.library, built.target, seconds))

@@ -1,65 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model, run from Python: in this process, or as a program in an emulator."""
+"""A compiled model, run from Python: what every session offers. `native` runs in this process, `emulated` elsewhere."""
 
 from __future__ import annotations
 
-import ctypes
 import re
-import shutil
-import subprocess
-import tempfile
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
+import numpy.typing as npt
 
-from ..codegen import container
-from ..codegen.bundle import read_container, read_manifest
-from ..errors import MegccError, ShapeError, ToolError
+from .. import notebook
+from ..codegen.bundle import MANIFEST, read_manifest
+from ..errors import MegccError, ShapeError
 from ..ir.types import numpy_dtype
-from ..target import TARGETS, Target
-from . import firmware
-from .build import Build, build, model_and_target
+from ..target import Target
+from .build import Build, build, model_of, target_of
 from .toolchain import find_emulator
 
-Arrays = Mapping[str, np.ndarray]
+if TYPE_CHECKING:
+    from .native import Bound
+
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, npt.ArrayLike]
+#: What a run is given: arrays by name, arrays in the model's order, or the one array of a model with one input.
+Given = Union[Arrays, Sequence[npt.ArrayLike], Array]
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a model. shape: extents; a text where the extent changes from call to call."""
+    """An input or output of a model.
+
+    shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
+    known to be right for an input, such as ids in a vocabulary.
+    """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
+    range: tuple[int, int] | None = None
 
-    def takes(self, array: np.ndarray) -> bool:
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Port:
+        """From the manifest's row."""
+        ends = row.get("range")
+        return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]))
+
+    @property
+    def type(self) -> str:
+        """The type as ONNX Runtime writes it, such as `tensor(float)`."""
+        return f"tensor({_ONNX_NAMES.get(self.dtype, self.dtype)})"
+
+    def takes(self, array: Array) -> bool:
         """Whether the array may be this input's value, as far as one input by itself tells."""
         return (array.dtype == numpy_dtype(self.dtype) and array.ndim == len(self.shape)
                 and all(isinstance(dim, str) or dim == extent
                         for dim, extent in zip(self.shape, array.shape, strict=True)))
 
+    def array(self, value: npt.ArrayLike) -> Array:
+        """The value as an array that lies in memory as C code reads it; not copied if it does already.
+
+        Numbers and lists have no type of their own: they get the port's, unless they lose something by it.
+
+        Raises:
+            TypeError: for what is no array and does not become one.
+        """
+        try:
+            array = np.asarray(value)
+            if isinstance(value, (bool, int, float, list, tuple)):
+                array = array.astype(numpy_dtype(self.dtype), casting="same_kind")
+        except Exception as error:      # whatever the __array__ of a foreign class raises
+            raise TypeError(f"input {self}: {type(value).__name__} does not become an array: {error}") from None
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"input {self}: {type(value).__name__} is no array of numbers")
+        return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
     def __str__(self) -> str:
         return f"'{self.name}': {self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None) -> Session:
+def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
+         model: str | None = None) -> Session:
     """A session on a generated folder, built first where that has not been done.
 
     Args:
+        folder: as `megcc compile` and `Artifact.save` write it, or the .megcc file in it.
         target: one of those the folder was made for; by default one that this machine runs.
+        model: which one, of a folder with several; a .megcc file says it by its name.
 
     Raises:
-        MegccError: if the folder is none of ours or was made for other targets.
+        MegccError: if the folder is none of ours, was made for other targets, or has other models.
         ToolError: if a compiler or emulator is missing.
     """
-    _, target = model_and_target(read_manifest(Path(folder)), target, Path(folder))
+    from .emulated import EmulatedSession
+    from .native import NativeSession
+
+    folder, named = generated_folder(Path(folder))
+    manifest = read_manifest(folder)
+    target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
-    built = build(folder, target, cc)
+    built = build(folder, target, cc, model=name)
     return EmulatedSession(built, emulator) if emulator else NativeSession(built)
+
+
+def generated_folder(path: Path) -> tuple[Path, str | None]:
+    """The folder that a path stands for, and the model if the path says which.
+
+    Raises:
+        MegccError: if there is nothing at this path, or a model that has to be compiled first.
+    """
+    if not path.exists():
+        raise MegccError(f"{path} does not exist")
+    if path.is_dir():
+        return path, None
+    if path.suffix == ".megcc":
+        if not (path.parent / MANIFEST).exists():
+            raise MegccError(f"{path} is the data of a model alone; its code is in the folder that 'megcc compile' "
+                             "wrote it to: give it there, or that folder")
+        return path.parent, path.stem
+    raise MegccError(f"{path} is a file, not a folder that was compiled from a model; compile it first: "
+                     f"tvm_megcc.compile({str(path)!r}).save('{path.stem}_megcc'), "
+                     f"or 'megcc compile {path} -o {path.stem}_megcc'")
 
 
 class Session:
@@ -67,36 +131,83 @@ class Session:
 
     Each of them is {kernel, kind, origin, output, macs}, from the manifest.
     state_ports: inputs that the session keeps from run to run; zero at first. kept: the outputs that become them.
+
+    A session is called like a function, or is a context that closes it:
+
+        with tvm_megcc.load("mnist_megcc") as session:
+            logits = session(image)
     """
 
     emulated = False
 
     def __init__(self, built: Build):
         self.folder, self.target = built.folder, built.target
-        model = read_manifest(built.folder)["models"][0]
+        model = model_of(read_manifest(built.folder), built.model or None, built.folder)
         self.name: str = model["name"]
-        self._all_inputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["inputs"])
-        self._all_outputs = tuple(Port(p["name"], p["dtype"], tuple(p["shape"])) for p in model["outputs"])
-        self.kept = {row["output"]: row["input"] for row in model["states"]}
+        self._facts: dict[str, Any] = model
+        self._all_inputs = tuple(map(Port.of, model["inputs"]))
+        self._all_outputs = tuple(map(Port.of, model["outputs"]))
+        self.kept: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
-        self.container_bytes: int = model["container_bytes"]
-        self.programs: list[dict] = model["programs"]
+        self.programs: list[dict[str, Any]] = model["programs"]
+
+    def get_inputs(self) -> tuple[Port, ...]:
+        """The inputs of a run, in the model's order: name, dtype, shape, and type as ONNX Runtime writes it."""
+        return self.inputs
+
+    def get_outputs(self) -> tuple[Port, ...]:
+        """The outputs of a run, in the model's order, described as the inputs."""
+        return self.outputs
 
     @property
-    def calls(self) -> list[dict]:
-        return next(p["calls"] for p in self.programs if p["target"] == self.target.name)
+    def program(self) -> dict[str, Any]:
+        """The manifest's facts about the program that runs."""
+        return next(p for p in self.programs if p["target"] == self.target.name)
 
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        return self.program["calls"]  # type: ignore[no-any-return]
+
+    def run(self, inputs: Given) -> dict[str, Array]:
         """One run: arrays by input name in, arrays by output name out (copies).
+
+        Args:
+            inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the one
+                array of a model with one input. Arrays are anything that numpy takes for one.
 
         Raises:
             ShapeError: for a wrong name, shape or dtype, saying what is expected.
-            MegccError: if the model itself fails, with the runtime's words.
+            TypeError: for what is no array, and for a wrong number of them.
+            MegccError: if the model itself fails, with the runtime's words, and if the session is closed.
         """
         raise NotImplementedError
+
+    def __call__(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Array | tuple[Array, ...]:
+        """One run, inputs in their order or by name: the output, or a tuple of them if there are several.
+
+        Raises: as `run`.
+        """
+        given = self._by_name(arrays)
+        twice = next((name for name in named if name in given), None)
+        if twice is not None:
+            raise TypeError(f"{self.name}() got several values for its input '{twice}'")
+        results = tuple(self.run({**given, **named}).values())
+        return results[0] if len(results) == 1 else results
+
+    def bind(self, inputs: Arrays | None = None) -> Bound:
+        """A function that runs on the same arrays again and again, the shortest way from Python to a result.
+
+        Args:
+            inputs: arrays by name, read where they lie at each call: write the next input into them. Those that are
+                left out are made, zero at first, where the model knows their shapes.
+
+        Raises:
+            ShapeError: as `run`, and for an array that is not contiguous, aligned and of the machine's byte order.
+        """
+        raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
 
     def reset(self, states: Arrays | None = None) -> None:
         """Sets all states to zero, but for those given, by the names of their inputs.
@@ -107,17 +218,39 @@ class Session:
         raise NotImplementedError
 
     @property
-    def states(self) -> dict[str, np.ndarray]:
+    def states(self) -> dict[str, Array]:
         """What the states are now, by the names of their inputs (copies)."""
         raise NotImplementedError
 
-    def profile(self, inputs: Arrays) -> list[dict]:
+    def profile(self, inputs: Given) -> list[dict[str, Any]]:
         """One run, with the seconds that each kernel call took: rows of `calls`, plus `seconds`."""
         raise MegccError(f"there is no profile of {self.target} in an emulator: it would not be that of the CPU")
 
-    def trace(self, inputs: Arrays) -> list[bytes]:
+    def trace(self, inputs: Given) -> list[bytes]:
         """One run, with the first result of each kernel call as it lies in memory."""
         raise MegccError(f"calls can only be watched where the code runs in this process, not for {self.target}")
+
+    def close(self) -> None:
+        """Gives memory and threads back; a run after it is an error, closing again is none."""
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __copy__(self) -> NoReturn:
+        self._refuse("copied")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self._refuse("copied")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        self._refuse("pickled")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise TypeError(f"a session cannot be {what}: it owns memory and threads of this process; another one on the "
+                        f"same model, in this or another process, is tvm_megcc.load({str(self.folder)!r})")
 
     def _explained(self, message: str) -> str:
         """An error of a run; "instruction N" is followed by the operator of the model that it came from."""
@@ -125,8 +258,26 @@ class Session:
         call = next((c for c in self.calls if found and c["instruction"] == int(found[1])), None)
         return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 
-    def _checked(self, inputs: Arrays) -> list[np.ndarray]:
-        """The inputs in the model's order, contiguous."""
+    def _by_name(self, arrays: Sequence[npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
+        """Positional arrays by the names of their inputs."""
+        if len(arrays) > len(self.inputs):
+            raise TypeError(f"{self.name} takes {len(self.inputs)} inputs and was given {len(arrays)}; they are "
+                            f"{', '.join(map(str, self.inputs))}")
+        return {port.name: array for port, array in zip(self.inputs, arrays, strict=False)}
+
+    def _named_inputs(self, inputs: Given) -> Arrays:
+        if isinstance(inputs, Mapping):
+            return inputs
+        if isinstance(inputs, (list, tuple)):
+            return self._by_name(inputs)
+        if hasattr(inputs, "__array__") or isinstance(inputs, (int, float)):
+            return self._by_name([inputs])
+        raise TypeError(f"{self.name} runs on a dictionary from names to arrays, a list of arrays, or one array, not "
+                        f"on {type(inputs).__name__}; its inputs are {', '.join(map(str, self.inputs))}")
+
+    def _checked(self, inputs: Given) -> list[Array]:
+        """The inputs in the model's order, as C code reads them."""
+        inputs = self._named_inputs(inputs)
         expected = ", ".join(map(str, self.inputs))
         for port in self.state_ports:
             if port.name in inputs:
@@ -139,36 +290,34 @@ class Session:
         for port in self.inputs:
             if port.name not in inputs:
                 raise ShapeError(f"{self.name} misses its input {port}")
-            array = np.asarray(inputs[port.name])
+            array = port.array(inputs[port.name])
             if not port.takes(array):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}")
-            arrays.append(np.ascontiguousarray(array))
+            arrays.append(array)
         return arrays
 
-    def _checked_states(self, states: Arrays | None) -> dict[str, np.ndarray]:
+    def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
         """All states, zeros where none are given."""
         ports = {port.name: port for port in self.state_ports}
-        values = {name: np.zeros(port.shape, numpy_dtype(port.dtype)) for name, port in ports.items()}
+        values: dict[str, Array] = {name: np.zeros(port.shape, numpy_dtype(port.dtype))  # type: ignore[arg-type]
+                                    for name, port in ports.items()}
         for name, value in (states or {}).items():
             if name not in ports:
                 have = ", ".join(map(str, ports.values())) or "none"
                 raise ShapeError(f"{self.name} has no state '{name}'; it has {have}")
-            if not ports[name].takes(np.asarray(value)):
+            values[name] = ports[name].array(value)
+            if not ports[name].takes(values[name]):
                 raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given "
-                                 f"{np.asarray(value).dtype}{list(np.shape(value))}")
-            values[name] = np.ascontiguousarray(value)
+                                 f"{values[name].dtype}{list(values[name].shape)}")
         return values
-
-    def _named(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        return {port.name: array for port, array in zip(self.outputs, arrays, strict=True)}
 
     @property
     def is_dynamic(self) -> bool:
         """Whether shapes change from call to call."""
         return any(isinstance(dim, str) for port in self.inputs for dim in port.shape)
 
-    def _shape_error(self, arrays: Sequence[np.ndarray], reason: str) -> ShapeError:
+    def _shape_error(self, arrays: Sequence[Array], reason: str) -> ShapeError:
         given = ", ".join(f"'{port.name}' {list(array.shape)}"
                           for port, array in zip(self.inputs, arrays, strict=True))
         ranges = "; ".join(", ".join(_range_text(name, *bounds) for name, bounds in bucket.items())
@@ -177,252 +326,21 @@ class Session:
         return ShapeError(f"{self.name} was not compiled for inputs {given}. It takes "
                           f"{', '.join(map(str, self.inputs))} with {ranges}{more} ({reason})")
 
+    def _other_container(self, found: str) -> MegccError:
+        """For a container that is not the one of the manifest."""
+        return MegccError(f"{self.folder}: the model is not the one that manifest.json describes ({found}); only parts "
+                          "of the folder were replaced: compile it again")
+
     def __repr__(self) -> str:
         return (f"<{self.name} on {self.target}: {', '.join(map(str, self.inputs))} -> "
                 f"{', '.join(map(str, self.outputs))}>")
 
+    def _repr_html_(self) -> str:
+        pictures = [self.folder / "memory.svg", self.folder / f"{self.name}_memory.svg"]    # one model, or several
+        memory = next((path.read_text(errors="replace") for path in pictures if path.is_file()), "")
+        return notebook.model(f"{self.name} on {self.target}, from {self.folder}", self._facts, memory,
+                              self.target.name)
+
 
 def _range_text(name: str, low: int, high: int | None) -> str:
     return f"{name} {low}" if low == high else f"{name} from {low}" + ("" if high is None else f" to {high}")
-
-
-class _Shape(ctypes.Structure):
-    """megcc_shape of megcc.h."""
-
-    _fields_ = (("rank", ctypes.c_int32), ("dims", ctypes.c_int32 * 8))
-
-    @staticmethod
-    def of(shape: tuple[int, ...]) -> _Shape:
-        return _Shape(len(shape), (ctypes.c_int32 * 8)(*shape))
-
-
-#: Called after each instruction: its index, and address and bytes of its first result.
-_OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
-_TEXT_BYTES = 512
-
-
-class NativeSession(Session):
-    """The shared library of a build, in this process. Other threads of Python go on while it runs."""
-
-    def __init__(self, built: Build):
-        super().__init__(built)
-        self._handle = None
-        self._shapes: tuple[tuple[int, ...], ...] = ()
-        self._output_shapes = tuple(port.shape for port in self._all_outputs)
-        self._lock = threading.Lock()
-        try:
-            self._library = _open_library(built.library.resolve())
-        except OSError as error:
-            raise ToolError(f"{built.library} cannot be loaded: {error}") from None
-        handle, text = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
-        pointers = ctypes.POINTER(ctypes.c_void_p)
-        for name, result, arguments in (
-                ("open", handle, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, *text)),
-                ("isa", ctypes.c_uint32, (handle,)),
-                ("embedded", ctypes.c_void_p, ()),
-                ("set_shapes", ctypes.c_int32, (handle, ctypes.POINTER(_Shape), ctypes.POINTER(_Shape), *text)),
-                ("run", ctypes.c_int32, (handle, pointers, ctypes.POINTER(ctypes.c_uint64), pointers,
-                                         ctypes.POINTER(ctypes.c_double), _OBSERVER,
-                                         ctypes.POINTER(ctypes.c_uint32), *text)),
-                ("bind", ctypes.c_int32, (handle, pointers, ctypes.POINTER(ctypes.c_uint64))),
-                ("again", ctypes.c_int32, (handle,)),
-                ("reset", None, (handle,)),
-                ("input", ctypes.c_void_p, (handle, ctypes.c_uint32)),
-                ("close", None, (handle,))):
-            function = getattr(self._library, f"megcc_py_{name}")
-            function.restype, function.argtypes = result, arguments
-
-        self._container = self._map_container(built.folder / f"{self.name}.megcc")
-        text_buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._handle = self._library.megcc_py_open(self._container.ctypes.data, self._container.size,
-                                                   built.target.isa.code, text_buffer, _TEXT_BYTES)
-        if not self._handle:
-            raise MegccError(f"{self.name}: {text_buffer.value.decode(errors='replace')}")
-        isa = self._library.megcc_py_isa(self._handle)
-        self.target = next(TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa)
-
-    def _map_container(self, path: Path) -> np.ndarray:
-        """The bytes of the container: the file mapped read-only, or the array in the library if it was embedded."""
-        if path.exists():
-            return np.memmap(path, np.uint8, "r")
-        address = self._library.megcc_py_embedded()
-        if not address:
-            raise MegccError(f"{path} is missing")
-        return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (self.container_bytes,))
-
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        return self._run(inputs)
-
-    def profile(self, inputs: Arrays) -> list[dict]:
-        seconds = (ctypes.c_double * (self.calls[-1]["instruction"] + 1 if self.calls else 0))()
-        self._run(inputs, seconds=seconds)
-        return [{**call, "seconds": seconds[call["instruction"]]} for call in self.calls]
-
-    def trace(self, inputs: Arrays) -> list[bytes]:
-        results: list[bytes] = []
-        observer = _OBSERVER(lambda index, address, size: results.append(ctypes.string_at(address, size)))
-        program = next(p for p in container.read(self._container.tobytes()).programs
-                       if p.isa == self.target.isa.code)
-        first_outputs = [instruction.inputs for instruction in program.instructions]
-        self._run(inputs, observer=observer, operand=(ctypes.c_uint32 * len(first_outputs))(*first_outputs))
-        return results
-
-    def reset(self, states: Arrays | None = None) -> None:
-        values = self._checked_states(states)
-        with self._lock:
-            self._library.megcc_py_reset(self._handle)
-            for name, value in values.items():
-                ctypes.memmove(self._state_address(name), value.ctypes.data, value.nbytes)
-
-    @property
-    def states(self) -> dict[str, np.ndarray]:
-        values = self._checked_states(None)
-        with self._lock:
-            for name, value in values.items():
-                ctypes.memmove(value.ctypes.data, self._state_address(name), value.nbytes)
-        return values
-
-    def _state_address(self, name: str) -> int:
-        index = next(index for index, port in enumerate(self._all_inputs) if port.name == name)
-        return self._library.megcc_py_input(self._handle, index)
-
-    def bound(self, inputs: Arrays) -> Callable[[], int]:
-        """A function that runs on these inputs as often as it is called, without checks, locks and copies: for those
-        who take times. It returns a status, 0 for success; results stay in the session. Valid as long as the session
-        lives and nothing else is run.
-
-        Raises:
-            ShapeError: as `run`.
-        """
-        self._bound = arrays = self._arrays(inputs)
-        if self.is_dynamic:
-            self._set_shapes(arrays, ctypes.create_string_buffer(_TEXT_BYTES))
-        self._library.megcc_py_bind(self._handle, _pointers(arrays), _sizes(arrays))
-        return partial(self._library.megcc_py_again, self._handle)
-
-    def _arrays(self, inputs: Arrays) -> list[np.ndarray | None]:
-        """One for each input of the model, None for a state."""
-        given = iter(self._checked(inputs))
-        return [None if port in self.state_ports else next(given) for port in self._all_inputs]
-
-    def _run(self, inputs: Arrays, seconds=None, observer=None, operand=None) -> dict[str, np.ndarray]:
-        arrays = self._arrays(inputs)
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
-        with self._lock:
-            if self.is_dynamic:
-                self._set_shapes(arrays, text)
-            outputs = [None if port.name in self.kept else np.empty(shape, numpy_dtype(port.dtype))
-                       for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]
-            status = self._library.megcc_py_run(self._handle, _pointers(arrays), _sizes(arrays), _pointers(outputs),
-                                                seconds, observer or _OBSERVER(), operand, text, _TEXT_BYTES)
-        if status:
-            raise MegccError(f"{self.name}: {self._explained(text.value.decode(errors='replace'))}")
-        return self._named([array for array in outputs if array is not None])
-
-    def _set_shapes(self, arrays: Sequence[np.ndarray | None], text) -> None:
-        """Only where they are others than before: states begin anew."""
-        shapes = tuple(port.shape if array is None else array.shape
-                       for port, array in zip(self._all_inputs, arrays, strict=True))
-        if shapes == self._shapes:
-            return
-        results = (_Shape * len(self._all_outputs))()
-        if self._library.megcc_py_set_shapes(self._handle, (_Shape * len(shapes))(*map(_Shape.of, shapes)), results,
-                                             text, _TEXT_BYTES):
-            raise self._shape_error([a for a in arrays if a is not None], text.value.decode(errors="replace"))
-        self._shapes = shapes
-        self._output_shapes = tuple(tuple(result.dims[:result.rank]) for result in results)
-
-    def __del__(self):
-        if self._handle:
-            self._library.megcc_py_close(self._handle)
-
-
-#: Path -> inode of the libraries in this process.
-_loaded: dict[Path, int] = {}
-
-
-def _open_library(path: Path) -> ctypes.CDLL:
-    """The library at this path as it is now: dlopen would give again the one that lay there when it was first asked."""
-    inode = path.stat().st_ino
-    if _loaded.setdefault(path, inode) == inode:
-        return ctypes.CDLL(str(path))
-    with tempfile.TemporaryDirectory() as folder:
-        return ctypes.CDLL(shutil.copy2(path, folder))
-
-
-def _pointers(arrays: Sequence[np.ndarray | None]):
-    return (ctypes.c_void_p * max(len(arrays), 1))(*(None if a is None else a.ctypes.data for a in arrays))
-
-
-def _sizes(arrays: Sequence[np.ndarray | None]):
-    return (ctypes.c_uint64 * max(len(arrays), 1))(*(0 if a is None else a.nbytes for a in arrays))
-
-
-class EmulatedSession(Session):
-    """The program of a build under an emulator; every run is a process, which begins with the states of the last.
-
-    stack_bytes: deepest stack of the last run, where the target is a microcontroller.
-    """
-
-    emulated = True
-
-    def __init__(self, built: Build, emulator: Sequence[str]):
-        super().__init__(built)
-        self._program, self._emulator = built.program.resolve(), tuple(emulator)
-        self._container = read_container(built.folder, self.name)
-        self.stack_bytes: int | None = None
-        self._states = self._checked_states(None)
-
-    def reset(self, states: Arrays | None = None) -> None:
-        self._states = self._checked_states(states)
-
-    @property
-    def states(self) -> dict[str, np.ndarray]:
-        return {name: value.copy() for name, value in self._states.items()}
-
-    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        given, outputs = iter(self._checked(inputs)), {}
-        arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]
-        with tempfile.TemporaryDirectory() as folder:
-            for index, array in enumerate(arrays):
-                array.tofile(Path(folder) / f"in{index}.bin")
-            said = self._execute(Path(folder), arrays)
-            for index, port in enumerate(self._all_outputs):
-                data = np.fromfile(Path(folder) / f"out{index}.bin", numpy_dtype(port.dtype))
-                outputs[port.name] = data.reshape(_printed_shape(said, index) if self.is_dynamic else port.shape)
-            if self.target.bare_metal:
-                self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
-        self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
-        return outputs
-
-    def _execute(self, folder: Path, arrays: Sequence[np.ndarray]) -> str:
-        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
-        if self.target.bare_metal:
-            command = firmware.emulation(*self._emulator, self._program)
-        else:
-            (folder / f"{self.name}.megcc").write_bytes(self._container)
-            command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]
-            for index, port in enumerate(self._all_inputs):
-                command += ["--input", f"{port.name}=in{index}.bin"]
-            for index, port in enumerate(self._all_outputs):
-                command += ["--output", f"{port.name}=out{index}.bin"]
-            if self.is_dynamic:
-                for port, array in zip(self._all_inputs, arrays, strict=True):
-                    command += ["--shape", f"{port.name}={','.join(map(str, array.shape))}"]
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
-                                stdin=subprocess.DEVNULL)
-        if result.returncode and self.is_dynamic and "shape" in result.stderr:
-            given = [array for port, array in zip(self._all_inputs, arrays, strict=True)
-                     if port not in self.state_ports]
-            raise self._shape_error(given, result.stderr.strip())
-        if result.returncode:
-            raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
-                             f"{self._explained((result.stderr or result.stdout).strip()[-500:])}")
-        return result.stdout
-
-
-def _printed_shape(text: str, index: int) -> tuple[int, ...]:
-    """The shape of an output as megcc_run prints it: `output 0 float32 [1,10] plain …`."""
-    line = next(line for line in text.splitlines() if line.startswith(f"output {index} "))
-    dims = line.split("[", 1)[1].split("]", 1)[0]
-    return tuple(int(dim) for dim in dims.split(",") if dim)

@@ -90,15 +90,18 @@ def find_emulator(target: Target) -> tuple[str, ...]:
     """The command that runs a program of the target; empty where this CPU does.
 
     Raises:
-        ToolError: if it is not installed; says what to install.
+        ToolError: if it is not installed, saying what to install, or if there is none.
     """
     if runs_here(target):
         return ()
-    path = shutil.which(target.qemu) if target.qemu else None
+    if not target.qemu:
+        raise ToolError(f"programs for {target} do not run on this machine ({native()}), and qemu does not know their "
+                        "instructions; run them on a machine that has them")
+    path = shutil.which(target.qemu)
     if path is None:
         package = PACKAGES.get(target.machine, ("", "qemu-user"))[1]
-        raise ToolError(f"programs for {target} do not run on this machine ({native()}) and "
-                        f"{target.qemu or 'an emulator'} is not installed: 'apt-get install {package}'")
+        raise ToolError(f"programs for {target} do not run on this machine ({native()}) and {target.qemu} is not "
+                        f"installed: 'apt-get install {package}'")
     return (path, "-cpu", target.cpu) if target.cpu else (path,)
 
 

@@ -18,6 +18,7 @@ from ..codegen.artifact import Artifact
 from ..codegen.bundle import sources
 from ..codegen.render import environment
 from ..errors import ToolError
+from ..foreign import c_string, printable
 from ..ir.shapes import Bucket
 from ..target import Target
 from ..version import VERSION
@@ -71,16 +72,10 @@ def compile_failing(symbol: str, message: str, target: Target) -> Iterator[Path]
     with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
         source = Path(name) / "failing.c"
         source.write_text(environment().get_template("tvm/failing.c.j2").render(
-            symbol=symbol, message=_c_string(f"ValueError: {message}"), version=VERSION))
+            symbol=symbol, message=c_string(f"ValueError: {message}"), version=VERSION))
         run_tool([*compiler.command, *CFLAGS, *target.cflags, "-fPIC", "-c", str(source), "-o",
                   str(source.with_suffix(".o"))])
         yield source.with_suffix(".o")
-
-
-def _c_string(text: str) -> str:
-    """A text as a literal of C."""
-    plain = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in text.encode()]
-    return f'"{"".join(plain)}"'
 
 
 def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path]:
@@ -108,8 +103,7 @@ def _ranges(artifact: Artifact) -> str:
     """The values of symbolic extents that a model is compiled for; "" if it has none."""
     buckets = artifact.manifest["buckets"]
     texts = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
-    text = "; ".join(texts) if any(buckets) else ""
-    return (text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …").replace("\\", "").replace('"', "")
+    return printable("; ".join(texts), MOST_TEXT) if any(buckets) else ""
 
 
 def find_objcopy(compiler: Compiler) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +33,11 @@ from ..frontends.tvm_common.questions import macs
 from ..runtime.build import Build, build
 from ..runtime.session import Port
 from ..target import native
-from . import run, source
+from . import judge, run, source
 from .against_report import machine, standing
 from .peers import ENGINES, OURS, PEERS, REFERENCE
+
+logger = logging.getLogger(__name__)
 
 #: Seconds of a burst; seconds after which a conversion, and the answer of a process, is given up.
 BURST, CONVERSION, PATIENCE = 0.06, 900, 300
@@ -45,36 +48,36 @@ TOLERANCE = 0.1
 START = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 #: Options of the command line that change what a model computes, or its interface: peers run the model as it is.
 OTHER_MODEL = {"dispatch": "--dispatch", "input": "--input", "output_names": "--output-names",
-               "constant": "--constant", "state": "--state"}
+               "constant": "--constant", "state": "--state", "extern": "--extern"}
 
 
-def against(models: Sequence[str | Path], options, progress: Callable[[str], None] = lambda text: None) -> dict:
+def against(models: Sequence[str | Path], options) -> dict:
     """Times models on our engine and on those of `options.against`.
 
     Args:
         options: those of the command line: against, rounds, processor, python, inputs, seed, target, cc, and those of
             compiling; threads is meant for every engine.
-        progress: gets a line about what is done now.
 
     Raises:
         MegccError: for an engine that nobody knows, for what is no ONNX file, and for options that peers do not have.
             What single engines do not manage is no error but a gap with a reason.
     """
+    models = [Path(model) for model in models]
     engines = parse_engines(options.against)
     pythons = parse_pythons(options.python or [], engines)
     given = [flag for name, flag in OTHER_MODEL.items() if getattr(options, name)]
     if given:
         raise MegccError(f"other engines run the model as it is: leave out {', '.join(given)}, or --against")
-    for model in map(Path, models):
+    for model in models:
         if not model.is_file() or model.suffix in (*FILES, ".megcc"):
             raise MegccError(f"{model}: --against wants ONNX files, for that is what all the engines read")
     if options.inputs and len(models) > 1:
         raise MegccError("--inputs are those of one model; of several, each may have its own NAME.npz beside NAME.onnx")
     processors = processors_of(options)
     rows = []
-    for model in map(Path, models):
+    for model, name in zip(models, distinct_names(models), strict=True):
         with tempfile.TemporaryDirectory(prefix="megcc-bench-") as scratch:
-            rows.append(Row(model, options, engines, pythons, processors, Path(scratch), progress).measure())
+            rows.append(Row(model, name, options, engines, pythons, processors, Path(scratch)).measure())
     return {"machine": machine(), "target": level(options.target) or str(native()), "optimize": options.optimize,
             "threads": options.threads, "rounds": options.rounds, "engines": [OURS, *engines], "rows": rows}
 
@@ -144,17 +147,18 @@ def processors_of(options) -> list[int]:
 class Row:
     """One model: its files, the processes of its engines, what they found."""
 
-    def __init__(self, model: Path, options, engines: Mapping[str, str], pythons: Mapping[str, str],
-                 processors: Sequence[int], scratch: Path, progress: Callable[[str], None]):
-        self.model, self.options, self.engines, self.pythons = model, options, engines, pythons
-        self.processors, self.scratch, self.progress = processors, scratch, progress
+    def __init__(self, model: Path, name: str, options, engines: Mapping[str, str], pythons: Mapping[str, str],
+                 processors: Sequence[int], scratch: Path):
+        self.model, self.name, self.options = model, name, options
+        self.engines, self.pythons = engines, pythons
+        self.processors, self.scratch = processors, scratch
         self.absent: dict[str, str] = {}
         self.found: dict[str, dict] = {}
 
     def measure(self) -> dict:
         """The row of the report."""
-        row = {"model": self.model.stem, "macs": None, "engines": self.found, "absent": self.absent}
-        self.progress(f"{self.model}: compiling and building")
+        row = {"model": self.name, "macs": None, "engines": self.found, "absent": self.absent}
+        logger.info("%s: compiling and building", self.model)
         try:
             built, row["macs"], ports = self.compiled()
             job = self.job(built, ports)
@@ -163,7 +167,7 @@ class Row:
             return {**row, **standing(self.found)}
         with contextlib.ExitStack() as processes:
             workers = self.workers(job, processes)
-            self.progress(f"{self.model}: timing")
+            logger.info("%s: timing", self.model)
             for number in range(self.options.rounds):
                 self.round(workers, rotated(list(workers), number))
         for found in self.found.values():
@@ -178,8 +182,7 @@ class Row:
         built = build(folder, self.options.target or None, self.options.cc)
         if built.library is None:
             raise MegccError(f"this machine does not run code for {built.target}")
-        return (built, int(macs(graph)),
-                [Port(port["name"], port["dtype"], tuple(port["shape"])) for port in model["inputs"]])
+        return built, int(macs(graph)), list(map(Port.of, model["inputs"]))
 
     def job(self, built: Build, ports: Sequence[Port]) -> dict:
         """What is the same for all engines."""
@@ -211,7 +214,7 @@ class Row:
         """The engines that have the model loaded and run once, with the right result."""
         right, workers = None, {}
         for name in (REFERENCE, OURS, *self.engines):
-            self.progress(f"{self.model}: {name}")
+            logger.info("%s: %s", self.model, name)
             try:
                 process, found = self.started(name, job, processes)
                 result = np.load(self.scratch / f"{name}.npy")
@@ -219,7 +222,7 @@ class Row:
                     right = result
                     process.close()
                     continue
-                found["error"] = None if right is None else checked(result, right)
+                found |= {"error": None} if right is None else errors(checked(result, right))
                 workers[name], self.found[name] = process, found
             except Gone as reason:
                 self.absent[name] = str(reason)
@@ -248,18 +251,38 @@ class Row:
             found["peak"], found["alone"] = said["peak"], found["alone"] and said["alone"]
 
 
-def checked(result: np.ndarray, right: np.ndarray) -> float:
-    """The largest error, relative to the largest magnitude. Gone if that is a result of something else."""
+def checked(result: np.ndarray, right: np.ndarray) -> dict:
+    """What `judge.difference` finds. Gone if that is a result of something else."""
     if result.shape != right.shape and result.ndim > 2:     # channels last
         result = np.moveaxis(result, -1, 1)
     if result.size != right.size:
         raise Gone(f"its output has {result.size} elements, not {right.size}")
-    right, result = (array.astype(np.float64).reshape(-1) for array in (right, result))
-    scale = float(np.abs(right).max(initial=0.0)) or 1.0
-    error = float(np.abs(result - right).max(initial=0.0)) / scale
-    if not error <= TOLERANCE:
-        raise Gone(f"its output is off by {error:.2g} of the largest magnitude")
-    return error
+    found = judge.difference(result.reshape(-1), right.reshape(-1), TOLERANCE)
+    if not found["equal"]:
+        raise Gone(f"its output is another one: {judge.text(found)}")
+    return found
+
+
+def errors(found: Mapping) -> dict:
+    """Of what `judge.difference` found, what the report has: `error` relative to the largest, of integers `share`."""
+    return {"error": found["relative"]} if found["kind"] == "real" else {"error": None, "share": found["share"]}
+
+
+def distinct_names(models: Sequence[Path]) -> list[str]:
+    """File names without what they end in; with as much of the folders before them as tells the models apart."""
+    resolved = [model.resolve().with_suffix("") for model in models]
+
+    def name(path: Path, parts: int) -> str:
+        return "/".join(path.parts[-parts:])
+
+    names = []
+    for number, path in enumerate(resolved):
+        others = [other for other in resolved if other != path]
+        parts = next((count for count in range(1, len(path.parts))
+                      if all(name(path, count) != name(other, count) for other in others)), len(path.parts))
+        before = resolved[:number].count(path)
+        names.append(name(path, parts) + (f" ({before + 1})" if before else ""))
+    return names
 
 
 def rotated(names: Sequence[str], by: int) -> list[str]:

@@ -56,13 +56,18 @@ def tables(report: Mapping) -> list[Table]:
         Table("latency: ms of an inference; speed: ours relative to the best peer's",
               ("model", "MMAC", *engines, "best peer", "speed"),
               tuple((model, macs[model], *cells, *speeds[model]) for model, *cells in latency.rows)),
-        by_engine("errors: the largest, relative to the largest magnitude",
-                  lambda found: "" if found["error"] is None else f"{found['error']:.0e}"),
+        by_engine("errors: the largest, relative to the largest magnitude", error_text),
         by_engine("memory: MB at most, over the interpreter with the engine imported",
                   lambda found: "" if found["peak"] is None else f"{(found['peak'] - found['bare']) / 1e6:.1f}"),
         by_engine("start: ms to load the model / to its first result, loading included",
                   lambda found: f"{milliseconds(found['load'])} / {milliseconds(found['first'])}"),
     ]
+
+
+def error_text(found: Mapping) -> str:
+    if "share" in found:
+        return f"{found['share']:.1%} differ"
+    return "" if found["error"] is None else f"{found['error']:.0e}"
 
 
 def milliseconds(seconds: float) -> str:

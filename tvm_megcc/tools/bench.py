@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ..runtime.device import DeviceSession
-from .run import read_npz, seeded
+from . import layers
+from .run import drawn, read_npz, seeded
 
 #: Without a number of runs: so many seconds of them, within these bounds.
 SECONDS, LEAST, MOST = 1.0, 10, 1000
@@ -15,23 +17,26 @@ SECONDS, LEAST, MOST = 1.0, 10, 1000
 WATCHED = 50
 
 
-def bench(session: DeviceSession, inputs: str | None = None, repeat: int | None = None, seed: int = 0) -> dict:
+def bench(session: DeviceSession, inputs: str | None = None, repeat: int | None = None, seed: int = 0,
+          shapes: Mapping[str, Sequence[int]] = MappingProxyType({})) -> dict:
     """Times a session and reports.
 
     Args:
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
         repeat: timed runs; None: what takes about a second.
+        shapes: of seeded inputs whose shape may change.
+
+    Returns:
+        With `calls` in the order of execution, and `kinds`, as `layers` makes them.
     """
-    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else seeded(session.inputs, seed)
-    if repeat is None:
-        once = statistics.median(session.times(feeds, 3, 0).seconds)
-        repeat = int(min(max(SECONDS / max(once, 1e-9), LEAST), MOST))
-    times = session.times(feeds, max(repeat, 1), min(max(repeat, 1), WATCHED))
-    whole = sum(times.calls) or 1.0
-    calls = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
-              "seconds": seconds, "share": seconds / whole,
-              "gflops": 2e-9 * call["macs"] / seconds if call["macs"] and seconds else None}
-             for call, seconds in zip(session.calls, times.calls, strict=True)]
+    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else \
+        seeded(session.inputs, seed, shapes)
+    with drawn(session.inputs, inputs):
+        if repeat is None:
+            once = statistics.median(session.times(feeds, 3, 0).seconds)
+            repeat = int(min(max(SECONDS / max(once, 1e-9), LEAST), MOST))
+        times = session.times(feeds, max(repeat, 1), min(max(repeat, 1), WATCHED))
+    calls = layers.layers(session.calls, times.calls)
     median = statistics.median(times.seconds)
     low, high = _percentile(times.seconds, 0.1), _percentile(times.seconds, 0.9)
     macs = sum(call["macs"] for call in session.calls)
@@ -39,7 +44,7 @@ def bench(session: DeviceSession, inputs: str | None = None, repeat: int | None 
             "threads": next(p["workers"] for p in session.programs if p["target"] == str(session.target)),
             "seconds": {"median": median, "min": min(times.seconds), "max": max(times.seconds),
                         "spread": (high - low) / median if median else 0.0, "runs": len(times.seconds)},
-            "gflops": 2e-9 * macs / median if median else None, "calls": calls}
+            "gflops": 2e-9 * macs / median if median else None, "calls": calls, "kinds": layers.kinds(calls)}
 
 
 def _percentile(values: Sequence[float], part: float) -> float:
@@ -54,12 +59,4 @@ def text(report: dict) -> str:
              f"  median {seconds['median'] * 1e3:.4f} ms, min {seconds['min'] * 1e3:.4f} ms, "
              f"spread {seconds['spread']:.1%} (10th to 90th percentile) of {seconds['runs']} runs"
              + (f", {report['gflops']:.2f} GFLOP/s" if report["gflops"] else "")]
-    if report["calls"]:
-        width = min(max(len(call["name"]) for call in report["calls"]), 40)
-        lines.append(f"         ms      %  GFLOP/s  {'operator':{width}}  kernel")
-    for call in report["calls"]:
-        rate = f"{call['gflops']:.2f}" if call["gflops"] else ""
-        name = call["name"][:width]
-        lines.append(f"  {call['seconds'] * 1e3:9.4f} {100 * call['share']:6.1f} {rate:>8}  {name:{width}}  "
-                     f"{call['kernel']}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *layers.text(report["calls"])]) + "\n"

@@ -14,7 +14,8 @@ from ..api import parse_constants, parse_inputs, parse_output_names, parse_shape
 from ..codegen.plan import plan_kernels
 from ..codegen.tuning_log import TuningLog
 from ..compiler import at_largest, run_passes
-from ..errors import MegccError
+from ..errors import MegccError, shortened
+from ..extern import Externs
 from ..frontends._tvm import FILES
 from ..frontends.models import import_model
 from ..ir.dims import Symbol, substitute
@@ -22,7 +23,7 @@ from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout, numpy_dtype
 from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
-from . import run, source
+from . import judge, run, source
 
 COSINE = 0.99999
 
@@ -37,18 +38,22 @@ def compare(model: str | Path, options) -> dict:
     """
     model = Path(model)
     if model.is_dir() or model.suffix == ".megcc":
-        raise MegccError(f"{model}: compare wants the model itself; the reference is computed from it")
-    session = source.session_of(model, options)
+        raise MegccError(f"{model}: compare wants the model itself, the reference is computed from it; give a folder "
+                         "that it was compiled to with --folder")
+    if options.folder and options.layers:
+        raise MegccError("--layers compiles the model for itself: leave out --folder")
+    session = source.session_of(options.folder or model, options)
     names = [port.name for port in session.inputs]
     feeds = run.read_npz(options.inputs, names) if options.inputs else \
         run.seeded(session.inputs, options.seed, parse_shapes(options.shape or ""))
-    against, expected_of = REFERENCES[options.reference or default_reference(model)]
+    against, expected_of = REFERENCES[options.reference or default_reference(model, options.extern)]
     everything = {**network_inputs(model, feeds, options), **session.states,
                   **constant_inputs(model, parse_constants(options.constant))}
-    results = session.run(feeds)
+    with run.drawn(session.inputs, options.inputs):
+        results = session.run(feeds)
     results |= {name: session.states[state] for name, state in session.kept.items()}
-    expected = expected_of(model, everything, list(results), parse_output_names(options.output_names))
-    outputs = [difference(name, results[name], expected[name], options.tolerance) for name in results]
+    expected = expected_of(model, everything, list(results), parse_output_names(options.output_names), options.extern)
+    outputs = [judged(name, results[name], expected[name], options.tolerance) for name in results]
     report = {"model": str(model), "target": str(session.target), "reference": against,
               "tolerance": options.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
     if options.layers:
@@ -104,7 +109,8 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
              for name, type_ in plan.graph.types.items()}
     calls = session.calls
     wanted = [call["output"] for call in calls if call["output"] in named]
-    expected = expected_of(model, everything, list(dict.fromkeys(wanted)), parse_output_names(options.output_names))
+    expected = expected_of(model, everything, list(dict.fromkeys(wanted)), parse_output_names(options.output_names),
+                           options.extern)
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
@@ -112,26 +118,8 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
             type_ = types[name]
             value = from_layout(np.frombuffer(raw, numpy_dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
-                         **difference(name, value, expected[name], options.tolerance)})
+                         **judged(name, value, expected[name], options.tolerance)})
     return rows
-
-
-def difference(name: str, value: np.ndarray, expected: np.ndarray, tolerance: float) -> dict:
-    """Largest difference, absolute and relative to the largest magnitude, and cosine. NaN equals NaN."""
-    if value.shape != expected.shape:
-        return {"name": name, "equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}
-    a, b = value.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
-        errors = np.where(same, 0.0, np.abs(a - b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    largest = float(np.abs(b[finite]).max(initial=0.0))
-    error = float(errors.max(initial=0.0))
-    norm = float(np.linalg.norm(a[finite]) * np.linalg.norm(b[finite]))
-    cosine = float(a[finite] @ b[finite]) / norm if norm else 1.0
-    equal = bool(same.all()) or bool(error <= tolerance * largest and cosine >= COSINE)
-    return {"name": name, "equal": equal, "max_error": error, "largest": largest,
-            "relative": error / largest if largest else 0.0 if not error else float("inf"), "cosine": cosine}
 
 
 def text(report: dict) -> str:
@@ -147,27 +135,31 @@ def text(report: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def judged(name: str, value: np.ndarray, expected: np.ndarray, tolerance: float) -> dict:
+    return {"name": name, **judge.difference(value, expected, tolerance, COSINE)}
+
+
 def _row(row: Mapping) -> str:
-    mark = "  " if row["equal"] else "✗ "
-    if "max_error" not in row:
-        return f"{mark}{row['name']}: shape {row['shape']} instead of {row['expected_shape']}"
-    return (f"{mark}{row['name']}: max error {row['max_error']:.3g} ({row['relative']:.2g} of {row['largest']:.4g}), "
-            f"cosine {row['cosine']:.8f}")
+    return f"{'  ' if row['equal'] else '✗ '}{row['name']}: {judge.text(row)}"
 
 
-def default_reference(model: Path) -> str:
+def default_reference(model: Path, extern: Externs | None = None) -> str:
     """ONNX Runtime where it is installed and reads the model."""
-    return "onnxruntime" if importlib.util.find_spec("onnxruntime") and is_onnx(model) else "numpy"
+    reads = is_onnx(model) and not extern
+    return "onnxruntime" if reads and importlib.util.find_spec("onnxruntime") else "numpy"
 
 
 def is_onnx(model: Path) -> bool:
     return model.suffix not in FILES
 
 
-def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = ()) -> Arrays:
+def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
+                       extern: Externs | None = None) -> Arrays:
     """Values of these names by ONNX Runtime on one thread, optimiser off; the whole model, wherever it is cut."""
     if not is_onnx(model):
         raise MegccError(f"{model} is no ONNX file: compare it with --reference numpy")
+    if extern:
+        raise MegccError("ONNX Runtime does not know the operators of --extern: compare with --reference numpy")
     if not importlib.util.find_spec("onnxruntime"):
         raise MegccError("onnxruntime is not installed: 'pip install onnxruntime', or --reference numpy")
     import onnxruntime
@@ -180,18 +172,23 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     wanted = [name for name in names if name in made | known]
-    return dict(zip(wanted, session.run(wanted, feeds), strict=True))
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return dict(zip(wanted, session.run(wanted, feeds), strict=True))
+    except Exception as error:  # its own classes, which have no base but this
+        raise MegccError(f"ONNX Runtime {onnxruntime.__version__} does not run {model}: {shortened(str(error), 300)}\n"
+                         "  Compare with --reference numpy, or install a newer ONNX Runtime.") from error
 
 
-def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = ()) -> Arrays:
+def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
+                 extern: Externs | None = None) -> Arrays:
     """Values of these names by the numpy reference interpreter.
 
     outputs: values that the model is cut at; what it has behind them need not be supported.
     """
     shapes = {name: value.shape for name, value in feeds.items()}
-    graph, _ = import_model(model, input_shapes=shapes, output_names=outputs)
+    graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern)
     values = reference.run(graph, feeds, names)
     return {name: values[name] for name in names}
 

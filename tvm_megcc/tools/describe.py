@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..codegen.bundle import read_manifest
 from ..runtime import firmware
+from ..runtime.build import Build
 
 
 def folder(path: Path) -> dict:
@@ -54,12 +56,14 @@ def _weights(row: dict, programs: int) -> str:
     return f"{row['bytes']:,} bytes that only {only} read{'s' * (len(row['targets']) == 1)}: {names}"
 
 
-def build(built) -> dict:
-    products = [path for path in (built.library, built.program) if path is not None]
-    report = {"folder": str(built.folder), "target": str(built.target), "compiler": str(built.compiler),
+def build(builds: Sequence[Build]) -> dict:
+    """What was made of a folder: for each of its models something, or one firmware."""
+    first = builds[0]
+    products = [path for built in builds for path in (built.library, built.program) if path is not None]
+    report = {"folder": str(first.folder), "target": str(first.target), "compiler": str(first.compiler),
               "products": [{"path": str(path), "bytes": path.stat().st_size} for path in products]}
-    if built.target.bare_metal:
-        report["firmware"] = firmware.sizes(built.program)
+    if first.target.bare_metal:
+        report["firmware"] = firmware.sizes(first.program)
     return report
 
 

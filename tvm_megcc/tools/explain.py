@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..codegen.plan import plan_kernels
+from ..codegen.plan import KernelPlan, plan_kernels
 from ..codegen.tuning_log import TuningLog
 from ..compiler import at_largest, require_bounds, run_passes
 from ..errors import MegccError, ModelError
@@ -15,7 +15,10 @@ from ..ir.dims import likely
 from ..ir.text import op_text
 from ..ops.base import operator
 from ..passes.inputs import Input, convert_inputs
-from ..target import parse_targets
+from ..target import Target, parse_targets
+
+#: Characters of a value's name in an operator's text.
+NAME = 60
 
 
 def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
@@ -28,9 +31,7 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the model itself")
-    cpu = parse_targets(target)[0].at(optimize)
-    if log:
-        cpu = TuningLog.read(log).applied_to(cpu, optimize)
+    cpu = cpu_of(target, optimize, log)
     report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
                     "findings": [], "calls": []}
     try:
@@ -40,17 +41,34 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
         return {**report, "supported": False, "findings": list(error.findings)}
     require_bounds(graph, buckets)
     plan = plan_kernels(run_passes(at_largest(graph, buckets), cpu), cpu, optimize)
+    return {**report, "calls": calls_of(plan), "views": views_of(plan)}
+
+
+def cpu_of(target: str, optimize: str, log: str | Path | None) -> Target:
+    """The first of some targets, as kernels are chosen for it."""
+    cpu = parse_targets(target)[0].at(optimize)
+    return TuningLog.read(log).applied_to(cpu, optimize) if log else cpu
+
+
+def calls_of(plan: KernelPlan) -> list[dict]:
+    """{operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused}, a row a call."""
+    rows = []
     for step in plan.steps:
         op = step.choice.op
         own = plan.graph.input_types(op)[:len(op.own_inputs)]
-        report["calls"].append({
-            "operator": op_text(plan.graph, op), "kind": op.kind, "origin": op.origin,
+        rows.append({
+            "operator": op_text(plan.graph, op, NAME), "kind": op.kind, "origin": op.origin,
+            "outputs": list(op.outputs),
             "kernel": step.spec.symbol, "algorithm": step.choice.kernel.label, "cost": step.choice.cost,
             "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))),
             "refused": dict(step.choice.refused)})
+    return rows
+
+
+def views_of(plan: KernelPlan) -> list[str]:
+    """The operators that need no call."""
     called = {step.choice.op for step in plan.steps}
-    report["views"] = [op_text(plan.graph, op) for op in plan.graph.ops if op not in called]
-    return report
+    return [op_text(plan.graph, op, NAME) for op in plan.graph.ops if op not in called]
 
 
 def text(report: dict) -> str:

@@ -270,7 +270,7 @@ class Tvm(Engine):
 class Megcc(Engine):
     """Ours: the library `job.library` that was built of `job.folder` for `job.target`, as any program loads it."""
 
-    module = "tvm_megcc.runtime.session"
+    module = "tvm_megcc.runtime.native"
 
     def is_held(self):
         return True     # it was compiled for the level
@@ -279,15 +279,11 @@ class Megcc(Engine):
         build, target = (importlib.import_module(f"tvm_megcc.{name}") for name in ("runtime.build", "target"))
         built = build.Build(Path(self.job.folder), target.TARGETS[self.job.target], None, Path(self.job.library), None)
         self.session = importlib.import_module(self.module).NativeSession(built)
-        again = self.session.bound(self.inputs)
-
-        def run() -> None:
-            if again():
-                raise RuntimeError(f"{self.session.name} fails on these inputs; megcc run says why")
-        return run
+        self.bound = self.session.bind(self.inputs)
+        return self.bound
 
     def output(self):
-        return self.session.run(self.inputs)[self.session.outputs[0].name]
+        return self.bound.outputs[self.session.outputs[0].name]
 
 
 #: What `--against` knows, in the order of the tables.

@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from ..errors import MegccError, ShapeError
+from ..errors import MegccError, ShapeError, refused_by_system
 from ..ir.types import numpy_dtype
 from ..runtime.device import DeviceSession
+from ..runtime.session import Port
+from . import layers
+
+#: Of what the runtime says of such a call (c_runtime/src/status.c).
+_REFUSED = "a kernel refused the values of its operands"
 
 
 def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
@@ -30,7 +37,8 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
              else seeded(session.inputs, seed, shapes or {}))
     steps = split(feeds, inputs) if sequence else [feeds]
-    times, results = timed_steps(session, steps)
+    with drawn(session.inputs, inputs):
+        times, results = timed_steps(session, steps)
     if not sequence:
         results = {name: values[0] for name, values in results.items()}
     if outputs:
@@ -100,18 +108,9 @@ def text(report: dict) -> str:
         lines.append(f"  time {seconds['best'] * 1e3:.3f} ms (best of {seconds['runs']}; "
                      f"median {seconds['median'] * 1e3:.3f} ms)")
     if "profile" in report:
-        lines += profile_text(report["profile"])
+        calls = report["profile"]
+        lines += layers.text(layers.layers(calls, [call["seconds"] for call in calls]))
     return "\n".join(lines) + "\n"
-
-
-def profile_text(profile: Sequence[Mapping]) -> list[str]:
-    total = sum(call["seconds"] for call in profile) or 1.0
-    lines = ["  profile       ms       %  GMAC/s  kernel"]
-    for index, call in enumerate(profile):
-        rate = f"{call['macs'] / call['seconds'] / 1e9:.2f}" if call["macs"] and call["seconds"] else ""
-        lines.append(f"    {index:4d} {call['seconds'] * 1e3:9.4f} {100 * call['seconds'] / total:7.1f} {rate:>7}  "
-                     f"{call['kernel']}  {call['origin']}")
-    return lines
 
 
 def _port(port: Mapping) -> str:
@@ -119,7 +118,8 @@ def _port(port: Mapping) -> str:
 
 
 def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int]] = MappingProxyType({})) -> dict[str, np.ndarray]:
-    """Inputs for a model: normally distributed floats, integers from [0, 10), by name.
+    """Inputs for a model, by name: what it is known to take where that is some integers (indices), else normally
+    distributed floats and integers from [0, 10).
 
     shapes: of inputs whose shape may change.
     """
@@ -135,26 +135,50 @@ def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int]] = MappingPr
             raise ShapeError(f"input {port} has no fixed shape: give one, such as --shape \"{port.name}=({example})\", "
                              "or arrays with --inputs")
         dtype = numpy_dtype(port.dtype)
-        if dtype.kind == "f":
+        if port.range is not None:
+            feeds[port.name] = rng.integers(*port.range, shape, endpoint=True).astype(dtype)
+        elif dtype.kind == "f":
             feeds[port.name] = rng.standard_normal(shape).astype(dtype)
         else:
             feeds[port.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
     return feeds
 
 
-def read_npz(path: str | Path, names: Sequence[str], prefix: str = "in:") -> dict[str, np.ndarray]:
-    """Arrays by name from a .npz file; the prefix may stand before the names in it.
+@contextmanager
+def drawn(ports: Sequence[Port], inputs: object) -> Iterator[None]:
+    """Within it a model runs on seeded inputs, unless `inputs` are given.
+
+    Raises:
+        MegccError: where a kernel refuses values that were drawn, with the inputs that have to be given.
+    """
+    try:
+        yield
+    except MegccError as error:
+        if inputs or _REFUSED not in str(error):
+            raise
+        integers = [port for port in ports if numpy_dtype(port.dtype).kind in "iu"] or ports
+        raise MegccError(f"{error}\n  The inputs were drawn at random, and the model does not take every value. Give "
+                         f"{', '.join(map(str, integers))} as it wants them with --inputs FILE.npz: arrays by name, "
+                         "saved by numpy.savez") from None
+
+
+def read_npz(path: str | Path | Mapping[str, np.ndarray], names: Sequence[str],
+             prefix: str = "in:") -> dict[str, np.ndarray]:
+    """Arrays by name from a .npz file, or from a mapping; the prefix may stand before the names in it.
 
     Raises:
         MegccError: if the file cannot be read or lacks one of the names.
     """
     try:
-        with np.load(path) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, EOFError) as error:
-        raise MegccError(f"{path}: not a readable .npz file ({error})") from None
-    except Exception as error:  # zipfile.BadZipFile, zlib.error: numpy lets them through
-        raise MegccError(f"{path}: damaged .npz file ({error})") from None
+        if isinstance(path, Mapping):
+            path, arrays = "arrays", {name: np.asarray(value) for name, value in path.items()}
+        else:
+            with np.load(path) as file:
+                arrays = dict(file)
+    except OSError as error:
+        raise refused_by_system(error, f"{path} cannot be read") from None
+    except Exception:  # zipfile.BadZipFile, zlib.error and others: numpy lets them through
+        raise MegccError(f"{path} is damaged, or no .npz file of arrays; write it with numpy.savez") from None
     found = {name: arrays.get(name, arrays.get(prefix + name)) for name in names}
     missing = [name for name, value in found.items() if value is None]
     if missing:
@@ -163,7 +187,12 @@ def read_npz(path: str | Path, names: Sequence[str], prefix: str = "in:") -> dic
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """As numpy.savez, which has arguments whose names an output cannot have."""
+    path = str(path) if str(path).endswith(".npz") else f"{path}.npz"
     try:
-        np.savez(path, **arrays)
+        with zipfile.ZipFile(path, "w") as file:
+            for name, array in arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
     except OSError as error:
-        raise MegccError(f"cannot write {path}: {error.strerror}") from None
+        raise refused_by_system(error, f"{path} cannot be written") from None

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..codegen.machines import STATIC_PROFILE
+from ..errors import shortened
 from ..runtime import elf
-from ..runtime.build import STATIC_PROFILE, compile_objects
+from ..runtime.build import compile_objects
 
 #: Smallest code, linked to fixed addresses.
 FLAGS = ("-Os", "-fno-pie", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", *STATIC_PROFILE)
@@ -48,5 +50,4 @@ def text(report: dict) -> str:
 
 
 def _row(name: str, row: dict) -> str:
-    name = name if len(name) <= 40 else name[:39] + "…"
-    return f"  {name:<40} {row['text']:>9,} {row['rodata']:>9,} {row['data']:>7,} {row['bss']:>7,}"
+    return f"  {shortened(name, 40):<40} {row['text']:>9,} {row['rodata']:>9,} {row['data']:>7,} {row['bss']:>7,}"

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import api, paths
-from ..codegen.bundle import read_manifest
+from ..codegen.bundle import MANIFEST, read_manifest
+from ..dispatch import parse_shape_sets, shapes_by_model
 from ..errors import MegccError
+from ..foreign import identifier
+from ..frontends.formats import refuse_unreadable
+from ..frontends.models import input_names
+from ..runtime.session import generated_folder
 
 if TYPE_CHECKING:
     from ..runtime.device import DeviceSession
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 COMPILE_FLAGS = (
     ("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
     ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
-    ("--state", "state", []), ("--log", "log", None), ("--threads", "threads", 1),
+    ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False))
 
 
@@ -29,8 +34,10 @@ def folder_of(path: str | Path, options) -> Path:
     if not path.exists():
         raise MegccError(f"{path} does not exist")
     if path.suffix == ".megcc":
-        path = path.parent
+        path = generated_folder(path)[0]
     if path.is_dir():
+        if not (path / MANIFEST).exists():
+            refuse_unreadable(path)
         read_manifest(path)
         given = [flag for flag, name, default in COMPILE_FLAGS if getattr(options, name) != default]
         if given:
@@ -46,6 +53,34 @@ def folder_of(path: str | Path, options) -> Path:
     return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", force=True)
 
 
+def model_of(path: str | Path, options) -> str | None:
+    """Which of the folder's models is meant: the one of --model, or the one whose .megcc file is given."""
+    return options.which or (Path(path).stem if Path(path).suffix == ".megcc" else None)
+
+
+def each_model(options) -> list[tuple[str, str, dict]]:
+    """Path, name, and arguments of `api.compile` of the models of `megcc compile`; --name and --input-shapes tell them
+    apart.
+
+    Raises:
+        MegccError: if there are more or fewer names than models, or the same for two, or a shape is for none of them.
+    """
+    names = options.name.split(",") if options.name else [Path(path).stem for path in options.model]
+    if len(names) != len(options.model):
+        raise MegccError(f"--name has {len(names)} names for {len(options.model)} models: one each, separated by ','")
+    taken = [identifier(name) for name in names]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice:
+        raise MegccError(f"two models have the same name, '{twice}': name all of them, in this order, with --name A,B")
+    arguments, shapes = compile_arguments(options), options.input_shapes
+    if len(names) == 1 or not shapes:
+        return [(path, name, arguments) for path, name in zip(options.model, names, strict=True)]
+    inputs = {identifier(name): input_names(path) for path, name in zip(options.model, names, strict=True)}
+    own = shapes_by_model(parse_shape_sets(shapes), inputs)
+    return [(path, name, {**arguments, "input_shapes": own[identifier(name)]})
+            for path, name in zip(options.model, names, strict=True)]
+
+
 def compile_arguments(options) -> dict:
     """The options of the command line that change the generated code, as arguments of `api.compile`."""
     return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
@@ -57,21 +92,21 @@ def graph_arguments(options) -> dict:
     """Those that change the imported graph, as arguments of `import_model`."""
     return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
             "constants": api.parse_constants(options.constant),
-            "output_names": api.parse_output_names(options.output_names)}
+            "output_names": api.parse_output_names(options.output_names), "extern": options.extern}
 
 
 def session_of(path: str | Path, options) -> Session:
     """A session on it, built if need be; in an emulator where this machine does not run the target."""
     from ..runtime.session import load
 
-    return load(folder_of(path, options), options.target or None, options.cc)
+    return load(folder_of(path, options), options.target or None, options.cc, model_of(path, options))
 
 
 def timed_session_of(path: str | Path, options) -> DeviceSession:
     """A session in this process that takes its own times."""
     from ..runtime.device import local_session
 
-    return local_session(folder_of(path, options), options.target or None, options.cc)
+    return local_session(folder_of(path, options), options.target or None, options.cc, model_of(path, options))
 
 
 def remote_session_of(path: str | Path, options) -> DeviceSession:
@@ -84,4 +119,5 @@ def remote_session_of(path: str | Path, options) -> DeviceSession:
         raise MegccError("--rpc HOST:PORT says where the tracker is; say which device with --key KEY")
     from ..runtime.remote import remote_session
 
-    return remote_session(folder_of(path, options), options.rpc, options.key, options.target or None, options.cc)
+    return remote_session(folder_of(path, options), options.rpc, options.key, options.target or None, options.cc,
+                          model_of(path, options))

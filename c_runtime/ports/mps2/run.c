@@ -1,25 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs an embedded model once on a microcontroller: inputs from the host's files in0.bin, in1.bin, …, outputs to
- * out0.bin, …, and the deepest use of the stack to stack.bin. No heap and no C library but memcpy and memset.
- *
- * MEGCC_HEADER is the generated header in quotes; MEGCC_MODULE, MEGCC_DATA, MEGCC_DATA_BYTES, MEGCC_MEMORY and
- * MEGCC_ALIGN are its names.
+ * Runs embedded models once on a microcontroller, one after the other: inputs from the host's files in0.bin, in1.bin,
+ * …, outputs to out0.bin, …, with the model's name and "_" before these where there are several models; and the deepest
+ * use of the stack to stack.bin. No heap and no C library but memcpy, memset and memcmp.
  */
 #include "board.h"
-#include MEGCC_HEADER
-
-extern const uint64_t MEGCC_DATA[];
-
-static unsigned char memory[MEGCC_MEMORY] __attribute__((aligned(MEGCC_ALIGN)));
-static megcc_model model;
+#include "firmware.h"
 
 int main(void);
 
-/* "in7.bin" from "in?.bin". */
-static char *numbered(char *name, const char *pattern, uint32_t index)
+/* "in7.bin" behind the model's prefix from "in?.bin". */
+static const char *numbered(const char *prefix, const char *pattern, uint32_t index)
 {
+    static char name[128];
     char *p = name;
+    for (; *prefix && p < name + sizeof name - 16; prefix++)
+        *p++ = *prefix;
     for (; *pattern; pattern++)
         *p++ = *pattern == '?' ? (char)('0' + index) : *pattern;
     *p = '\0';
@@ -37,21 +33,22 @@ static int failed(const char *what, int32_t status)
     return 1;
 }
 
-int main(void)
+static int run(const firmware_model *m)
 {
+    static megcc_model model;
     megcc_session *session;
     megcc_tensor tensor;
-    char name[16];
-    int32_t status = megcc_model_open(&model, &MEGCC_MODULE, MEGCC_DATA, MEGCC_DATA_BYTES, NULL, NULL);
+    int32_t status = megcc_model_open(&model, m->module, m->data, m->data_bytes, NULL, NULL);
     if (status)
         return failed("megcc_model_open", status);
-    status = megcc_session_open(&session, &model, memory, sizeof memory, NULL, NULL);
+    status = megcc_session_open(&session, &model, m->memory, m->memory_bytes, NULL, NULL);
     if (status)
         return failed("megcc_session_open", status);
 
     for (uint32_t i = 0; i < megcc_model_inputs(&model); i++) {
         void *data = megcc_session_input(session, i, &tensor);
-        int32_t file = board_open(numbered(name, "in?.bin", i), 0);
+        const char *name = numbered(m->prefix, "in?.bin", i);
+        int32_t file = board_open(name, 0);
         if (file < 0 || board_read(file, data, (uint32_t)tensor.bytes))
             return failed(name, 0);
         board_close(file);
@@ -62,7 +59,8 @@ int main(void)
     uint32_t stack = board_stack_used();
     for (uint32_t i = 0; i < megcc_model_outputs(&model); i++) {
         const void *data = megcc_session_output(session, i, &tensor);
-        int32_t file = board_open(numbered(name, "out?.bin", i), 1);
+        const char *name = numbered(m->prefix, "out?.bin", i);
+        int32_t file = board_open(name, 1);
         if (file < 0 || board_write(file, data, (uint32_t)tensor.bytes))
             return failed(name, 0);
         board_close(file);
@@ -70,5 +68,13 @@ int main(void)
     int32_t file = board_open("stack.bin", 1);
     board_write(file, &stack, sizeof stack);
     board_close(file);
+    return 0;
+}
+
+int main(void)
+{
+    for (uint32_t i = 0; i < firmware_count; i++)
+        if (run(&firmware_models[i]))
+            return 1;
     return 0;
 }

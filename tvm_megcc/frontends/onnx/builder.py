@@ -3,25 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx
 
 from ...errors import MegccError, ShapeError
+from ...ir.conditions import Condition, distinct, recording
 from ...ir.dims import Dim
 from ...ir.graph import Attrs, Graph, Op, prune
+from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType, numpy_dtype
 from ...ops.base import OnnxNode, operator
-from .load import TENSOR_LIMIT, tensor_array
+from .folding import Folding
+from .load import tensor_array
 from .shapes import shape_value
+
+#: A constant of more integers is no shape, nor is a part of one taken out of it.
+LARGEST_SHAPE = 4096
 
 
 class Builder:
     """Collects operators over named values.
 
     types: of every value. constants: the known ones. shapes: integer values that depend on shape symbols, as arrays
-    of `Dim`; their element type is in `types`.
+    of `Dim`; their element type is in `types`. conditions: what operators demanded of the symbols.
     """
 
     def __init__(self):
@@ -30,17 +37,35 @@ class Builder:
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, np.ndarray] = {}
         self.producers: dict[str, Op] = {}
+        self.conditions: list[Condition] = []
+        self.folding = Folding()
         self._counters: dict[str, int] = {}
+        self._given: set[str] = set()
+
+    @contextmanager
+    def importing(self, origin: str) -> Iterator[None]:
+        """Within it an operator of the model is imported: what that demands of the symbols is kept."""
+        with recording(origin) as conditions:
+            yield
+        self.conditions += conditions
 
     def unique(self, hint: str) -> str:
+        """A name that no value has, nor gets from another call."""
         name = hint or "value"
-        while name in self.types:
+        while name in self.types or name in self._given:
             self._counters[hint] = self._counters.get(hint, 0) + 1
             name = f"{hint}.{self._counters[hint]}"
+        self._given.add(name)
         return name
 
     def add_input(self, name: str, type_: TensorType) -> None:
         self.types[name] = type_
+
+    def weight(self, array: np.ndarray, hint: str = "constant") -> str:
+        """A constant of the model's own."""
+        name = self.constant(array, hint)
+        self.folding.held += self.constants[name].nbytes
+        return name
 
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
         name = self.unique(hint)
@@ -70,13 +95,16 @@ class Builder:
         inputs = tuple(inputs)
         results = declaration.infer(attrs, *(self.types[name] if name else None for name in inputs))
         for type_ in results:
-            if type_.is_static and type_.bytes >= TENSOR_LIMIT:
+            if any(isinstance(dim, int) and not 0 <= dim < 2**31 for dim in type_.shape):
+                raise ShapeError(f"its result would be {type_}, and extents lie between 0 and 2^31 - 1")
+            if type_.is_static and type_.bytes > MAX_BYTES:
                 raise ShapeError(f"its result {type_} has {type_.bytes:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         static = all(type_.is_static for type_ in results)
         if all(type_.size == 0 for type_ in results):
             return tuple(self.constant(np.zeros(type_.shape, numpy_dtype(type_.dtype)), hint) for type_ in results)
-        if static and all(not name or name in self.constants for name in inputs):
+        if static and all(not name or name in self.constants for name in inputs) \
+                and declaration.evaluates(attrs) and self._folds(kind, attrs, inputs, results):
             arrays = declaration.compute(attrs, *(self.constants.get(name) for name in inputs))
             return tuple(self.constant(np.asarray(array, numpy_dtype(type_.dtype)), hint)
                          for array, type_ in zip(arrays, results, strict=True))
@@ -93,11 +121,23 @@ class Builder:
             self.producers.update(dict.fromkeys(names, self.ops[-1]))
         return tuple(names)
 
+    def _folds(self, kind: str, attrs: Attrs, inputs: Sequence[str], results: Sequence[TensorType]) -> bool:
+        """Whether an operator on constants is computed now; if not, the model computes it in every run."""
+        arrays = [self.constants.get(name) for name in inputs]
+        if self.folding.takes(kind, attrs, arrays, [self.types[name] if name else None for name in inputs], results):
+            return True
+        if operator(kind).kernels:
+            return False
+        raise ShapeError(f"its result {', '.join(map(str, results))} is known before the model runs, but is too large "
+                         "to be computed then; use smaller shapes")
+
     def _integers(self, name: str) -> np.ndarray | None:
         if name in self.shapes:
             return self.shapes[name]
         array = self.constants.get(name)
-        return array.astype(object) if array is not None and array.dtype.kind in "iub" else None
+        if array is None or array.dtype.kind not in "iub" or array.size > LARGEST_SHAPE:
+            return None
+        return array.astype(object)
 
     def _add_shape(self, name: str, value: np.ndarray) -> None:
         if all(isinstance(item, (int, np.integer)) for item in value.flat):
@@ -106,26 +146,31 @@ class Builder:
             self.shapes[name] = value
 
     def copy(self, value: str, name: str) -> str:
-        """A value of the given name with the content of another: what an output needs that is a constant, an input or
-        another output."""
-        if value == name:
-            value = self.unique(f"{name}.value")
-            self.rename(name, value, 0)
+        """A value of the given name, which is free, with the content of another: what an output needs that is a
+        constant, an input or another output."""
         self.types[name] = self.types[value]
         self.ops.append(Op("copy", Attrs(), (value,), (name,), origin=name))
         return name
 
-    def rename(self, old: str, new: str, first_op: int) -> None:
-        """Renames a value that only the operators from `first_op` on mention."""
-        if old == new:
-            return
-        for table in (self.types, self.constants, self.shapes):
-            if old in table:
-                table[new] = table.pop(old)
-        swap = lambda names: tuple(new if name == old else name for name in names)  # noqa: E731
-        self.ops[first_op:] = [op.with_(inputs=swap(op.inputs), outputs=swap(op.outputs))
-                               for op in self.ops[first_op:]]
-        self.producers.update((name, op) for op in self.ops[first_op:] for name in op.outputs)
+    def rename(self, names: Mapping[str, str], first_op: int = 0) -> dict[str, str]:
+        """Renames values that only the operators from `first_op` on mention. A value that had one of the new names gets
+        another one.
+
+        Returns:
+            What every renamed value is called now.
+        """
+        now = dict(names)
+        for new in names.values():
+            if new in self.types and new not in now:
+                now[new] = self.unique(new)
+        for table in (self.types, self.constants, self.shapes, self.producers):
+            table.update([(new, table.pop(old)) for old, new in now.items() if old in table])
+        if now:
+            swap = lambda values: tuple(now.get(name, name) for name in values)  # noqa: E731
+            self.ops[first_op:] = [op.with_(inputs=swap(op.inputs), outputs=swap(op.outputs))
+                                   for op in self.ops[first_op:]]
+            self.producers.update((name, op) for op in self.ops[first_op:] for name in op.outputs)
+        return now
 
     def part(self, first_op: int) -> Graph:
         """The operators from `first_op` on as a graph."""
@@ -145,7 +190,7 @@ class Builder:
             if value in inputs or value in outputs or value in self.constants:
                 self.copy(value, output)
             else:
-                self.rename(value, output, 0)
+                self.rename({value: output})
                 results = [output if other == value else other for other in results]
             outputs.append(output)
         return outputs
@@ -153,7 +198,8 @@ class Builder:
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The finished graph, without what no output needs."""
         self._materialise_shapes(outputs)
-        graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants)
+        graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants,
+                      conditions=distinct(self.conditions))
         return prune(graph)
 
     def _materialise_shapes(self, outputs: Sequence[str]) -> None:
@@ -193,6 +239,11 @@ class Node(OnnxNode):
             return value.decode("utf-8", "replace")
         return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the attributes that the node has."""
+        return tuple(self._attributes)
+
     def has(self, index: int) -> bool:
         return index < len(self.inputs) and bool(self.inputs[index])
 
@@ -228,7 +279,12 @@ class Node(OnnxNode):
             return None
         value = self._builder.shapes.get(self.inputs[index])
         if value is None:
-            value = self.const(index, what).astype(object)
+            value = self.const(index, what)
+            if value.dtype.kind not in "iu":
+                raise ShapeError(f"its operand {what or index} is {value.dtype}, and integers are wanted")
+            if value.size > LARGEST_SHAPE:
+                raise ShapeError(f"its operand {what or index} has {value.size:,} numbers, too many for extents")
+            value = value.astype(object)
         return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
 
     def producer(self, value: str) -> Op | None:
@@ -236,6 +292,9 @@ class Node(OnnxNode):
 
     def constant(self, array: np.ndarray) -> str:
         return self._builder.constant(array, f"{self._hint()}.constant")
+
+    def require_room(self, *extents: Dim) -> None:
+        self._builder.folding.require_room(extents)
 
     def emit(self, kind: str, inputs: Sequence[str], **attrs) -> tuple[str, ...]:
         while inputs and not inputs[-1]:

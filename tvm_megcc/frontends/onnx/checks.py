@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from ...errors import MegccError, ShapeError
+from ...errors import MegccError, ShapeError, quoted
 from .load import OLDEST_OPSET, reads, subgraphs
 
 
@@ -22,7 +22,7 @@ def stated_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 def label(node: onnx.NodeProto) -> str:
     name = node.name or next(filter(None, node.output), "")
     domain = f"{node.domain}::" if node.domain not in ("", "ai.onnx") else ""
-    return f"{domain}{node.op_type} '{name}'"
+    return f"{quoted(domain + node.op_type)[1:-1]} {quoted(name)}"
 
 
 def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
@@ -42,7 +42,12 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     if any(True for _ in subgraphs(proto)):
         return
     if not domain and opset < OLDEST_OPSET:
-        since, then = (onnx.defs.get_schema(proto.op_type, version).since_version for version in (opset, OLDEST_OPSET))
+        try:
+            since, then = (onnx.defs.get_schema(proto.op_type, version).since_version
+                           for version in (opset, OLDEST_OPSET))
+        except onnx.defs.SchemaError:
+            raise MegccError(f"is no operator of operator set {opset}, which the model states; export it again") \
+                from None
         if since != then:
             raise MegccError(f"is that of operator set {since}, which is not supported; convert the model with "
                              "onnx.version_converter.convert_version")

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
@@ -11,26 +13,35 @@ import numpy as np
 import onnx
 
 from ... import ops  # noqa: F401  (registers the operators)
-from ...errors import MegccError, ModelError, ShapeError
+from ...errors import MegccError, ModelError, ShapeError, quoted
+from ...extern import Externs
+from ...extern import load as load_externs
 from ...ir.dims import Dim, Symbol
-from ...ir.graph import Graph
+from ...ir.graph import Graph, in_order
+from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType, numpy_dtype
 from ...ops.base import DECOMPOSITIONS, OPERATORS
 from .builder import Builder, Node
 from .checks import check_schema, cycle, label, stated_shape
+from .externs import importers
 from .functions import Function, function_of, is_function
 from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
 from .refused import REFUSED
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
-                       "them to C functions of yours with --extern")
+                       "them to C functions of yours with --extern (docs/extern.md)")
+
+#: Of functions within functions: how deep, and how many nodes they may become, if the file does not have a quarter as
+#: many itself. Twenty functions that call each other twice are a million nodes.
+DEEPEST, MOST_EXPANDED = 40, 20_000
 
 #: What numpy and Python raise where operands and attributes of a node do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
-                output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None) -> Graph:
+                output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None,
+                extern: Externs | None = None) -> Graph:
     """The model as a graph.
 
     Args:
@@ -39,11 +50,13 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
             A symbol of the model that gets an extent here has it everywhere.
         output_names: values to compute instead of the model's outputs.
         constants: value of some inputs, which are none then: numbers or arrays, of the input's shape or one for all.
+        extern: operators of the user's own, or files that declare them.
 
     Raises:
         ModelError: listing everything in the model that cannot be imported.
     """
-    return _Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {})).run()
+    return _Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {}),
+                     _importers(extern)).run()
 
 
 def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
@@ -55,9 +68,9 @@ def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[i
             for value in graph.input if value.name not in weights}
 
 
-def _importers() -> dict[str, Callable[[Node], tuple[str, ...]]]:
+def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tuple[str, ...]]]:
     declared = {name: declaration.from_onnx for declaration in OPERATORS.values() for name in declaration.onnx}
-    return {**DECOMPOSITIONS, **declared}
+    return {**DECOMPOSITIONS, **declared, **importers(load_externs(externs))}
 
 
 class _Scope:
@@ -80,7 +93,7 @@ class _Scope:
 
 class _Importer:
     def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None,
-                 constants: dict[str, object]):
+                 constants: dict[str, object], importers: Mapping[str, Callable[[Node], tuple[str, ...]]]):
         self.model = model
         self.graph = model.proto.graph
         self.input_shapes = input_shapes
@@ -88,12 +101,18 @@ class _Importer:
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
         self.builder = Builder()
-        self.importers = _importers()
+        self.importers = importers
         self.findings: list[str] = []
         self.unsupported = False
         self.expanding: list[tuple[str, str]] = []
+        self.expanded = 0
+        written = len(self.graph.node) + sum(len(function.node) for function in model.proto.functions)
+        self.most_expanded = max(MOST_EXPANDED, 4 * written)
 
     def run(self) -> Graph:
+        for kind, given in (("input", [value.name for value in self.graph.input]), ("output", self.output_names)):
+            self.findings += [f"{kind} {quoted(name)}: the name is used twice; rename one of them"
+                              for name, uses in Counter(given).items() if uses > 1]
         scope = _Scope(declared=self._declared())
         self._initializers(self.graph, scope)
         nodes = self._needed(self.output_names)
@@ -102,7 +121,7 @@ class _Importer:
         self._nodes(nodes, scope, self.model.opsets)
         for name in self.output_names:
             if name not in scope:
-                self.findings.append(f"output '{name}': nothing in the model produces it{self._near(name)}")
+                self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
@@ -121,17 +140,17 @@ class _Importer:
     def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
         for tensor in graph.initializer:
             if tensor.name in scope.values:
-                self.findings.append(f"initializer '{tensor.name}': the name is used twice; rename one of them")
+                self.findings.append(f"initializer {quoted(tensor.name)}: the name is used twice; rename one of them")
                 continue
             try:
                 array = tensor_array(tensor, self.model.folder)
-                scope.values[tensor.name] = self.builder.constant(array, tensor.name)
+                scope.values[tensor.name] = self.builder.weight(array, tensor.name)
             except TensorError as error:
-                self.findings.append(f"initializer '{tensor.name}': {error}")
+                self.findings.append(f"initializer {quoted(tensor.name)}: {error}")
                 scope.values[tensor.name] = None
         for tensor in graph.sparse_initializer:
             name = tensor.values.name
-            self.findings.append(f"initializer '{name}': is sparse, which is not supported; make it dense")
+            self.findings.append(f"initializer {quoted(name)}: is sparse, which is not supported; make it dense")
             scope.values[name] = None
 
     def _inputs(self, scope: _Scope, needed: Container[str]) -> list[str]:
@@ -151,7 +170,7 @@ class _Importer:
                 type_ = self._input_type(value, bound)
                 array = self._fixed_input(value.name, type_) if value.name in self.fixed else None
             except MegccError as error:
-                self.findings.append(f"input '{value.name}': {error}")
+                self.findings.append(f"input {quoted(value.name)}: {error}")
                 scope.values[value.name] = None
                 continue
             if array is not None:
@@ -181,8 +200,8 @@ class _Importer:
         wanted = self.input_shapes.get(value.name, ())
         for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
             if dim.dim_param and isinstance(extent, int) and bound.setdefault(dim.dim_param, extent) != extent:
-                self.findings.append(f"input '{value.name}': axis {axis} is '{dim.dim_param}', which input_shapes "
-                                     f"gives as {bound[dim.dim_param]} and as {extent}")
+                self.findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(dim.dim_param)}, which "
+                                     f"input_shapes gives as {bound[dim.dim_param]} and as {extent}")
 
     def _input_type(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> TensorType:
         if not value.type.HasField("tensor_type"):
@@ -205,7 +224,7 @@ class _Importer:
             shape.append(Symbol(extent) if isinstance(extent, str) else
                          int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
         type_ = TensorType(DTYPES[tensor.elem_type], tuple(shape))
-        if type_.is_static and type_.bytes >= 2**31:
+        if type_.is_static and type_.bytes > MAX_BYTES:
             raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
         return type_
 
@@ -217,15 +236,24 @@ class _Importer:
 
     def _outputs(self, scope: _Scope, inputs: Sequence[str]) -> list[str]:
         """Each output as a value of the output's own name; what cannot be renamed is copied."""
-        fixed = {*inputs, *self.output_names}
-        renamed: dict[str, str] = {}
+        own = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
+        fixed = {*inputs, *own}
+        names: dict[str, str] = {}
+        copied: list[str] = []
         for name in self.output_names:
-            value = renamed.get(scope[name], scope[name])
-            if value in self.builder.constants or (value != name and value in fixed):
-                self.builder.copy(value, name)
-            elif value != name:
-                self.builder.rename(value, name, 0)
-                renamed[value] = name
+            value = scope[name]
+            if name in own:
+                continue
+            if value in self.builder.constants or value in fixed or value in names:
+                copied.append(name)
+            else:
+                names[value] = name
+        for name in copied:
+            if name in self.builder.types and name not in names:
+                names[name] = self.builder.unique(f"{name}.value")
+        now = self.builder.rename(names)
+        for name in copied:
+            self.builder.copy(now.get(scope[name], scope[name]), name)
         return list(self.output_names)
 
     def _near(self, name: str) -> str:
@@ -257,7 +285,8 @@ class _Importer:
             for name in filter(None, node.output):
                 if name in produced or name in scope.values:
                     other = label(produced[name]) if name in produced else "an input or initializer"
-                    self.findings.append(f"{label(node)}: its output '{name}' is also that of {other}; rename one")
+                    self.findings.append(f"{label(node)}: its output {quoted(name)} is also that of {other}; "
+                                         "rename one")
                 produced[name] = node
 
     def _check_reads(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
@@ -265,30 +294,20 @@ class _Importer:
         for node in nodes:
             for name in dict.fromkeys(reads(node)):
                 if name not in produced and name not in scope:
-                    self.findings.append(f"{label(node)}: reads '{name}', which no node, input or initializer gives; "
-                                         "its weights are missing from the file, export the model again with them")
+                    self.findings.append(f"{label(node)}: reads {quoted(name)}, which no node, input or initializer "
+                                         "gives; its weights are missing from the file, export the model with them")
                     scope.values[name] = None
 
     def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> list[onnx.NodeProto]:
-        produced = {name for node in nodes for name in node.output}
-        done: set[str] = set()
-        ordered, waiting = [], list(nodes)
-        while waiting:
-            rest = []
-            for node in waiting:
-                if all(name in done or name not in produced for name in reads(node)):
-                    ordered.append(node)
-                    done.update(node.output)
-                else:
-                    rest.append(node)
-            if len(rest) == len(waiting):
-                path = " → ".join(map(label, cycle(rest)))
-                self.findings.append(f"the graph is cyclic through {path}; break the cycle")
-                for node in rest:
-                    scope.values.update(dict.fromkeys(node.output))
-                break
-            waiting = rest
-        return ordered
+        """The nodes behind what they read, those first that come first in the file; cyclic ones are left out."""
+        ordered, left = in_order([list(reads(node)) for node in nodes], [list(node.output) for node in nodes])
+        rest = [nodes[index] for index in left]
+        if rest:
+            path = " → ".join(map(label, cycle(rest)))
+            self.findings.append(f"the graph is cyclic through {path}; break the cycle")
+            for node in rest:
+                scope.values.update(dict.fromkeys(node.output))
+        return [nodes[index] for index in ordered]
 
     def _node(self, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> None:
         """Imports a node; what goes wrong becomes a finding, and its outputs are unknown from here on."""
@@ -297,24 +316,26 @@ class _Importer:
         domain = proto.domain if proto.domain != "ai.onnx" else ""
         node = Node(self.builder, proto, inputs, opsets.get(domain or "ai.onnx", 1), self.model.folder,
                     [scope.declared.get(name) for name in proto.output])
-        first_op, known = len(self.builder.ops), set(self.builder.types)
+        first_op, known = len(self.builder.ops), len(self.builder.types)
         values: list[str | None] = []
         try:
             values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
             self.findings.append(f"{label(proto)}: {error}")
-        except _CONTRADICTIONS as error:
+        except _CONTRADICTIONS:
             operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))
-            self.findings.append(f"{label(proto)}: contradicts its operands ({operands}) or attributes: "
-                                 f"{type(error).__name__}: {error}")
+            attributes = ", ".join(attribute.name for attribute in proto.attribute) or "none"
+            self.findings.append(f"{label(proto)}: its operands ({operands}) and attributes ({attributes}) contradict "
+                                 "each other, or what the operator is defined for; export the model again")
+        made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         values += [None] * (len(proto.output) - len(values))
-        for index, (name, value) in enumerate(zip(proto.output, values, strict=False)):
-            # What the node made gets the name it has in the file.
-            if name and value is not None and value not in known and values.count(value) == 1:
-                values[index] = name if value == name else self.builder.unique(name)
-                self.builder.rename(value, values[index], first_op)
-            if name:
-                scope.values[name] = values[index]
+        results = [(name, value) for name, value in zip(proto.output, values, strict=False) if name]
+        uses = Counter(values)
+        # What the node made gets the name it has in the file.
+        names = {value: self.builder.unique(name) for name, value in results
+                 if value != name and value in made and uses[value] == 1}
+        self.builder.rename(names, first_op)
+        scope.values.update((name, names.get(value, value)) for name, value in results)
 
     def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: _Scope, opsets: Mapping[str, int],
                 unknown: bool) -> list[str | None]:
@@ -328,7 +349,10 @@ class _Importer:
             raise MegccError(REFUSED[name])
         if name in self.importers:
             check_schema(proto, domain, node.opset)
-            return [] if unknown else list(self.importers[name](node))
+            if unknown:
+                return []
+            with self.builder.importing(label(proto)):
+                return list(self.importers[name](node))
         types = None if unknown else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
@@ -343,7 +367,7 @@ class _Importer:
                             ("value_int", np.int64), ("value_ints", np.int64)):
             value = node.attr(name)
             if value is not None:
-                return self.builder.constant(np.asarray(value, dtype), node.outputs[0])
+                return self.builder.weight(np.asarray(value, dtype), node.outputs[0])
         raise MegccError("holds no tensor; strings and sparse tensors are not supported")
 
     def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> list[str | None]:
@@ -351,7 +375,10 @@ class _Importer:
             raise MegccError("its condition is computed at run time, which is not supported; fix the input it depends "
                              "on (--constant sr=16000), or export the model with a fixed branch")
         wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
-        branch = next(attribute.g for attribute in proto.attribute if attribute.name == wanted)
+        branch = next((attribute.g for attribute in proto.attribute
+                       if attribute.name == wanted and attribute.HasField("g")), None)
+        if branch is None:
+            raise MegccError(f"has no {wanted}; export the model again")
         inner = _Scope(scope)
         self._initializers(branch, inner)
         self._check_duplicates(branch.node, inner)
@@ -361,10 +388,15 @@ class _Importer:
     def _function(self, name: tuple[str, str], function: Function, node: Node) -> list[str | None]:
         if name in self.expanding:
             raise MegccError("is a function that calls itself, which is not supported")
+        self.expanded += len(function.nodes)
+        if len(self.expanding) > DEEPEST or self.expanded > self.most_expanded:
+            raise MegccError(f"functions call functions {DEEPEST} deep, or become more than {self.most_expanded:,} "
+                             "nodes; write out what they compute, or leave out what is not needed")
         self.expanding.append(name)
         declared = zip(function.outputs, map(node.declared, range(node.num_outputs)), strict=False)
         inner = _Scope(declared={output: shape for output, shape in declared if shape is not None})
         inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))
+        self._check_duplicates(function.nodes, inner)
         nodes = [function.resolve(node, inner.values) for node in function.nodes]
         self._nodes(nodes, inner, {**self.model.opsets, **function.opsets})
         self.expanding.pop()

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
-from onnx import external_data_helper, numpy_helper
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from onnx import numpy_helper
 
-from ...errors import ModelError
+from ...errors import ModelError, quoted
+from ...ir.limits import MAX_BYTES
 
 #: Element types that a graph of ours can hold.
 DTYPES = {
@@ -25,9 +29,6 @@ DTYPES = {
 
 #: Of an older one only the operators are taken that have not changed up to this one.
 OLDEST_OPSET = 6
-
-#: No tensor of a model may reach this size: extents and offsets are 32 bits wide on the device.
-TENSOR_LIMIT = 2**31
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
             except OSError as error:
                 raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
         proto = _parse(data, subject)
+    if not is_text(proto):
+        raise ModelError(subject, ["a name in it is no UTF-8: the file is damaged, or was not written by an ONNX "
+                                   "library"], "export the model again")
     name = (Path(model).stem if isinstance(model, (str, Path)) else "") or proto.graph.name or "model"
     if name == "model" and folder is not None:
         name = folder.resolve().name
@@ -72,23 +76,56 @@ def _parse(data: bytes, subject: str) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
-    except DecodeError as error:
-        reason = f"is no ONNX model, or is truncated or corrupt ({len(data)} bytes read: {error})"
+    except DecodeError:
+        reason = f"is no ONNX model, or is truncated or corrupt ({len(data):,} bytes read)"
         raise ModelError(subject, [reason], "export or download the file again") from None
     return proto
+
+
+@lru_cache(maxsize=64)
+def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], ...]]:
+    """Names of the texts of a message, and of the messages in it with whether there may be several."""
+    fields = message_type.DESCRIPTOR.fields
+    return (tuple(field.name for field in fields if field.type == FieldDescriptor.TYPE_STRING),
+            tuple((field.name, isinstance(getattr(message_type(), field.name), Sequence))
+                  for field in fields if field.type == FieldDescriptor.TYPE_MESSAGE))
+
+
+def is_text(message: Message) -> bool:
+    """Whether every text of a message is one: the parser gives bytes for what is no UTF-8."""
+    texts, messages = _fields_of(type(message))
+    for name in texts:
+        value = getattr(message, name)
+        if isinstance(value, bytes) or (not isinstance(value, str) and any(isinstance(v, bytes) for v in value)):
+            return False
+    return all(all(map(is_text, getattr(message, name))) if several else
+               not message.HasField(name) or is_text(getattr(message, name)) for name, several in messages)
 
 
 def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -> None:
     findings = []
     if not proto.graph.output:
         findings.append("the model has no graph with outputs: the file is empty, truncated or no ONNX model")
+    elif opsets.get("ai.onnx", 1) < 1:
+        findings.append(f"it states operator set {opsets['ai.onnx']}, and the first one is 1; export the model again")
     elif "ai.onnx" not in opsets:
-        findings.append("the model names no ONNX operator set (opset_import)")
+        findings.append(_without_operator_set(proto, opsets))
     elif opsets["ai.onnx"] > onnx.defs.onnx_opset_version():
         findings.append(f"operator set {opsets['ai.onnx']} is newer than {onnx.defs.onnx_opset_version()}, the newest "
                         "that the installed onnx package knows; update the package")
     if findings:
         raise ModelError(subject, findings)
+
+
+def _without_operator_set(proto: onnx.ModelProto, opsets: dict[str, int]) -> str:
+    """What to say of a model without ONNX's own operators."""
+    if "ai.onnx.ml" in opsets:
+        found = sorted({node.op_type for node in proto.graph.node})
+        return (f"is a model of classical machine learning (domain ai.onnx.ml: {', '.join(found[:4])}); trees, linear "
+                "models and their like are not supported, only neural networks of ONNX's own operators")
+    if opsets:
+        return f"the model has operators of {', '.join(sorted(opsets))} only, and none of these is supported"
+    return "the model names no ONNX operator set (opset_import)"
 
 
 class TensorError(ValueError):
@@ -107,31 +144,54 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
     itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     wanted = math.prod(tensor.dims) * itemsize
-    if wanted >= TENSOR_LIMIT:
+    if wanted > MAX_BYTES:
         raise TensorError(f"has {wanted:,} bytes, and no tensor may reach 2 GB; split it, or store it in int8")
-    if external_data_helper.uses_external_data(tensor):
-        tensor = _with_external_data(tensor, folder)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        tensor = _with_external_data(tensor, folder, wanted)
     if tensor.HasField("raw_data") and len(tensor.raw_data) != wanted:
         raise TensorError(f"has {len(tensor.raw_data)} bytes of data where {wanted} are needed; weights are missing")
     try:
-        return np.array(numpy_helper.to_array(tensor))
-    except (ValueError, TypeError) as error:
-        raise TensorError(f"has no usable data, weights are missing ({error})") from None
+        array = np.array(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError):
+        raise TensorError("has no usable data; weights are missing") from None
+    return array.view(np.uint8) != 0 if array.dtype == np.bool_ else array
 
 
-def _with_external_data(tensor: onnx.TensorProto, folder: Path | None) -> onnx.TensorProto:
-    location = external_data_helper.ExternalDataInfo(tensor).location
+def _with_external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> onnx.TensorProto:
+    """The tensor with its bytes, which lie in a file in the folder of the model or below."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
     if folder is None:
-        raise TensorError(f"has its data in the file '{location}'; give the path of the model, not its bytes")
-    loaded = onnx.TensorProto()
-    loaded.CopyFrom(tensor)
+        raise TensorError(f"has its data in the file {quoted(location)}; give the path of the model, not its bytes")
     try:
-        external_data_helper.load_external_data_for_tensor(loaded, str(folder))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise TensorError(f"has its data in the file '{location}', which cannot be read; put it beside the model "
-                          f"({reason})") from None
-    return loaded
+        data = _read_part(folder, location, entries.get("offset", ""), entries.get("length", ""), wanted)
+    except OSError as error:
+        data, reason = None, (error.strerror or "it cannot be read").lower()
+    except ValueError as error:
+        data, reason = None, str(error)
+    if data is None:
+        raise TensorError(f"has its data in the file {quoted(location)}, which cannot be used: {reason}; "
+                          "put it beside the model")
+    return onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+
+
+def _read_part(folder: Path, location: str, offset: str, length: str, wanted: int) -> bytes:
+    """Raises OSError, or ValueError with the reason."""
+    place = PurePosixPath(location)
+    if not location or "\0" in location or place.is_absolute() or ".." in place.parts:
+        raise ValueError("the path leads out of the folder of the model")
+    if not all(re.fullmatch(r"\d{0,18}", number, re.ASCII) for number in (offset, length)):
+        raise ValueError("offset and length are no numbers of bytes")
+    if length and int(length) != wanted:
+        raise ValueError(f"the model says {int(length):,} bytes of it, and {wanted:,} are needed")
+    path = folder / place
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    if int(offset or 0) + wanted > path.stat().st_size:
+        raise ValueError("it is too short")
+    with path.open("rb") as file:
+        file.seek(int(offset or 0))
+        return file.read(wanted)
 
 
 def type_name(data_type: int) -> str:

@@ -17,8 +17,10 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ...ops.base import operator
 
-#: Values above this are no shapes.
+#: Values of more elements are no shapes.
 _LARGEST = 64
+#: What int64 would wrap is no extent; Python's numbers would double their length with every product.
+_TOO_LARGE = 2**63
 
 
 def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
@@ -36,7 +38,9 @@ def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], ty
     if any(value is None for value, type_ in zip(values, types, strict=True) if type_ is not None):
         return None
     computed = follow(kind, attrs, values)
-    return None if computed is None else computed.reshape(result.shape)
+    if computed is None or any(isinstance(item, int) and abs(item) >= _TOO_LARGE for item in computed.flat):
+        return None
+    return computed.reshape(result.shape)
 
 
 def _scalar(value: Dim) -> np.ndarray:

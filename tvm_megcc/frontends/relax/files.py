@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from pathlib import Path
 
 import tvm
 
 from ...errors import MegccError
 from .module import OUTPUTS
+from .tflite import of_tflite
 
 
 def load(model) -> tvm.IRModule:
@@ -38,19 +40,16 @@ def load(model) -> tvm.IRModule:
 
 def _of_tflite(path: Path) -> tvm.IRModule:
     tflite = _package("tflite", path, "TVM reads TFLite files with the package tflite")
-    from tvm.relax.frontend.tflite import from_tflite
-
     try:
-        model = tflite.Model.GetRootAsModel(path.read_bytes(), 0)
-        graph = model.Subgraphs(0)
-        outputs = [graph.Tensors(graph.Outputs(index)).Name().decode() for index in range(graph.OutputsLength())]
-        mod = from_tflite(model)
+        return of_tflite(path.read_bytes(), tflite)
+    except MegccError as error:
+        raise MegccError(f"{path}: {error}") from None
     except Exception as error:  # TVM's importer raises many kinds
         raise MegccError(f"{path}: TVM's importer does not take it: {_line(error)}") from error
-    return mod.with_attr(OUTPUTS, outputs)
 
 
 def _of_program(program, where: str) -> tvm.IRModule:
+    _hint_at_recurrent(program, where)
     from tvm.relax.frontend.torch import from_exported_program
 
     try:
@@ -58,6 +57,18 @@ def _of_program(program, where: str) -> tvm.IRModule:
     except Exception as error:  # likewise
         raise MegccError(f"{where}: TVM's importer does not take it: {_line(error)}") from error
     return mod.with_attr(OUTPUTS, [str(name) for name in program.graph_signature.user_outputs])
+
+
+def _hint_at_recurrent(program, where: str) -> None:
+    """Warns of recurrent layers in a program of torch.export: its decompositions, which TVM's importer asks for, write
+    out every step."""
+    kinds = [f"aten.{kind}.input" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu")]
+    targets = [str(node.target) for node in program.graph.nodes]
+    found = [kind.split(".")[1] for kind in kinds if kind in targets]
+    if found:
+        warnings.warn(f"{where}: torch.export writes its recurrent layers ({', '.join(found)}) out step by step: slow "
+                      "to compile, slow to run, and for one length only. In an ONNX file each stays one operator: "
+                      "torch.onnx.export(model, inputs, 'model.onnx', dynamo=False)", stacklevel=2)
 
 
 def _package(name: str, path: Path, why: str):

@@ -10,8 +10,8 @@ from typing import Union
 import numpy as np
 from tvm import ir, relax, tirx
 
-from ...codegen.symbols import identifier
 from ...errors import MegccError, ModelError
+from ...foreign import identifier
 from ...ir.dims import Dim
 from ...ir.graph import Graph
 from ...ir.shapes import Bucket
@@ -102,7 +102,7 @@ class Importer:
                 self.values[expr] = self._unbound(expr)
             return self.values[expr]
         if isinstance(expr, ir.GenericConst):
-            return self.builder.constant(array_of(expr), f"{name or 'constant'}.constant")
+            return self.builder.weight(array_of(expr), f"{name or 'constant'}.constant")
         if isinstance(expr, ir.Tuple):
             return tuple(self.value(field, name) for field in expr.fields)
         if isinstance(expr, ir.TupleGetItem):
@@ -143,7 +143,8 @@ class Importer:
         types = result_types(call.ty, self.extents)
         operands = [self.value(argument, name) for argument in tensors_of(call.args)]
         node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
-        values = tuple(imported(node))
+        with self.builder.importing(node.name):
+            values = tuple(imported(node))
         check_types(node, values, self.extents.same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if isinstance(call.ty, ir.TupleType) else values[0]
@@ -154,7 +155,7 @@ class Importer:
             return ()  # indices are checked where they are used
         for argument in tensors_of(call.args):
             self.value(argument, name)
-        first = len(self.builder.ops)
+        first, conditions = len(self.builder.ops), len(self.builder.conditions)
         try:
             value = self._imported(call, name)
             reason = self.refuses(self.builder.part(first))
@@ -162,7 +163,7 @@ class Importer:
                 return value
         except REFUSALS as error:
             reason = str(error)
-        del self.builder.ops[first:]
+        del self.builder.ops[first:], self.builder.conditions[conditions:]
         refuses, self.refuses = self.refuses, None
         try:
             if call.op.name != CALL_TIR:

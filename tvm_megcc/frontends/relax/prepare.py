@@ -62,7 +62,7 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
 
 
 def _tensor(value):
-    return tvm.runtime.tensor(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+    return tvm.runtime.tensor(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
 
 
 def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:

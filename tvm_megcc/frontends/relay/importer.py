@@ -173,7 +173,7 @@ class Importer:
         if kind == "Constant":
             array = expr.data.numpy()
             dtype_name("bool" if array.dtype == bool else array.dtype.name)
-            return self.builder.constant(array)
+            return self.builder.weight(array)
         if kind == "Tuple":
             return tuple(self.values[field] for field in expr.fields)
         if kind == "TupleGetItem":
@@ -199,7 +199,8 @@ class Importer:
         is_tuple = kind_of(result) == "TupleType"
         types = [tensor_type(field, self._unknown_extent) for field in (result.fields if is_tuple else [result])]
         node = TvmNode(self.builder, call, origin(call), flattened(arguments), types)
-        values = tuple(imported(node))
+        with self.builder.importing(node.name):
+            values = tuple(imported(node))
         check_types(node, values, _may_be_same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if is_tuple else values[0]

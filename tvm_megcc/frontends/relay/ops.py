@@ -15,7 +15,7 @@ from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
 from ..tvm_common.node import Importer, TvmNode, Values, importer_of, into, ints
-from ..tvm_common.ops import SPATIAL, reduced
+from ..tvm_common.ops import SPATIAL, extreme_index, reduced
 from . import move
 
 IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS}
@@ -96,6 +96,17 @@ def floor_divide(node: TvmNode) -> Values:
     if not node.types[0].dtype.startswith("float"):
         raise MegccError(f"a quotient of {node.types[0].dtype} that is rounded down")
     return node.onnx("Floor", *node.onnx("Div"))
+
+
+@imports("round")
+def round_away(node: TvmNode) -> Values:
+    """Halves away from zero: ONNX's, and Relax's, go to the even number."""
+    dtype = node.types[0].dtype
+    size = node.emit("abs", *node.inputs)
+    whole = node.emit("floor", size)
+    up = node.emit("greater_equal", node.emit("sub", size, whole), node.constant(0.5, dtype))
+    (up,) = cast_to(node.spelled(inputs=(up,)), up, dtype)
+    return (node.emit("mul", node.emit("sign", *node.inputs), node.emit("add", whole, up)),)
 
 
 @imports("log2", "log10")
@@ -266,16 +277,14 @@ def variance(node: TvmNode) -> Values:
 def arg_extreme(node: TvmNode) -> Values:
     a = node.attrs
     axes = tvm_ops.reduction_axes(node)
-    op_type = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.op]
     (x,) = node.inputs
-    last = int(a.select_last_index)
+    last = bool(a.select_last_index)
     if axes is not None and len(axes) > 1:
         raise MegccError(f"an index over axes {axes}")
     if axes is None:
-        (y,) = node.onnx(op_type, node.reshaped(x, (-1,)), axis=0, keepdims=0, select_last_index=last)
-        y = node.reshaped(y, node.types[0].shape)
+        y = node.reshaped(extreme_index(node, node.reshaped(x, (-1,)), 0, False, last), node.types[0].shape)
     else:
-        (y,) = node.onnx(op_type, x, axis=axes[0], keepdims=int(a.keepdims), select_last_index=last)
+        y = extreme_index(node, x, axes[0], bool(a.keepdims), last)
     return cast_to(node.spelled(inputs=(y,)), y, node.types[0].dtype)
 
 

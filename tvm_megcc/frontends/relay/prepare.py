@@ -39,7 +39,7 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     unknown = sorted(set(params) - known)
     if unknown:
         raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-    arrays = {name: tvm.nd.array(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+    arrays = {name: tvm.nd.array(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
               for name, value in params.items()}
     mod["main"] = bind_params_by_name(mod["main"], arrays)
     return mod

@@ -84,7 +84,7 @@ def _lowered(module: Same, name: str) -> tuple[relax.Function, dict[str, tirx.Pr
             found = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(module.node))
     except Exception as error:  # whatever an operator's rule raises for operands that it does not take
         reason = str(error).strip().splitlines()
-        raise MegccError(f"TVM cannot lower it to loops: {reason[-1] if reason else type(error).__name__}") from None
+        raise MegccError(f"TVM cannot lower it to loops: {reason[-1] if reason else 'it gives no reason'}") from None
     called = {var.name_hint: function for var, function in found.functions.items()
               if isinstance(function, tirx.PrimFunc)}
     main = found["main"]

@@ -240,7 +240,7 @@ class _Evaluation:
         for buffer in buffers[self.inputs:]:
             shape = [int(_with(dim, values)) for dim in buffer.ty.shape]
             results.append(np.zeros(shape, str(buffer.ty.dtype)))
-        tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in (*arrays, *results)]
+        tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in (*arrays, *results)]
         module = tvm.IRModule({"main": self.function.with_attr("global_symbol", "main")})
         tvm.compile(module, target="llvm")["main"](*tensors)
         return tuple(tensor.numpy() for tensor in tensors[self.inputs:])

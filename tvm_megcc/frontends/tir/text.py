@@ -41,7 +41,7 @@ class Text(Vectors):
 
     def name(self, hint: str) -> str:
         """An identifier that nothing in scope has."""
-        base = re.sub(r"\W+", "_", hint).strip("_") or "v"
+        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_") or "v"
         base = f"v{base}" if base[0].isdigit() else base
         name, count = base, 1
         while name in self.names or name in RESERVED or name in self.helpers or re.match(r"mg[cd]_|megcc|MG", name):

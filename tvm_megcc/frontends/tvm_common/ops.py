@@ -261,12 +261,17 @@ def cumulative_sum(node: TvmNode) -> Values:
 
 @imports("argmax", "argmin")
 def arg_extreme(node: TvmNode) -> Values:
-    op_type = {"argmax": "ArgMax", "argmin": "ArgMin"}[node.op]
     (value,), axis = node.inputs, node.attrs.axis
     if axis is None:
-        value, axis = node.reshaped(value, (-1,)), 0
-        return (node.reshaped(node.onnx(op_type, value, axis=0, keepdims=0)[0], node.types[0].shape),)
-    return node.onnx(op_type, value, axis=int(axis), keepdims=int(node.attrs.keepdims))
+        index = extreme_index(node, node.reshaped(value, (-1,)), 0, keepdims=False)
+        return (node.reshaped(index, node.types[0].shape),)
+    return (extreme_index(node, value, int(axis), bool(node.attrs.keepdims)),)
+
+
+def extreme_index(node: TvmNode, value: str, axis: int, keepdims: bool, last: bool = False) -> str:
+    """Index of an extreme as TVM finds it, which is not ONNX's where there are NaN."""
+    return node.emit({"argmax": "arg_max", "argmin": "arg_min"}[node.op], value,
+                     axis=axis_of(axis, node.builder.types[value].rank), keepdims=keepdims, last=last, nan_yields=True)
 
 
 @imports("nn.softmax", "nn.log_softmax")

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from ... import notebook
+from ...foreign import printable
 
 _REASONS = 3
 #: What a symbolic extent counts as.
@@ -37,6 +39,15 @@ class Report:
             return None
         total = self.our_macs + self.their_macs
         return self.our_macs / total if total else 1.0
+
+    def _repr_html_(self) -> str:
+        rows = [*((name, count, "", "") for name, count in sorted(self.ours.items())),
+                *((name, "", count, "; ".join(reason for reason, _ in self.reasons[name].most_common(_REASONS)))
+                  for name, count in sorted(self.theirs.items()))]
+        return notebook.page(str(self).partition("\n")[0],
+                             notebook.table(("operator", "ours", "TVM's", "why"), rows),
+                             notebook.folded(f"{len(self.regions)} regions",
+                                             notebook.table(("region", "operators"), self.regions.items())))
 
     def __str__(self) -> str:
         ours, theirs = sum(self.ours.values()), sum(self.theirs.values())
@@ -70,7 +81,7 @@ def drawn(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
                      f'fill="{_OURS if title else _THEIRS}"/>')
         for row, text in enumerate(texts):
             weight = ' font-weight="bold"' if title and row == 0 else ""
-            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{html.escape(text)}</text>')
+            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{printable(text)}</text>')
         y += height + _PAD
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" font-family="monospace" '
             f'font-size="13">\n' + "\n".join(lines) + "\n</svg>\n")

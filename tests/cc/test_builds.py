@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building generated folders: by many processes at once, and where nothing can be written."""
+
+import errno
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import tvm_megcc
+from tvm_megcc import paths
+from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.runtime import build as builds
+from tvm_megcc.runtime.build import build, compile_objects, run_tool
+from tvm_megcc.runtime.device import build_library
+from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.toolchain import find_compiler
+from tvm_megcc.target import native
+
+DIGITS = paths.examples() / "digits.onnx"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler():
+    try:
+        find_compiler(native())
+    except ToolError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tvm_megcc.compile(DIGITS).save(tmp_path / "digits_megcc")
+
+
+def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
+    commands = []
+
+    def counted(command):
+        commands.append(" ".join(command[:-1]))  # without the place of the result
+        run_tool(command)
+
+    monkeypatch.setattr(builds, "run_tool", counted)
+    with ThreadPoolExecutor(4) as pool:
+        built = list(pool.map(build, [folder] * 4))
+    assert len({one.library for one in built}) == 1
+    assert len(commands) == len(set(commands)) > 10
+
+
+@pytest.mark.slow
+def test_eight_processes_and_one_cold_cache(tmp_path):
+    environment = {**os.environ, "MEGCC_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "tvm_megcc", "run", str(DIGITS), "--json", "--repeat", "1"]
+    running = [subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True) for _ in range(8)]
+    said = [process.communicate() for process in running]
+    assert [process.returncode for process in running] == [0] * 8, said
+    left = [path.name for path in (tmp_path / "cache").rglob("*") if path.name.startswith((".", "tmp"))]
+    assert not left
+
+
+def refuse_to_write(monkeypatch) -> None:
+    """As on a file system that is mounted read-only: this user may be root, whom permissions do not stop."""
+    def refuse(*_arguments, **_options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/somewhere")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [build, build_library, compile_objects])
+def test_a_folder_that_cannot_be_written(folder, make, monkeypatch):
+    """What is built runs; what is not is refused with what to do."""
+    with monkeypatch.context() as patch:
+        refuse_to_write(patch)
+        with pytest.raises(MegccError, match=r"is not built, and cannot be: Read-only file system.*MEGCC_CACHE"):
+            make(folder)
+    made = make(folder)
+    monkeypatch.setattr("tvm_megcc.runtime.build.run_tool", None)
+    refuse_to_write(monkeypatch)
+    assert make(folder) == made
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(MegccError, match=r"cannot be written: Not a directory.*\$MEGCC_CACHE"):
+        tvm_megcc.compile(DIGITS).save(paths.cache() / "models" / "digits")
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_replaced_while_it_is_built(folder):
+    other = tvm_megcc.compile(DIGITS, optimize="size")
+
+    def one(index: int):
+        return build(folder).library if index % 2 else other.save(folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(one, range(4)))) == 2
+    assert load(folder).name == "digits"

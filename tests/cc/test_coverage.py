@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many branches of the runtime its own tests take, with every allocation failing in turn."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tvm_megcc.codegen import container
+
+from .runtime_models import MODELS
+from .test_runtime import SOURCES, TEST_SOURCES, WARNINGS, call
+
+#: File of the runtime -> share of its branches.
+LEAST = {"verify.c": 0.95, "signature.c": 0.95, "shape.c": 0.95, "session.c": 0.90, "vm.c": 0.90}
+
+
+def branches(folder: Path) -> dict[str, dict[tuple[int, int], int]]:
+    """File -> (line, number of the branch there) -> how often it was taken."""
+    taken: dict[str, dict[tuple[int, int], int]] = {name: {} for name in LEAST}
+    for notes in sorted(folder.glob("*.gcno")):
+        command = ["gcov", "-b", "-j", "-t", notes.name]
+        raw = subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout
+        report = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        for file in report["files"]:
+            counts = taken.get(Path(file["file"]).name, {})
+            for line in file["lines"]:
+                for index, branch in enumerate(line["branches"]):
+                    key = line["line_number"], index
+                    counts[key] = counts.get(key, 0) + branch["count"]
+    return taken
+
+
+@pytest.mark.slow
+def test_branches(tmp_path: Path):
+    if not (shutil.which("gcc") and shutil.which("gcov")):
+        pytest.skip("gcc and gcov are not installed")
+    for name, model in MODELS.items():
+        (tmp_path / f"{name}.megcc").write_bytes(container.write(model()))
+    flags = [*WARNINGS, "-O0", "--coverage", "-lm", "-pthread"]
+    call(["gcc", *SOURCES, *TEST_SOURCES, *flags, "-o", "test"], cwd=tmp_path)
+    call([tmp_path / "test", tmp_path, "all"])
+    for name, counts in branches(tmp_path).items():
+        missed = sorted({line for (line, _), count in counts.items() if count == 0})
+        taken = sum(count > 0 for count in counts.values())
+        print(f"{name}: {taken} of {len(counts)} branches, not all in lines {missed}")
+        assert taken >= LEAST[name] * len(counts), f"{name}: {taken} of {len(counts)}; not all in lines {missed}"

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised inputs and outputs: scale and zero point in the header, the manifest and the runtime."""
+
+import json
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_megcc
+from tvm_megcc.errors import ToolError
+from tvm_megcc.runtime.toolchain import find_compiler
+from tvm_megcc.target import native
+
+SCALE, ZERO = np.float32(1 / 3), -7
+
+
+def node(kind: str, inputs: str, output: str, **attributes):
+    return helper.make_node(kind, inputs.split(), [output], **attributes)
+
+
+def model(*nodes, scale=SCALE, inputs=("x",)) -> bytes:
+    """From int8[2,3] to y: int8[2,3]. s, z: scale and zero point; t, u: others; v: three zeros."""
+    zero = np.array(ZERO, np.int8)
+    constants = {"s": np.asarray(scale, np.float32), "z": zero, "t": np.float32(0.5), "u": zero + np.int8(2),
+                 "v": np.zeros(3, np.int8)}
+    ports = [helper.make_tensor_value_info(name, TensorProto.INT8, [2, 3]) for name in (*inputs, "y")]
+    graph = helper.make_graph(nodes, "net", ports[:-1], ports[-1:],
+                              [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(made)
+    return made.SerializeToString()
+
+
+BODY = (node("DequantizeLinear", "x s z", "a"), node("Neg", "a", "b"), node("QuantizeLinear", "b t u", "y"))
+THERE = ({"scale": float(SCALE), "zero_point": ZERO}, {"scale": 0.5, "zero_point": ZERO + 2})
+
+
+def quants(data: bytes) -> list:
+    facts = tvm_megcc.compile(data, "c").manifest
+    return [row.get("quant") for row in (*facts["inputs"], *facts["outputs"])]
+
+
+def test_both_ends():
+    assert quants(model(*BODY)) == list(THERE)
+
+
+def test_behind_operators_that_only_move():
+    body = (node("Transpose", "x", "m"), node("DequantizeLinear", "m s z", "a"), node("Neg", "a", "b"),
+            node("QuantizeLinear", "b t u", "c"), node("Transpose", "c", "y"))
+    assert quants(model(*body)) == list(THERE)
+
+
+@pytest.mark.parametrize("body", [
+    (node("DequantizeLinear", "x s z", "a"), node("DequantizeLinear", "x t u", "c"), node("Add", "a c", "b"),
+     node("QuantizeLinear", "b t u", "y")),
+    (node("DequantizeLinear", "x s z", "a"), node("QuantizeLinear", "a t u", "b"), node("Max", "b x", "y")),
+], ids=["two scales", "also an integer"])
+def test_what_has_no_one_meaning(body):
+    assert quants(model(*body))[0] is None
+
+
+def test_scales_of_channels():
+    per_axis = model(node("DequantizeLinear", "x s v", "a", axis=1), *BODY[1:], scale=[1, 2, 3])
+    assert quants(per_axis) == [None, THERE[1]]
+
+
+PROGRAM = """
+#include <stdio.h>
+#include "net.h"
+static unsigned char block[NET_MEMORY_BYTES + NET_ALIGN];
+static int same(const megcc_tensor *t, float scale, int zero)
+{
+    return t->quants == 1 && t->quant_axis == -1 && t->quant->scale == scale && t->quant->zero_point == zero;
+}
+int main(void)
+{
+    megcc_model model;
+    megcc_session *session;
+    megcc_tensor x, y;
+    void *memory = block + NET_ALIGN - (uintptr_t)block % NET_ALIGN;
+    if (megcc_model_open(&model, &net_module, net_data, NET_CONTAINER_BYTES, NULL, NULL)
+        || megcc_session_open(&session, &model, memory, NET_MEMORY_BYTES, NULL, NULL))
+        return 1;
+    megcc_session_input(session, NET_IN_X, &x);
+    megcc_session_output(session, NET_OUT_Y, &y);
+    printf("%.9g %d %.9g %d\\n", (double)NET_IN_X_SCALE, NET_IN_X_ZERO_POINT,
+           (double)NET_OUT_Y_SCALE, NET_OUT_Y_ZERO_POINT);
+    return same(&x, NET_IN_X_SCALE, NET_IN_X_ZERO_POINT) && same(&y, NET_OUT_Y_SCALE, NET_OUT_Y_ZERO_POINT) ? 0 : 2;
+}
+"""
+
+
+def test_in_c(tmp_path):
+    try:
+        compiler = find_compiler(native()).command
+    except ToolError as missing:
+        pytest.skip(str(missing))
+    folder = tvm_megcc.compile(model(*BODY), "c", name="net").save(tmp_path / "net_megcc", embed=True)
+    assert json.loads((folder / "manifest.json").read_text())["models"][0]["inputs"][0]["quant"] == THERE[0]
+    (folder / "main.c").write_text(PROGRAM)
+    sources = [str(path) for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c") for path in folder.glob(pattern)]
+    subprocess.run([*compiler, "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Iruntime/include", "-I.",
+                    *sources, "-pthread", "-o", "main"], cwd=folder, check=True)
+    said = subprocess.run([folder / "main"], capture_output=True, text=True, check=True).stdout.split()
+    assert [np.float32(said[0]), int(said[1]), float(said[2]), int(said[3])] == [SCALE, ZERO, 0.5, ZERO + 2]
+
+
+def test_names_do_not_meet():
+    """An input called "x_scale" beside a quantised one called "x"."""
+    body = (*BODY[:2], node("DequantizeLinear", "x_scale s z", "c"), node("Add", "b c", "d"),
+            node("QuantizeLinear", "d t u", "y"))
+    artifact = tvm_megcc.compile(model(*body, inputs=("x", "x_scale")), "c", name="net")
+    header = tvm_megcc.codegen.bundle.contents([artifact])["net.h"].decode()
+    names = [line.split()[1] for line in header.splitlines() if line.startswith("#define")]
+    assert len(names) == len(set(names))

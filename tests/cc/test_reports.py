@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command reports, from Python: the same facts, and the same text."""
+
+import html
+import json
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tvm_megcc import paths
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError
+
+DIGITS = paths.examples() / "digits.onnx"
+IMAGE = np.load(paths.examples() / "digits.npz")["in:image"]
+
+
+def command(capsys, *words: str):
+    assert main([*map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_compare(capsys):
+    report = tvm_megcc.compare(DIGITS, arrays={"image": IMAGE}, reference="numpy", layers=True, optimize="size")
+    assert report["equal"] is True and report["first_difference"] is None and len(report["layers"]) > 3
+    arguments = ("compare", DIGITS, "--reference", "numpy", "--layers", "-O", "size",
+                 "--inputs", paths.examples() / "digits.npz")
+    assert str(report) == repr(report) == command(capsys, *arguments).rstrip("\n")
+    assert report == json.loads(command(capsys, *arguments, "--json"))
+    assert report._repr_html_() == f"<pre>{html.escape(str(report))}</pre>"
+
+
+def test_a_difference_is_no_error(tmp_path):
+    assert not tvm_megcc.compare(DIGITS, reference="numpy", tolerance=0.0)["equal"]
+
+
+def test_explain(capsys):
+    report = tvm_megcc.explain(DIGITS, "x86-64-v3", inputs={"image": "uint8,scale=0.0625"})
+    assert report["supported"] and str(report) == command(
+        capsys, "explain", DIGITS, "--target", "x86-64-v3", "--input", "image=uint8,scale=0.0625").rstrip("\n")
+
+
+def test_bench_and_inspect(tmp_path, capsys):
+    folder = tvm_megcc.compile(DIGITS).save(tmp_path / "digits_megcc")
+    report = tvm_megcc.bench(folder, arrays={"image": IMAGE}, repeat=2)
+    assert report["seconds"]["runs"] == 2 and "digits" in str(report)
+    assert str(tvm_megcc.inspect(folder)) == command(capsys, "inspect", folder).rstrip("\n")
+    assert "kernels" in tvm_megcc.inspect(folder, size=True)["parts"]
+
+
+def test_what_is_wrong(tmp_path):
+    with pytest.raises(TypeError, match=r"tvm_megcc.explain\(\) got an unexpected keyword argument 'optimise'"):
+        tvm_megcc.explain(DIGITS, optimise="speed")
+    with pytest.raises(MegccError, match="arrays has no 'image'; it has data"):
+        tvm_megcc.compare(DIGITS, arrays={"data": IMAGE})
+    with pytest.raises(MegccError, match="bench one at a time"):
+        tvm_megcc.bench([DIGITS, DIGITS])
+    with pytest.raises(MegccError, match="does not exist"):
+        tvm_megcc.inspect(tmp_path / "missing")
+    for verb in (tvm_megcc.compare, tvm_megcc.explain, tvm_megcc.bench, tvm_megcc.inspect):
+        with pytest.raises(TypeError, match=rf"tvm_megcc.{verb.__name__}\(\) takes the path of a model.*not bytes"):
+            verb(b"model")
+        assert verb.__name__ in dir(tvm_megcc)

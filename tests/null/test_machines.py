@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one build of a folder for several machines contains: its own programs, weights and memory."""
+
+import pytest
+
+import tvm_megcc
+from tvm_megcc import paths
+from tvm_megcc.codegen import container, device_model
+from tvm_megcc.codegen.bundle import contents, read_container
+from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, refusal
+from tvm_megcc.target import TARGETS, parse_targets
+
+DIGITS = paths.examples() / "digits.onnx"
+
+
+def targets(*names: str):
+    return tuple(TARGETS[name] for name in names)
+
+
+def test_levels_of_a_machine_are_one_build_and_portable_c_is_in_all():
+    found = machines(targets("cortex-m4", "x86-64-v3", "x86-64", "c"))
+    assert [[t.name for t in machine.targets] for machine in found] == [
+        ["cortex-m4", "c"], ["x86-64-v3", "x86-64", "c"], ["c"]]
+    assert machine_of(targets("cortex-m4", "x86-64-v3"), TARGETS["x86-64-v3"]) == 1
+
+
+def test_conditions_only_where_they_are_needed():
+    two = targets("cortex-m4", "x86-64")
+    assert by_machine(two, ["same", "same"]) == "same"
+    assert by_machine(two, ["one", "other"]).splitlines() == [
+        "#if defined(__ARM_ARCH_7EM__) /* cortex-m4 */", "one", "#elif defined(__x86_64__) /* x86-64 */", "other",
+        "#endif"]
+    assert by_machine(targets("x86-64", "c"), ["one", "other"]).splitlines()[2] == "#else /* c */"
+
+
+def test_another_cpu_is_refused_unless_there_is_portable_c():
+    assert refusal("net", targets("x86-64", "c")) == []
+    condition, error, _end, _blank = refusal("net", targets("cortex-m4", "arm64"))
+    assert condition == "#if !(defined(__ARM_ARCH_7EM__)) && !(defined(__aarch64__))"
+    assert "net was compiled for cortex-m4, arm64" in error and "-mcpu=cortex-m4" in error
+
+
+@pytest.fixture(scope="module")
+def artifact():
+    return tvm_megcc.compile(DIGITS, "cortex-m4,x86-64-v3")
+
+
+def test_a_part_is_what_the_target_alone_would_have(artifact):
+    for name in ("cortex-m4", "x86-64-v3"):
+        part = container.read(device_model.container_part(artifact.container, {TARGETS[name].isa.code}))
+        alone = container.read(tvm_megcc.compile(DIGITS, name).container)
+        assert part.programs == alone.programs and part.weights == alone.weights
+    every = {TARGETS[name].isa.code for name in ("cortex-m4", "x86-64-v3")}
+    assert device_model.container_part(artifact.container, every) == artifact.container
+
+
+@pytest.mark.parametrize("embed", [False, True], ids=["file", "embedded"])
+def test_the_header_has_each_machine_s_memory(artifact, embed):
+    def expressions(header: bytes) -> list[str]:
+        return [line.split(" ", 2)[2] for line in header.decode().splitlines() if "_MEMORY_BYTES MEGCC" in line]
+
+    alone = [expressions(contents([tvm_megcc.compile(DIGITS, name)])["digits.h"])[0]
+             for name in ("cortex-m4", "x86-64-v3")]
+    assert sorted(expressions(contents([artifact], embed)["digits.h"])) == sorted(alone)
+
+
+def test_what_is_embedded_is_read_again(artifact, tmp_path):
+    folder = artifact.save(tmp_path / "digits_megcc", embed=True)
+    for name in ("cortex-m4", "x86-64-v3"):
+        code = TARGETS[name].isa.code
+        assert read_container(folder, "digits", TARGETS[name]) == \
+            device_model.container_part(artifact.container, {code})
+
+
+@pytest.mark.parametrize(("names", "commands"), [
+    ("c", ["make", "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64"]),
+    ("x86-64-v3,x86-64,arm64", ["make", "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64"]),
+    ("armv7", ['make CC=arm-linux-gnueabihf-gcc CFLAGS="-O2 -mfpu=neon-vfpv4" BUILD=build/armv7']),
+    ("cortex-m4", ["make library CC=arm-none-eabi-gcc AR=arm-none-eabi-ar BUILD=build/cortex-m4 \\"])])
+def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
+    assert [command.splitlines()[0] for command, _ in make_commands(parse_targets(names))] == commands
+    files = contents([tvm_megcc.compile(DIGITS, names)])
+    readme, makefile = (files[name].decode() for name in ("README.md", "Makefile"))
+    assert all(f"    {command}\n" in readme and f"#     {command}\n" in makefile for command in commands)
+    assert ("cmake -B" in readme) == (names != "cortex-m4")

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines that a folder can be built for, told apart by the compiler's own macros.
+
+Levels of one machine, such as x86-64-v3 and x86-64-v4, are in the same build, and the CPU chooses when it runs. A
+Cortex-M and an x86 never are: neither has to hold the other's data, or memory for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..target import Target
+
+_ANY = "1"
+#: Leaves out of the runtime what a microcontroller does not need.
+STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """guard: condition of the preprocessor. targets: those whose programs a build for it can run."""
+
+    guard: str
+    targets: tuple[Target, ...]
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """MEGCC_ISA_* of its programs."""
+        return frozenset(target.isa.code for target in self.targets)
+
+
+def machines(targets: Sequence[Target]) -> tuple[Machine, ...]:
+    """What a folder for these targets can be built for; portable C runs on all of them, and by itself comes last."""
+    anywhere = tuple(target for target in targets if target.isa.guard == _ANY)
+    guards = dict.fromkeys(target.isa.guard for target in targets if target.isa.guard != _ANY)
+    found = [Machine(guard, (*(target for target in targets if target.isa.guard == guard), *anywhere))
+             for guard in guards]
+    return (*found, *([Machine(_ANY, anywhere)] if anywhere else []))
+
+
+def machine_of(targets: Sequence[Target], target: Target) -> int:
+    """Index of the first machine that can run the target's program."""
+    return next(index for index, machine in enumerate(machines(targets)) if target in machine.targets)
+
+
+def by_machine(targets: Sequence[Target], texts: Sequence[str]) -> str:
+    """C that has the text of the machine that it is compiled for; no condition where all have the same."""
+    if len(set(texts)) == 1:
+        return texts[0]
+    lines = []
+    for index, (machine, text) in enumerate(zip(machines(targets), texts, strict=True)):
+        names = ", ".join(target.name for target in machine.targets)
+        start = "#else" if machine.guard == _ANY else f"{'#elif' if index else '#if'} {machine.guard}"
+        lines += [f"{start} /* {names} */", text]
+    return "\n".join([*lines, "#endif"])
+
+
+def make_commands(targets: Sequence[Target]) -> list[tuple[str, str]]:
+    """How `make` builds a folder for these targets: the command, and what for; this machine's first."""
+    found: dict[str, tuple[str, str]] = {}
+    for target in targets:
+        if target.bare_metal:
+            lines = (f"make library CC={target.triples[0]}gcc AR={target.triples[0]}ar BUILD=build/{target.name}",
+                     f'CFLAGS="{" ".join(("-O2", *target.cflags, *STATIC_PROFILE))}"')
+            row = (" \\\n    ".join(lines),
+                   f"the library for {target.name}; `megcc build` makes a firmware of it for an example board")
+        elif target.machine in ("any", "x86_64"):
+            row = "make", "the library and the example, for this machine"
+        else:
+            flags = f' CFLAGS="-O2 {" ".join(target.cflags)}"' if target.cflags else ""
+            row = f"make CC={target.triples[0]}gcc{flags} BUILD=build/{target.name}", f"for {target.name}"
+        found.setdefault("x86_64" if target.machine == "any" else target.machine, row)
+    if len(found) == 1 and any(target.isa.guard == _ANY for target in targets):
+        found["other"] = "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64", "for another"
+    return sorted(found.values(), key=lambda row: row[0] != "make")
+
+
+def refusal(name: str, targets: Sequence[Target]) -> list[str]:
+    """An error of the compiler where it makes code for a CPU that the model was not compiled for."""
+    found = machines(targets)
+    if found[-1].guard == _ANY:
+        return []
+    flags = "; ".join(f"{target.name} wants {' '.join(target.cflags)}" for target in targets if target.cflags)
+    return [f"#if {' && '.join(f'!({machine.guard})' for machine in found)}",
+            f'#error "{name} was compiled for {", ".join(target.name for target in targets)}, and this compiler makes '
+            f'code for another CPU{f" ({flags})" if flags else ""}; compile the model with that --target, or with '
+            '--target c for any"',
+            "#endif", ""]

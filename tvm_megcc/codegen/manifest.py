@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a generated folder as it is read: whatever stands in the file, what comes out has this form."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ..errors import MegccError
+from ..ir.types import DTYPES
+from ..target import TARGETS
+
+MANIFEST = "manifest.json"
+
+#: A form is a type, several of them, a list of one form, or the keys that a dictionary has at least.
+_PORT = {"name": str, "dtype": str, "shape": [(int, str)]}
+_CALL = {"kernel": str, "kind": str, "origin": str, "output": str, "type": str, "instruction": int, "macs": int}
+_PROGRAM = {"target": str, "tensors": int, "instructions": int, "workers": int, "arena_bytes": int, "lower_bound": int,
+            "weight_bytes": int, "unpacked_bytes": int, "calls": [_CALL]}
+_MODEL = {"name": str, "targets": [str], "container_bytes": int, "inputs": [_PORT], "outputs": [_PORT],
+          "states": [{"output": str, "input": str}], "alignment": int, "buckets": [dict], "programs": [_PROGRAM],
+          "weights": [{"targets": [str], "bytes": int, "weights": [str]}]}
+_FORM = {"generator": str, "models": [_MODEL], "files": dict}
+
+
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a generated folder.
+
+    Raises:
+        MegccError: if the folder is none of ours, or its manifest is damaged.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        ours = manifest["generator"].startswith("tvm_megcc ")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        ours = False
+    if not ours:
+        raise MegccError(f"{folder} was not made by 'megcc compile': it has no {MANIFEST} of ours")
+    reason = _misfit(manifest, _FORM, "") or _contradiction(manifest)
+    if reason:
+        raise MegccError(f"{folder / MANIFEST} is damaged: {reason}; compile the model again")
+    return manifest
+
+
+def _misfit(value: Any, form: Any, where: str) -> str:
+    """Where a value has another form; "" if it fits."""
+    if isinstance(form, dict):
+        if not isinstance(value, dict):
+            return f"{where.strip('.') or 'it'} is no object"
+        missing = next((key for key in form if key not in value), None)
+        if missing is not None:
+            return f"{where}{missing} is missing"
+        return next(filter(None, (_misfit(value[key], part, f"{where}{key}.") for key, part in form.items())), "")
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return f"{where.strip('.')} is no list"
+        return next(filter(None, (_misfit(item, form[0], f"{where.strip('.')}[{index}].")
+                                  for index, item in enumerate(value))), "")
+    return "" if isinstance(value, form) and not isinstance(value, bool) else f"{where.strip('.')} is of another type"
+
+
+def _contradiction(manifest: dict) -> str:
+    """What is wrong with a manifest of the right form: names that lead elsewhere or that this version does not have."""
+    if not manifest["models"]:
+        return "it has no models"
+    for model in manifest["models"]:
+        if _misfit(model.get("embedded_bytes", []), [int], ""):
+            return "embedded_bytes is no list of numbers"
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", model["name"], re.ASCII):
+            return "the name of a model is no identifier"
+        unknown = [name for name in model["targets"] if name not in TARGETS]
+        if unknown or not model["targets"]:
+            return f"'{unknown[0]}' is no target of this version" if unknown else "a model has no targets"
+        if [program["target"] for program in model["programs"]] != model["targets"]:
+            return "programs and targets differ"
+        if any(port["dtype"] not in DTYPES for port in (*model["inputs"], *model["outputs"])):
+            return "an element type is none of ours"
+        if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])
+               for bucket in model["buckets"] for limits in bucket.values()):
+            return "a range of shapes is none"
+    return ""

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What integer inputs and outputs mean: scale and zero point, where the operators next to them say so."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..ir.graph import Graph, Op
+
+#: Operators whose result has the numbers of their first operand.
+_MOVES = ("reshape", "transpose", "copy")
+
+
+class Quantisation(NamedTuple):
+    """real = scale * (integer - zero_point). scale: a float32."""
+
+    scale: float
+    zero_point: int
+
+
+def quantised_ports(graph: Graph) -> dict[str, Quantisation]:
+    """Of the inputs that nothing reads but dequantize_linear with one scale, and of the outputs that quantize_linear
+    makes; operators that only move numbers may stand between. Names that are not here are not quantised, have several
+    scales, or are used as integers."""
+    producers, consumers = graph.producers(), graph.consumers()
+    found = {name: _of_input(graph, consumers, name) for name in graph.inputs}
+    found |= {name: _of_output(graph, producers, name) for name in graph.outputs if name not in found}
+    return {name: quantisation for name, quantisation in found.items() if quantisation is not None}
+
+
+def _of_input(graph: Graph, consumers: dict[str, list[Op]], name: str) -> Quantisation | None:
+    found = set()
+    for op in consumers.get(name, ()):
+        if op.kind in _MOVES and op.inputs[0] == name:
+            found.add(_of_input(graph, consumers, op.outputs[0]))
+        else:
+            found.add(_parameters(graph, op) if op.kind == "dequantize_linear" and op.inputs[0] == name else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _of_output(graph: Graph, producers: dict[str, Op], name: str) -> Quantisation | None:
+    op = producers.get(name)
+    while op is not None and op.kind in _MOVES:
+        op = producers.get(op.inputs[0])
+    return _parameters(graph, op) if op is not None and op.kind == "quantize_linear" else None
+
+
+def _parameters(graph: Graph, op: Op) -> Quantisation | None:
+    scale = graph.constants.get(op.inputs[1])
+    zero = graph.constants.get(op.inputs[2]) if len(op.inputs) > 2 and op.inputs[2] else np.zeros((), np.int32)
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+        return None
+    return Quantisation(float(np.float32(scale.item())), int(zero.item()))

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of your own: a function in C, a shape rule in Python, for nodes of a domain of yours. docs/extern.md.
+
+A file for `megcc compile --extern FILE` declares them as values of any name:
+
+    from tvm_megcc import extern
+
+    SOFT_CLIP = extern.Operator("com.example", "SoftClip", source="soft_clip.c", inputs={"x": "float32"},
+                                outputs={"y": "float32"}, attributes={"limit": 1.0}, shapes=lambda attrs, x: [x])
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import runpy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Union
+
+from .errors import MegccError
+from .ir.types import DTYPES
+from .ops.extern import Function
+
+__all__ = ["Operator", "load"]
+
+#: Names that the generated call has for other things.
+_TAKEN = {"begin", "end", "scratch", "call", "workspace"}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of your own. Its C function gets, in this order, a pointer and the extents of each input and output
+    (`const float *x, const int32_t *x_dims`), the attributes, `int32_t begin, int32_t end` if there are `tasks`, and
+    `void *workspace` if there is some; it returns 0, or anything else to end the run with an error.
+
+    Args:
+        domain, name: of the ONNX nodes. Several operators may have the same: the first whose element types fit is
+            taken.
+        source: C file with the function, beside the file that declares the operator; compiled beside the kernels.
+        inputs, outputs: name -> element type of each operand.
+        shapes: rule that gives the shapes of the outputs: `shapes(attrs, *shapes_of_inputs)`. Extents are numbers or
+            expressions of symbols; both can be added, multiplied and divided (//). Default: that of the first input.
+        function: name of the C function; default: the name of the source without its suffix.
+        attributes: name -> default, a float or an int; the type itself where the node has to have it.
+        tasks: rule that gives into how many parts the work may be split among threads: the function computes parts
+            [begin, end). Default: it computes everything at once.
+        workspace: rule that gives bytes of memory that each thread has for itself during a call.
+        compute: the meaning in numpy, `compute(attrs, *arrays)` giving a list of arrays: `megcc compare` uses it.
+        headers: files that the source includes.
+    """
+
+    domain: str
+    name: str
+    source: Union[str, Path]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    shapes: Callable[..., Sequence[Sequence[Any]]] = lambda attrs, first, *rest: [first]
+    function: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Union[Callable[..., Any], None] = None
+    workspace: Union[Callable[..., Any], None] = None
+    compute: Union[Callable[..., Any], None] = None
+    headers: Sequence[Union[str, Path]] = ()
+
+    def __post_init__(self) -> None:
+        label = f"extern {self.domain}::{self.name}"
+        if self.domain in ("", "ai.onnx") or not self.name:
+            raise MegccError(f"{label}: it needs a name and a domain of its own; nodes of ONNX's own domain are not "
+                             "replaced")
+        for name in (*self.inputs, *self.outputs, *self.attributes):
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", name) or name in _TAKEN:
+                raise MegccError(f"{label}: '{name}' is no name for an operand or attribute: letters and digits, and "
+                                 f"none of {', '.join(sorted(_TAKEN))}")
+        for name, dtype in (*self.inputs.items(), *self.outputs.items()):
+            if dtype not in DTYPES:
+                raise MegccError(f"{label}: '{name}' has element type {dtype}; one of {', '.join(DTYPES)}")
+        for name, default in self.attributes.items():
+            if default not in (int, float) and type(default) not in (int, float):
+                raise MegccError(f"{label}: attribute '{name}' has the default {default!r}; a float or an int, or one "
+                                 "of these types")
+        if Path(self.source).suffix != ".c":
+            raise MegccError(f"{label}: the source {Path(self.source).name} is no C file: its name ends in .c")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.symbol):
+            raise MegccError(f"{label}: '{self.symbol}' is no C function; give its name with function=")
+
+    @property
+    def symbol(self) -> str:
+        return self.function or Path(self.source).stem
+
+
+Externs = Union[str, Path, Operator, Iterable[Union[str, Path, Operator]]]
+
+
+def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
+    """Operators and files that declare some, by domain and name.
+
+    Raises:
+        MegccError: for a file that cannot be run or declares none, and C files that are not there.
+    """
+    if externs is None:
+        return {}
+    given = [externs] if isinstance(externs, (str, Path, Operator)) else list(externs)
+    found = [pair for item in given
+             for pair in ([(item, Path())] if isinstance(item, Operator) else _declared(Path(item)))]
+    functions = [(operator, _function(operator, folder)) for operator, folder in found]
+    # One C file may have several functions: it is one file, with the prototypes of all in front.
+    prototypes: dict[str, list[str]] = {}
+    for _, function in functions:
+        prototypes.setdefault(function.files[0][0], []).append(f"{function.prototype};\n")
+    result: dict[tuple[str, str], list[Function]] = {}
+    for operator, function in functions:
+        (file, text), *headers = function.files
+        text = (f"#include <stdint.h>\n\n{''.join(dict.fromkeys(prototypes[file]))}\n"
+                f'#line 1 "{Path(file).name}"\n{text}')
+        result.setdefault((operator.domain, operator.name), []).append(
+            replace(function, files=((file, text), *headers)))
+    return result
+
+
+def _declared(path: Path) -> list[tuple[Operator, Path]]:
+    """The operators that a file declares, with its folder."""
+    if not path.is_file():
+        raise MegccError(f"{path}: there is no such file; --extern wants a Python file that declares operators "
+                         "(docs/extern.md)")
+    try:
+        names = runpy.run_path(str(path))
+    except MegccError:
+        raise
+    except Exception as error:
+        raise MegccError(f"{path}: it raised {type(error).__name__}: {error}") from error
+    values = (item for value in names.values() for item in (value if isinstance(value, (list, tuple)) else [value]))
+    found = list({id(value): value for value in values if isinstance(value, Operator)}.values())
+    if not found:
+        raise MegccError(f"{path}: it declares no tvm_megcc.extern.Operator (docs/extern.md)")
+    return [(operator, path.parent) for operator in found]
+
+
+def _function(operator: Operator, folder: Path) -> Function:
+    def read(name: str | Path) -> tuple[str, str]:
+        path = folder / name
+        try:
+            return f"kernels/{path.name}", path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise MegccError(f"extern {operator.domain}::{operator.name}: {path} cannot be read: "
+                             f"{error.strerror if isinstance(error, OSError) else 'it is no text'}") from None
+
+    return Function(
+        label=f"{operator.domain}::{operator.name}", symbol=operator.symbol, inputs=tuple(operator.inputs.items()),
+        outputs=tuple(operator.outputs.items()), attributes=tuple(operator.attributes.items()),
+        files=tuple(map(read, (operator.source, *operator.headers))), shapes=operator.shapes, tasks=operator.tasks,
+        workspace=operator.workspace, compute=operator.compute)
+
+
+def attribute(function: Function, name: str, default: Any, value: Any) -> float | int:
+    """The value of an attribute, None where the node has none.
+
+    Raises:
+        MegccError: for one that is missing, of another type, or no number that C can have.
+    """
+    kind = default if isinstance(default, type) else type(default)
+    if value is None and isinstance(default, type):
+        raise MegccError(f"has no attribute '{name}', which the extern {function.label} wants")
+    value = default if value is None else value
+    if type(value) is not kind or not (math.isfinite(value) if kind is float else -2**31 <= value < 2**31):
+        raise MegccError(f"attribute '{name}' is {value!r}, the extern {function.label} wants a finite float or an int "
+                         f"of 32 bits: {kind.__name__}")
+    return kind(value)

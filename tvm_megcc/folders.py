@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders that several processes read and write: locks that no dead process keeps, and replacing one in one step.
+
+A lock is `flock` on the folder itself: there is no file to leave behind, and the system drops it with its process.
+Where folders cannot be locked (NFS, Windows) everything is written aside and renamed all the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import glob
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+#: Of renameat2(2).
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: What lies in the folder beside, in which a new folder is made: it, and the one that it replaces.
+_NEW, _OLD = "new", "old"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else who locks the folder has it meanwhile. It may be replaced while we wait: the new one is locked.
+
+    Raises:
+        OSError: if there is no such folder.
+    """
+    while True:
+        held = None
+        try:
+            held = _lock(folder)
+            if held is None or _is_at(held, folder):
+                yield
+                return
+        finally:
+            _unlock(held)
+
+
+def replace(folder: Path, files: Mapping[str, bytes], keep: str) -> None:
+    """Makes the folder one of these files. Whoever looks, and whatever goes wrong, finds the old one or the new one.
+
+    A folder of just these files is left alone. What processes that were killed left beside the folder is removed.
+
+    Args:
+        files: name below the folder -> contents.
+        keep: a folder below it that the new one gets from the old one.
+
+    Raises:
+        OSError: if it cannot be written; the old one is still there then.
+    """
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(folder, keep)
+    if _consists_of(folder, files, keep):
+        return
+    with _aside(folder, keep) as aside:
+        new, held = aside / _NEW, None
+        new.mkdir()
+        try:
+            held = _lock(new)  # it is the folder from the exchange on: nobody builds in it before it has `keep`
+            for name, data in files.items():
+                path = new / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            while not _put(new, folder, keep):
+                pass
+        finally:
+            _unlock(held)
+
+
+def _put(new: Path, folder: Path, keep: str) -> bool:
+    """Puts the new folder in the place of the old one; False if another process was faster."""
+    try:
+        if folder.is_dir():
+            with locked(folder):
+                _swap(new, folder)
+                _settle(new.parent, folder, keep)
+        elif folder.exists():
+            _swap(new, folder)
+        else:
+            new.rename(folder)
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST) or not new.exists():
+            raise
+        _keep_from(new.with_name(_OLD), folder, keep)  # what we had taken away has been replaced already
+        shutil.rmtree(new.with_name(_OLD), ignore_errors=True)
+        return False
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """The folder and the new one change places, or the folder goes to beside the new one."""
+    if not _exchange(new, folder):
+        old = new.with_name(_OLD)
+        try:
+            folder.rename(old)
+            new.rename(folder)
+        except BaseException:
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchanges two paths in one step; False where the system or the file system has no such step."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+@contextmanager
+def _aside(folder: Path, keep: str) -> Iterator[Path]:
+    """A folder beside it, locked as long as we live, that is gone at the end."""
+    while True:
+        aside, held = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent)), None
+        try:
+            with suppress(FileNotFoundError):
+                held = _lock(aside)
+            if aside.exists():  # else another process took it for a leftover
+                yield aside
+                return
+        finally:
+            _settle(aside, folder, keep)
+            _unlock(held)
+
+
+def _settle(aside: Path, folder: Path, keep: str) -> None:
+    """Removes what is beside the folder, wherever replacing ended; what is the folder's goes there first."""
+    if (aside / _OLD).exists() and not folder.exists():
+        (aside / _OLD).rename(folder)
+    for part in (_OLD, _NEW):  # what we wrote has no `keep`, only a folder that was replaced can
+        _keep_from(aside / part, folder, keep)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _keep_from(old: Path, folder: Path, keep: str) -> None:
+    if (old / keep).is_dir() and folder.is_dir() and not (folder / keep).exists():
+        (old / keep).rename(folder / keep)
+
+
+def _remove_leftovers(folder: Path, keep: str) -> None:
+    """Settles what processes left that were killed: nobody has it locked."""
+    for aside in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
+        held = None
+        with suppress(OSError):
+            try:
+                held = _lock(aside, wait=False)
+                if held is not None and {entry.name for entry in aside.iterdir()} <= {_OLD, _NEW}:
+                    _settle(aside, folder, keep)
+            finally:
+                _unlock(held)
+
+
+def _prefix(folder: Path) -> str:
+    return f".{folder.name}.megcc-"
+
+
+def _consists_of(folder: Path, files: Mapping[str, bytes], keep: str) -> bool:
+    """Whether the folder has these files and no others, but for those in `keep`."""
+    present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    present = {name: path for name, path in present.items() if not name.startswith(keep + "/")}
+    try:
+        return present.keys() == files.keys() and all(present[name].read_bytes() == files[name] for name in files)
+    except OSError:  # it is being replaced
+        return False
+
+
+def _lock(folder: Path, wait: bool = True) -> int | None:
+    """The folder, open and locked; None where it cannot be, or, without waiting, where somebody else has it."""
+    if fcntl is None:
+        return None
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return held
+    except BaseException as error:
+        os.close(held)
+        if isinstance(error, OSError):
+            return None
+        raise
+
+
+def _unlock(held: int | None) -> None:
+    if held is not None:
+        fcntl.flock(held, fcntl.LOCK_UN)  # a process that was forked meanwhile may have it open
+        os.close(held)
+
+
+def _is_at(held: int, path: Path) -> bool:
+    """Whether this path still leads to what is open."""
+    try:
+        return os.path.samestat(os.fstat(held), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that we do not read: what each is, and the commands that make an ONNX file of it."""
+
+from __future__ import annotations
+
+import shlex
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ..errors import MegccError, ModelError
+
+#: Bytes at the beginning of a file that tell what it is.
+_HEAD = 64
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of model.
+
+    what: it is. how: what makes an ONNX file of it, with {path}, {folder} and {stem} as a shell reads them, {file} as
+    Python does.
+    """
+
+    what: str
+    how: str
+
+
+def _exported(load: str) -> str:
+    return f"""\
+      import torch
+      model = {load}
+      example = torch.randn(1, 3, 224, 224)  # or what your model takes
+      torch.onnx.export(model.eval(), (example,), "model.onnx")"""
+
+
+_TENSORFLOW = "'pip install tf2onnx tensorflow', then\n"
+_MADE = "Make the module in Python and export it:\n"
+_WEB_PAGE = Format("a web page", "Download the file itself; the link was that of a page about it")
+
+TORCH = Format("a file of PyTorch: weights or a pickled object, which is no network without its Python class",
+               _MADE + _exported("YourNetwork(); model.load_state_dict(torch.load({file}))")
+               + "\n  A YOLO file of Ultralytics: yolo export model={path} format=onnx")
+SCRIPT = Format("a TorchScript file", "Export it in Python:\n" + _exported("torch.jit.load({file})"))
+MODULE = Format("a module of PyTorch",
+                "Export it:\n" + _exported("…  # this module")
+                + "\n  or compile torch.export.export(model.eval(), (example,)): that comes in through TVM, "
+                  "pip install 'tvm_megcc[tvm]' torch")
+LIGHTNING = Format("a checkpoint of PyTorch",
+                   'With Lightning: YourModule.load_from_checkpoint({file}).to_onnx("model.onnx", example)\n  else m'
+                   + _MADE[1:] + _exported("YourNetwork(); model.load_state_dict(torch.load({file})['state_dict'])"))
+WEIGHTS = Format("a file of weights, without the network",
+                 "A model of Hugging Face: 'pip install optimum[onnx]', then\n"
+                 "      optimum-cli export onnx --model {folder} onnx\n"
+                 "  Another: m" + _MADE[1:]
+                 + _exported("YourNetwork(); model.load_state_dict(safetensors.torch.load_file({file}))"))
+TRANSFORMER = Format("a model of Hugging Face",
+                     "'pip install optimum[onnx]', then\n      optimum-cli export onnx --model {path} onnx")
+KERAS = Format("a Keras model",
+               _TENSORFLOW + "      import keras\n"
+               '      keras.models.load_model({file}).export("saved")  # in Python\n'
+               "      python -m tf2onnx.convert --saved-model saved --output model.onnx")
+KERAS_OBJECT = Format("a Keras model",
+                      _TENSORFLOW + '      model.export("saved")  # in Python\n'
+                      "      python -m tf2onnx.convert --saved-model saved --output model.onnx")
+SAVED_MODEL = Format("a SavedModel of TensorFlow",
+                     _TENSORFLOW + "      python -m tf2onnx.convert --saved-model {path} --output model.onnx")
+FROZEN = Format("no ONNX model; so named are frozen graphs of TensorFlow",
+                _TENSORFLOW + "      python -m tf2onnx.convert --graphdef {path} --inputs INPUT:0 --outputs OUTPUT:0 "
+                "--output model.onnx\n  with the names of its inputs and outputs, separated by commas.\n"
+                "  A saved_model.pb is a SavedModel: --saved-model {folder} takes the place of the first three options")
+CORE_ML = Format("a Core ML model",
+                 "'pip install onnxmltools coremltools', then in Python:\n"
+                 "      spec = coremltools.utils.load_spec({file})\n"
+                 '      onnx.save(onnxmltools.convert_coreml(spec), "model.onnx")\n'
+                 "  That takes neural networks; an ML program cannot be turned into ONNX: export the model that it was "
+                 "made from")
+PADDLE = Format("a Paddle model",
+                "'pip install paddle2onnx', then\n"
+                "      paddle2onnx --model_dir {folder} --model_filename {stem}.pdmodel "
+                "--params_filename {stem}.pdiparams --save_file model.onnx")
+PICKLE = Format("a pickle of Python", "Load it where it was made, and export it: torch.onnx.export for a module of "
+                                      "PyTorch, skl2onnx.to_onnx for one of scikit-learn")
+ARCHIVE = Format("an archive", "Unpack it, and give the model that is in it")
+TFLITE = Format("a TFLite file by its contents", "Give it a name that ends in .tflite")
+GGUF = Format("a file for llama.cpp", "Nothing turns that into ONNX: export the model that it was made from")
+
+#: By the end of the name.
+SUFFIXES = {
+    ".pt": TORCH, ".pth": TORCH, ".ckpt": LIGHTNING, ".safetensors": WEIGHTS, ".bin": WEIGHTS, ".h5": KERAS,
+    ".hdf5": KERAS, ".keras": KERAS, ".pb": FROZEN, ".mlmodel": CORE_ML, ".mlpackage": CORE_ML, ".pdmodel": PADDLE,
+    ".pkl": PICKLE, ".pickle": PICKLE, ".joblib": PICKLE, ".gguf": GGUF,
+    **dict.fromkeys((".zip", ".gz", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z"), ARCHIVE),
+    **{suffix: Format(f"a file for {engine}", GGUF.how) for suffix, engine in (
+        (".mnn", "MNN"), (".param", "ncnn"), (".xml", "OpenVINO"), (".engine", "TensorRT"), (".plan", "TensorRT"),
+        (".trt", "TensorRT"), (".ort", "ONNX Runtime alone"), (".rknn", "RKNN"), (".hef", "Hailo"), (".dlc", "SNPE"))},
+}
+#: By the first bytes, whatever the name: (where, what stands there, what it is).
+HEADS = (
+    (0, b"version https://git-lfs", Format("a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull")),
+    (0, b"<!DOCTYPE", _WEB_PAGE), (0, b"<!doctype", _WEB_PAGE), (0, b"<html", _WEB_PAGE),
+    (0, b"\x89HDF\r\n", KERAS), (4, b"TFL3", TFLITE), (0, b"GGUF", GGUF), (0, b"\x1f\x8b", ARCHIVE),
+    (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
+)
+#: A model that is an object of Python, by the module of its class or of one that it is made from.
+OBJECTS = (("torch.nn", MODULE), ("torch.jit", MODULE), ("keras", KERAS_OBJECT), ("tensorflow", KERAS_OBJECT))
+
+
+def refuse_unreadable(model) -> None:
+    """Raises ModelError for what is known to be no ONNX model, saying how one is made of it.
+
+    What is not known passes: reading it as ONNX tells what is wrong.
+    """
+    if isinstance(model, (str, Path)):
+        path = Path(model)
+        found = _folder(path) if path.is_dir() else _file(path) if path.is_file() else None
+        if found is not None:
+            raise ModelError(str(path), [f"is {found.what}"], found.how.format(
+                path=shlex.quote(str(path)), folder=shlex.quote(str(path.parent)), stem=shlex.quote(path.stem),
+                file=repr(str(path))))
+    elif isinstance(model, (bytes, bytearray)):
+        found = _by_head(bytes(model[:_HEAD]))
+        if found is not None:
+            raise ModelError("the bytes", [f"are {found.what}"], found.how.format(
+                path="MODEL", folder=".", stem="model", file="'MODEL'"))
+    elif not isinstance(model, onnx.ModelProto):
+        raise _no_model(model)
+
+
+def _folder(path: Path) -> Format:
+    if path.suffix in SUFFIXES:
+        return SUFFIXES[path.suffix]
+    if (path / "saved_model.pb").exists():
+        return SAVED_MODEL
+    if (path / "config.json").exists():
+        return TRANSFORMER
+    if (path / "manifest.json").exists() and (path / "kernels").is_dir():
+        return Format("a folder that is compiled already", "run, bench, build and inspect take it; compile, compare, "
+                      "tune and explain want the model that it was made from")
+    models = sorted(path.glob("*.onnx"))
+    return Format("a folder", f"Give the model in it: {models[0]}" if models else
+                  "Give the file of a model, such as model.onnx; no model and no folder of 'megcc compile' is here")
+
+
+def _file(path: Path) -> Format | None:
+    """What a file is, if it is no ONNX model; its contents count more than its name."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    named, found = SUFFIXES.get(path.suffix.lower()), _by_head(head)
+    if named is None and found is None:
+        return None
+    if found in (PICKLE, ARCHIVE) and zipfile.is_zipfile(path):
+        names = zipfile.ZipFile(path).namelist()
+        if any(name.endswith("/data.pkl") for name in names):
+            return SCRIPT if any("/code/" in name for name in names) else named or TORCH
+        if "model.weights.h5" in names:
+            return KERAS
+    if found not in (None, PICKLE, ARCHIVE):
+        return found
+    return None if found is None and _is_onnx(path) else named or found
+
+
+def _by_head(head: bytes) -> Format | None:
+    return next((found for where, text, found in HEADS if head[where:].startswith(text)), None)
+
+
+def _is_onnx(path: Path) -> bool:
+    try:
+        return bool(onnx.ModelProto.FromString(path.read_bytes()).graph.output)
+    except DecodeError:
+        return False
+
+
+def _no_model(model) -> MegccError:
+    modules = [f"{part.__module__}." for part in type(model).__mro__]
+    found = next((found for name, found in OBJECTS if any(module.startswith(f"{name}.") for module in modules)), None)
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    if found is None:
+        return MegccError(f"{kind} is no model that can be compiled: give the path of an ONNX file, its bytes, an "
+                          "onnx.ModelProto, a torch.export.ExportedProgram or a module of TVM")
+    return ModelError(kind, [f"is {found.what}"], found.how.format(path="", folder="", stem="", file=""))

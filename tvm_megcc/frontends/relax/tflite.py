@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite files as Relax modules: what TVM's importer leaves out is refused, what it gets wrong is put right."""
+
+from __future__ import annotations
+
+import math
+
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from ...errors import MegccError
+from .module import OUTPUTS
+
+#: Operators that run another subgraph of the file.
+_CALLERS = ("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_WHILE")
+
+
+def of_tflite(data: bytes, tflite) -> tvm.IRModule:
+    """The only graph of a file as a module with the names of its results as an attribute.
+
+    Args:
+        tflite: the package of that name.
+
+    Raises:
+        MegccError: for a file with several graphs to choose from. What the importer does not take it says in
+            exceptions of many kinds.
+    """
+    from tvm.relax.frontend.tflite import from_tflite
+
+    model = tflite.Model.GetRootAsModel(data, 0)
+    _require_one_graph(model, tflite)
+    graph = model.Subgraphs(0)
+    outputs = [graph.Tensors(graph.Outputs(index)).Name().decode() for index in range(graph.OutputsLength())]
+    mod = from_tflite(model)
+    mod["main"] = _RoundedAverages(mod).visit_expr(mod["main"])
+    return mod.with_attr(OUTPUTS, outputs)
+
+
+def _require_one_graph(model, tflite) -> None:
+    """Raises MegccError unless the first graph is all that there is, but for those that its operators run."""
+    names = [(model.SignatureDefs(index).SignatureKey() or b"").decode(errors="replace")
+             for index in range(model.SignatureDefsLength())]
+    advice = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
+              "signature_keys=[name]), or from_concrete_functions([function])")
+    if len(names) > 1:
+        raise MegccError(f"it has {len(names)} signatures ({', '.join(names)}), and TVM's importer reads the first "
+                         f"graph only. {advice}")
+    codes = (model.OperatorCodes(index) for index in range(model.OperatorCodesLength()))
+    used = {max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) for code in codes}
+    callers = {getattr(tflite.BuiltinOperator, name, None) for name in _CALLERS}
+    if model.SubgraphsLength() > 1 and not used & callers:
+        raise MegccError(f"it has {model.SubgraphsLength()} graphs of which none runs another, and TVM's importer "
+                         f"reads the first only. {advice}")
+
+
+@relax.expr_functor.mutator
+class _RoundedAverages(relax.PyExprMutator):
+    """Average pools over integers round to the nearest, halves away from zero, as TFLite does. TVM's importer divides
+    integers, which cuts off: half a quantum less for every pool."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if call.op != tvm.ir.Op.get("relax.nn.avg_pool2d") or str(call.args[0].ty.dtype) != "int32":
+            return call
+        x = self.builder_.emit(op.astype(call.args[0], "float32"))
+        mean = self.builder_.emit(relax.Call(call.op, [x], call.attrs))
+        # Of n numbers, what is below a half is so by 1 / 2n at least; a product with 1 / n may fall short of one.
+        half = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
+        size = self.builder_.emit(op.floor(op.add(op.abs(mean), half)))
+        return self.builder_.emit(op.astype(op.multiply(op.sign(mean), size), "int32"))

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runtime accepts at most, so that whatever compiles also opens. A test compares the numbers with it."""
+
+# Of the runtime's headers, under the same names with MEGCC_ in front.
+
+#: Inputs and outputs of one kernel together.
+MAX_OPERANDS = 61
+#: Axes of a tensor.
+MAX_RANK = 8
+MAX_WORKERS = 256
+#: Bytes of a tensor: counters of kernels are int32_t, and may go a few vectors beyond its end.
+MAX_BYTES = 2**31 - 2**16
+
+# Of the narrow fields of schema/megcc.fbs.
+
+#: Extents that a call passes.
+MAX_EXTENTS = 2**8 - 1
+#: Inputs and outputs of a model together: tensors with a name.
+MAX_NAMES = 2**16 - 1

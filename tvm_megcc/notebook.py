@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a notebook shows of a value that ends a cell: small pieces of HTML, without scripts. All text is escaped; a
+picture is an image of its own, in which no script runs."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .errors import shortened
+
+#: Rows of a table of kernel calls; longest text in a cell.
+MOST_ROWS, LONGEST = 200, 160
+
+
+def page(title: str, *parts: str) -> str:
+    """Pieces of HTML under a heading."""
+    return "\n".join((f"<div><h4>{escaped(title)}</h4>", *parts, "</div>"))
+
+
+def escaped(value: object) -> str:
+    return html.escape(shortened(str(value), LONGEST))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Numbers stand to the right, with commas."""
+    def cell(value: object) -> str:
+        if isinstance(value, (int, float)):
+            return f'<td style="text-align:right">{value:,}</td>'
+        return f'<td style="text-align:left">{escaped(value)}</td>'
+
+    head = "".join(f"<th>{escaped(column)}</th>" for column in columns)
+    body = "\n".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def picture(svg: str, about: str) -> str:
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<img alt="{escaped(about)}" style="max-width:100%" src="data:image/svg+xml;base64,{data}"/>'
+
+
+def folded(summary: str, *parts: str) -> str:
+    """What opens on a click."""
+    return "\n".join((f"<details><summary>{escaped(summary)}</summary>", *parts, "</details>"))
+
+
+def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str:
+    """A compiled model.
+
+    Args:
+        facts: those of the manifest.
+        memory: picture of the arena, an SVG, or "".
+        target: whose kernels are listed.
+    """
+    ports = [(kind, port["name"], f"{port['dtype']}[{','.join(map(str, port['shape']))}]")
+             for kind in ("inputs", "outputs") for port in facts[kind]]
+    sizes = [(program["target"], len(program["calls"]),
+              round(sum(call["macs"] for call in program["calls"]) / 1e6, 3),
+              program["weight_bytes"], program["arena_bytes"], program["lower_bound"]) for program in facts["programs"]]
+    calls = next(program["calls"] for program in facts["programs"] if program["target"] == target)
+    plan = folded("memory: time to the right, addresses upwards", picture(memory, "memory plan")) if memory else ""
+    left_out = [f"<p>… and {len(calls) - MOST_ROWS:,} more</p>"] if len(calls) > MOST_ROWS else []
+    return page(
+        title,
+        table(("", "name", "type"), ((kind[:-1], *port) for kind, *port in ports)),
+        table(("target", "kernel calls", "M multiply-adds", "bytes of weights", "bytes of arena", "lower bound"),
+              sizes),
+        plan,
+        folded(f"{len(calls):,} kernel calls for {target}", table(
+            ("", "operator", "origin", "kernel", "result", "multiply-adds"),
+            ((index, call["kind"], call["origin"] or call["output"], call["kernel"], call["type"], call["macs"])
+             for index, call in enumerate(calls[:MOST_ROWS]))), *left_out))

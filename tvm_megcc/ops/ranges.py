@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which values a model can take at its inputs, as far as operators that read or write where an index says tell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..ir.dims import Dim, limits
+from ..ir.graph import Graph, Op
+from .base import operator
+
+#: Operators whose results hold values of these operands as they are; None: of all.
+_MOVED = {**dict.fromkeys(("reshape", "transpose", "slice", "expand", "tile", "cast", "copy", "gather",
+                           "gather_elements", "gather_nd", "reverse_sequence", "pad", "relayout"), (0,)),
+          "concat": None, "where": (1, 2), "scatter_elements": (0, 2), "scatter_nd": (0, 2)}
+
+Range = tuple[float, float]
+
+
+def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Input -> least and largest value that its elements may have, where operators behind it take only some.
+
+    What is drawn from these, no kernel refuses; a model may take more, such as indices that count from the end. Inputs
+    of which no value, or every value, is known to do are left out.
+    """
+    wanted: dict[str, Range] = {}
+    for op in reversed(graph.ops):
+        types = tuple(map(graph.type_of, op.own_inputs))
+        for index, (low, high) in operator(op.kind).accepted(op.attrs, types).items():
+            if index < len(op.inputs):
+                _narrow(wanted, op.inputs[index], (_least(low), _least(high)))
+        if op.outputs[0] in wanted:
+            for name, range_ in _behind(graph, op, wanted[op.outputs[0]]):
+                _narrow(wanted, name, range_)
+    return {name: (math.ceil(low), math.floor(high)) for name, (low, high) in wanted.items()
+            if name in graph.inputs and -math.inf < low <= high < math.inf}
+
+
+def _least(dim: Dim) -> float:
+    low, _ = limits(dim)
+    return -math.inf if low is None else low
+
+
+def _narrow(wanted: dict[str, Range], name: str, range_: Range) -> None:
+    """Where two demands have nothing in common, as of an index that wraps in one branch, the first stays."""
+    low, high = wanted.get(name, (-math.inf, math.inf))
+    both = max(low, range_[0]), min(high, range_[1])
+    if name and both[0] <= both[1]:
+        wanted[name] = both
+
+
+def _behind(graph: Graph, op: Op, range_: Range):
+    """Operands of an operator, with what they have to be for its result to be in a range."""
+    low, high = range_
+    if op.kind in _MOVED:
+        for index in _MOVED[op.kind] or range(len(op.inputs)):
+            yield op.inputs[index], range_
+    elif op.kind in ("add", "sub", "mul") and len(op.inputs) == 2:
+        for value, other in (op.inputs, op.inputs[::-1]):
+            constant = graph.constants.get(other)
+            if constant is None or not constant.size or constant.dtype.kind not in "iu" \
+                    or (op.kind == "sub" and other == op.inputs[0]):
+                continue
+            least, most = int(np.min(constant)), int(np.max(constant))
+            if op.kind == "add":
+                yield value, (low - least, high - most)
+            elif op.kind == "sub":
+                yield value, (low + most, high + least)
+            elif least > 0:
+                yield value, (max(low / least, low / most), min(high / least, high / most))

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command reports, as functions: `tvm_megcc.compare`, `explain`, `bench` and `inspect`.
+
+Each returns the facts that `--json` prints as a `Report`, a dictionary that prints as the command does:
+
+    report = tvm_megcc.compare("model.onnx", layers=True)
+    print(report)
+    assert report["equal"]
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Union
+
+import numpy.typing as npt
+
+from .api import parse_inputs
+from .errors import MegccError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from typing_extensions import Unpack
+
+    from .api import Inputs
+    from .dispatch import Dispatcher, Intervals
+    from .extern import Externs
+    from .frontends.models import Shapes
+
+#: Arrays by input name, or a .npz file of them; None: seeded random numbers.
+Feeds = Union[Mapping[str, npt.ArrayLike], str, Path, None]
+Model = Union[str, Path]
+
+
+class Report(dict[str, Any]):
+    """A report of the command: the facts, and the text it prints."""
+
+    def __init__(self, facts: Mapping[str, Any], text: Callable[[dict[str, Any]], str]):
+        super().__init__(facts)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text(self).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+class Compiling(TypedDict, total=False):
+    """How the model is compiled, as `tvm_megcc.compile` takes it."""
+
+    input_shapes: str | Shapes | Sequence[Shapes] | None
+    dispatch: str | Dispatcher | Intervals | None
+    optimize: str
+    threads: int
+    keep_inputs: bool
+    states: Mapping[str, str] | None
+    constants: Mapping[str, object] | None
+    output_names: Sequence[str] | None
+    inputs: str | Inputs | None
+    extern: Externs | None
+    log: str | Path | None
+
+
+#: Names of `compile` that are others in the parsed command line.
+_PARSED = {"states": "state", "constants": "constant", "inputs": "input"}
+_OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
+
+
+def _options(verb: str, models: Model | Sequence[Model], target: str, compiling: Mapping[str, Any],
+             **others: Any) -> Namespace:
+    """What the command line of a verb is parsed to, with these values in place of its defaults.
+
+    Raises:
+        TypeError: for a model that is no path, and for an option that the verb does not have.
+    """
+    from .cli import parsed
+
+    for model in models if isinstance(models, (list, tuple)) else [models]:
+        if not isinstance(model, (str, Path)):
+            raise TypeError(f"tvm_megcc.{verb}() takes the path of a model{_OR_FOLDER.get(verb, '')}, "
+                            f"not {type(model).__name__}")
+    options = parsed([verb, ""])
+    given = {_PARSED.get(name, name): value for name, value in compiling.items() if value is not None}
+    for name in given:
+        if name not in options or name not in (*_PARSED.values(), *Compiling.__annotations__):
+            raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}'")
+    if isinstance(given.get("input"), str):
+        given["input"] = [given["input"]]
+    vars(options).update(given, target=target, **others)
+    return options
+
+
+def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
+            shapes: Mapping[str, Sequence[int]] | None = None, layers: bool = False, reference: str | None = None,
+            tolerance: float = 1e-4, seed: int = 0, cc: str | None = None, **compiling: Unpack[Compiling]) -> Report:
+    """The built C against ONNX Runtime, its optimiser off, or against the numpy reference: `megcc compare`.
+
+    Args:
+        arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
+        shapes: of seeded inputs whose shape may change.
+        layers: compares the result of every kernel call too, and finds the first that differs.
+        reference: "onnxruntime" or "numpy"; by default the first where it is installed.
+        tolerance: largest error, relative to the output's largest magnitude (docs/command.md has the whole rule).
+
+    Returns:
+        {model, target, reference, tolerance, equal, outputs: a row each; layers, first_difference}.
+
+    Raises:
+        MegccError: as `tvm_megcc.compile`; a difference is no error.
+    """
+    from .tools import compare as tool
+
+    options = _options("compare", model, target, compiling, inputs=arrays, shape=shapes, layers=layers,
+                       reference=reference, tolerance=tolerance, seed=seed, cc=cc)
+    return Report(tool.compare(model, options), tool.text)
+
+
+def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]) -> Report:
+    """Which kernel realises each operator, why, and what the others were refused for: `megcc explain`.
+
+    Returns:
+        {model, target, measured, supported, findings, calls: a row each, views}. What cannot be compiled is no error:
+        `supported` is False then, and `findings` has every reason.
+    """
+    from .tools import explain as tool
+    from .tools import source
+
+    options = _options("explain", model, target, compiling)
+    return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
+                               **source.graph_arguments(options)), tool.text)
+
+
+def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,
+          seed: int = 0, against: str = "", rounds: int = 9, cc: str | None = None,
+          **compiling: Unpack[Compiling]) -> Report:
+    """How long a model or a generated folder takes on this machine, in all and by operator: `megcc bench`.
+
+    Args:
+        model: of a folder with several, the .megcc file of one.
+        arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
+        repeat: timed runs; by default what takes about a second.
+        against: engines to run beside, such as "onnxruntime,openvino"; with them several models may be given, as ONNX
+            files, `arrays` only as a file, and the report is that of `megcc bench --against`.
+        rounds: bursts of each engine.
+    """
+    options = _options("bench", model, target, compiling, inputs=arrays, seed=seed, cc=cc, against=against,
+                       rounds=rounds)
+    models = [model] if isinstance(model, (str, Path)) else list(model)
+    if against:
+        from .tools import against as peers
+        from .tools import against_report
+
+        return Report(peers.against(models, options), against_report.text)
+    from .tools import bench as tool
+    from .tools import source
+
+    if len(models) != 1:
+        raise MegccError("several models are for against=…; without it, bench one at a time")
+    session = source.timed_session_of(models[0], options)
+    return Report(tool.bench(session, arrays, repeat=repeat, seed=seed), tool.text)
+
+
+def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str | None = None,
+            **compiling: Unpack[Compiling]) -> Report:
+    """What is in a generated folder, or in that of a model: `megcc inspect`.
+
+    Args:
+        size: bytes of code and constants instead, built for size for the target.
+    """
+    from .tools import describe, source
+    from .tools import size as sizes
+
+    folder = source.folder_of(path, _options("inspect", path, target, compiling, cc=cc))
+    if size:
+        return Report(sizes.size(folder, target, cc), sizes.text)
+    return Report(describe.folder(folder), describe.folder_text)

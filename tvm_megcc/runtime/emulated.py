@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model under an emulator: the code of a CPU that this machine is not."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..codegen.bundle import read_container
+from ..errors import MegccError
+from ..ir.types import numpy_dtype
+from . import firmware
+from .build import Build
+from .session import Array, Arrays, Given, Port, Session
+
+
+class EmulatedSession(Session):
+    """The program of a build under an emulator; every run is a process, which begins with the states of the last.
+
+    stack_bytes: deepest stack of the last run, where the target is a microcontroller.
+    """
+
+    emulated = True
+
+    def __init__(self, built: Build, emulator: Sequence[str]):
+        super().__init__(built)
+        self._program, self._emulator = built.program.resolve(), tuple(emulator)
+        self._container = read_container(built.folder, self.name, built.target)
+        self.stack_bytes: int | None = None
+        self._states = self._checked_states(None)
+
+    def reset(self, states: Arrays | None = None) -> None:
+        self._states = self._checked_states(states)
+
+    @property
+    def states(self) -> dict[str, Array]:
+        return {name: value.copy() for name, value in self._states.items()}
+
+    def run(self, inputs: Given) -> dict[str, Array]:
+        given, outputs = iter(self._checked(inputs)), {}
+        arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]
+        with tempfile.TemporaryDirectory() as folder:
+            for index, array in enumerate(arrays):
+                array.tofile(Path(folder) / f"in{index}.bin")
+            said = self._execute(Path(folder), arrays)
+            for index, port in enumerate(self._all_outputs):
+                outputs[port.name] = self._output(Path(folder) / f"out{index}.bin", port,
+                                                  _printed_shape(said, index) if self.is_dynamic else port.shape)
+            if self.target.bare_metal:
+                self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
+        self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
+        return outputs
+
+    def _output(self, path: Path, port: Port, shape: tuple) -> Array:
+        data = np.fromfile(path, numpy_dtype(port.dtype))
+        if data.size != math.prod(shape):
+            raise self._other_container(f"output {port} has {data.size} elements")
+        return data.reshape(shape)
+
+    def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
+        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
+        if self.target.bare_metal:
+            command = firmware.emulation(*self._emulator, self._program)
+        else:
+            (folder / f"{self.name}.megcc").write_bytes(self._container)
+            command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]
+            for index, port in enumerate(self._all_inputs):
+                command += ["--input", f"{port.name}=in{index}.bin"]
+            for index, port in enumerate(self._all_outputs):
+                command += ["--output", f"{port.name}=out{index}.bin"]
+            if self.is_dynamic:
+                for port, array in zip(self._all_inputs, arrays, strict=True):
+                    command += ["--shape", f"{port.name}={','.join(map(str, array.shape))}"]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
+                                stdin=subprocess.DEVNULL)
+        if result.returncode and self.is_dynamic and "shape" in result.stderr:
+            given = [array for port, array in zip(self._all_inputs, arrays, strict=True)
+                     if port not in self.state_ports]
+            raise self._shape_error(given, result.stderr.strip())
+        if result.returncode:
+            raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
+                             f"{self._explained((result.stderr or result.stdout).strip()[-500:])}")
+        return result.stdout
+
+
+def _printed_shape(text: str, index: int) -> tuple[int, ...]:
+    """The shape of an output as megcc_run prints it: `output 0 float32 [1,10] plain …`."""
+    line = next(line for line in text.splitlines() if line.startswith(f"output {index} "))
+    dims = line.split("[", 1)[1].split("]", 1)[0]
+    return tuple(int(dim) for dim in dims.split(",") if dim)

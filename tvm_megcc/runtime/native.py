@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model in this process: the shared library of a build, through the functions of megcc_py.c.
+
+A run of a small network takes a microsecond, so what Python does around it is kept short: everything that does not
+change from run to run is prepared, C compares types and shapes, and arrays are handed over by numpy's array interface
+(`__array_struct__`), which costs a tenth of `array.ctypes`. What does not fit at once takes the careful way, which
+converts what can be and explains the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..codegen import container
+from ..errors import MegccError, ShapeError, ToolError
+from ..ir.types import numpy_dtype
+from ..target import TARGETS
+from .build import Build
+from .session import Array, Arrays, Given, Port, Session
+
+_TEXT_BYTES, _MAX_RANK = 512, 8
+#: megcc_py_run: an array is not what the input wants.
+_MISFIT = -1
+
+
+class _Port(ctypes.Structure):
+    """port of megcc_py.c."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
+                ("dims", ctypes.c_int32 * _MAX_RANK))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.dims[:self.rank])
+
+    def is_of(self, port: Port) -> bool:
+        """Whether it is what the manifest says; before shapes are set, those that change are -1."""
+        return (self.name.decode(errors="replace") in ("", port.name) and self.rank == len(port.shape)
+                and container.DType(self.dtype).name == port.dtype
+                and all(dim == (-1 if isinstance(said, str) else said)
+                        for dim, said in zip(self.shape, port.shape, strict=True)))
+
+    def __str__(self) -> str:
+        return f"{container.DType(self.dtype).name}[{','.join(map(str, self.shape))}]"
+
+
+class _Input(ctypes.Structure):
+    """input of megcc_py.c."""
+
+    _fields_ = (("array", ctypes.c_void_p), ("bound", ctypes.c_void_p), ("port", _Port))
+
+
+class _Output(ctypes.Structure):
+    """output of megcc_py.c."""
+
+    _fields_ = (("wanted", ctypes.c_void_p), ("found", ctypes.c_void_p), ("bound", ctypes.c_void_p), ("port", _Port))
+
+
+class _Shape(ctypes.Structure):
+    """megcc_shape of megcc.h."""
+
+    _fields_ = (("rank", ctypes.c_int32), ("dims", ctypes.c_int32 * _MAX_RANK))
+
+    @staticmethod
+    def of(shape: Sequence[int]) -> _Shape:
+        return _Shape(len(shape), (ctypes.c_int32 * _MAX_RANK)(*shape))
+
+
+#: Called after each kernel call: its index, and address and bytes of its first result.
+_OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+
+_HANDLE, _TEXT = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
+#: Functions of megcc_py.c: result and arguments.
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "open": (_HANDLE, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, *_TEXT)),
+    "close": (None, (_HANDLE,)),
+    "error": (None, (_HANDLE, *_TEXT)),
+    "isa": (ctypes.c_uint32, (_HANDLE,)),
+    "embedded": (ctypes.c_void_p, (ctypes.POINTER(ctypes.c_uint64),)),
+    "counts": (None, (_HANDLE, ctypes.POINTER(ctypes.c_uint32))),
+    "inputs": (ctypes.POINTER(_Input), (_HANDLE,)),
+    "outputs": (ctypes.POINTER(_Output), (_HANDLE,)),
+    "set_shapes": (ctypes.c_int32, (_HANDLE, ctypes.POINTER(_Shape))),
+    "watch": (None, (_HANDLE, ctypes.POINTER(ctypes.c_double), _OBSERVER, ctypes.POINTER(ctypes.c_uint32))),
+    "run": (ctypes.c_int32, (_HANDLE,)),
+    "reset": (None, (_HANDLE,)),
+    "input": (ctypes.c_void_p, (_HANDLE, ctypes.c_uint32)),
+}
+
+#: The address of the PyArrayInterface in an `__array_struct__`, which has to outlive the address.
+_interface = ctypes.pythonapi.PyCapsule_GetPointer
+_interface.restype, _interface.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+class NativeSession(Session):
+    """The shared library of a build, in this process. Other threads of Python go on while it runs.
+
+    One run at a time: threads that share a session wait for each other. In a child of `os.fork` the session is a copy
+    that works by itself, states included, unless another thread was running it at that moment. The .megcc file is
+    mapped: replace it as a whole, as `megcc compile` does, and do not cut it while a session lives.
+    """
+
+    def __init__(self, built: Build):
+        super().__init__(built)
+        self._handle: int | None = None
+        self._gone = "is not open"
+        self._lock = threading.Lock()
+        self._bound: Bound | None = None
+        self._shapes: tuple[tuple[int | str, ...], ...] = ()
+        try:
+            library = _open_library(built.library.resolve())  # type: ignore[union-attr]
+        except OSError as error:
+            raise ToolError(f"{built.library} cannot be loaded: {error}") from None
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"megcc_py_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, f"_c_{name}", function)
+
+        self._container = self._map_container(built.folder / f"{self.name}.megcc")
+        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.code,
+                                    self._text, _TEXT_BYTES)
+        if not self._handle:
+            raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
+        isa = self._c_isa(self._handle)
+        taken = [TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == isa]
+        if not taken:
+            raise self._other_container(f"it has a program for a CPU of code {isa}")
+        self.target = taken[0]
+        self._require_the_container_of_the_manifest()
+        _sessions.add(self)
+
+    def _map_container(self, path: Path) -> Array:
+        """The bytes of the container: the file mapped read-only, or the array in the library if it was embedded."""
+        if path.exists():
+            return np.memmap(path, np.uint8, "r")
+        size = ctypes.c_uint64()
+        address = self._c_embedded(ctypes.byref(size))
+        if not address:
+            raise MegccError(f"{path} is missing")
+        return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size.value,))
+
+    def _require_the_container_of_the_manifest(self) -> None:
+        """Everything here goes by what the runtime says of the container; the manifest has to say the same."""
+        counts = (ctypes.c_uint32 * 4)()
+        self._c_counts(self._handle, counts)
+        expected = (len(self._all_inputs), len(self._all_outputs), len(self.kept), self.program["instructions"])
+        for what, found, said in zip(("inputs", "outputs", "states", "instructions"), counts, expected, strict=True):
+            if found != said:
+                raise self._other_container(f"it has {found} {what}, not {said}")
+        self._instructions: int = counts[3]
+        self._input_rows = self._c_inputs(self._handle)[:counts[0]]
+        self._output_rows = self._c_outputs(self._handle)[:counts[1]]
+        for row, port in zip((*self._input_rows, *self._output_rows), (*self._all_inputs, *self._all_outputs),
+                             strict=True):
+            if not row.port.is_of(port):
+                raise self._other_container(f"it has {row.port} where {port} should be")
+        # What a run goes through: inputs that are given, outputs that are returned.
+        self._given = [(port.name, row) for row, port in zip(self._input_rows, self._all_inputs, strict=True)
+                       if port not in self.state_ports]
+        self._returned = [(port.name, index, row) for index, (row, port)
+                          in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
+                          if port.name not in self.kept]
+        self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * counts[1]
+
+    def run(self, inputs: Given) -> dict[str, Array]:
+        with self._lock:
+            self._run(inputs)
+            results = {}
+            for name, index, row in self._returned:
+                address, view = self._views[index]
+                if row.found != address:
+                    view = self._view(index)
+                results[name] = view.copy()
+            return results
+
+    def _run(self, inputs: Given) -> None:
+        """A run whose results stay in the session. The lock is held."""
+        if self._handle is None:
+            self._refuse_to_run()
+        if self._bound is not None:
+            self._unbind()
+        if type(inputs) is dict and len(inputs) == len(self._given) and self._start(inputs):
+            return
+        arrays = self._checked(inputs)
+        self._set_shapes(arrays)
+        if not self._start({port.name: array for port, array in zip(self.inputs, arrays, strict=True)}):
+            raise self._other_container("its inputs have other types")
+
+    def _start(self, inputs: dict[str, Any]) -> bool:
+        """One run, if these are arrays as C code reads them."""
+        interfaces = []
+        try:
+            for name, row in self._given:
+                interface = inputs[name].__array_struct__
+                row.array = _interface(interface, None)
+                interfaces.append(interface)
+        except (KeyError, AttributeError, ValueError):      # the careful way says what is wrong
+            return False
+        status = self._c_run(self._handle)
+        if status and status != _MISFIT:
+            self._fail()
+        return not status
+
+    def _fail(self) -> NoReturn:
+        raise MegccError(f"{self.name}: {self._explained(self._said())}")
+
+    def _said(self) -> str:
+        """Why the last call failed."""
+        self._c_error(self._handle, self._text, _TEXT_BYTES)
+        return self._text.value.decode(errors="replace")
+
+    def _view(self, index: int) -> Array:
+        """An output where it lies in the session; only for copying while the lock is held."""
+        row, port = self._output_rows[index], self._all_outputs[index]
+        dtype = numpy_dtype(port.dtype)
+        size = int(np.prod(row.port.shape, dtype=np.int64)) * dtype.itemsize
+        memory = (ctypes.c_char * size).from_address(row.found) if size else b""
+        view: Array = np.ndarray(row.port.shape, dtype, memory)
+        self._views[index] = row.found, view
+        return view
+
+    def bind(self, inputs: Arrays | None = None) -> Bound:
+        return Bound(self, inputs or {})
+
+    def profile(self, inputs: Given) -> list[dict[str, Any]]:
+        seconds = (ctypes.c_double * max(self._instructions, 1))()
+        with self._watched(seconds, _OBSERVER(), None):
+            self._run(inputs)
+        return [{**call, "seconds": seconds[call["instruction"]]} for call in self.calls]
+
+    def trace(self, inputs: Given) -> list[bytes]:
+        results: list[bytes] = []
+        observer = _OBSERVER(lambda index, address, size: results.append(ctypes.string_at(address, size)))
+        program = next(p for p in container.read(self._container.tobytes()).programs
+                       if p.isa == self.target.isa.code)
+        first_outputs = [instruction.inputs for instruction in program.instructions]
+        with self._watched(None, observer, (ctypes.c_uint32 * max(len(first_outputs), 1))(*first_outputs)):
+            self._run(inputs)
+        return results
+
+    @contextmanager
+    def _watched(self, seconds, observer, operand):
+        """Holds the lock; runs are watched as megcc_py_watch says."""
+        with self._live() as handle:
+            self._c_watch(handle, seconds, observer, operand)
+            try:
+                yield
+            finally:
+                self._c_watch(handle, None, _OBSERVER(), None)
+
+    def reset(self, states: Arrays | None = None) -> None:
+        values = self._checked_states(states)
+        with self._live() as handle:
+            self._c_reset(handle)
+            for name, value in values.items():
+                ctypes.memmove(self._state_address(name), value.ctypes.data, value.nbytes)
+
+    @property
+    def states(self) -> dict[str, Array]:
+        values = self._checked_states(None)
+        with self._live():
+            for name, value in values.items():
+                ctypes.memmove(value.ctypes.data, self._state_address(name), value.nbytes)
+        return values
+
+    def _state_address(self, name: str) -> int:
+        index = next(index for index, port in enumerate(self._all_inputs) if port.name == name)
+        address: int | None = self._c_input(self._handle, index)
+        if not address:
+            raise MegccError(f"{self.name}: the state '{name}' has no place yet: run the model first")
+        return address
+
+    def _set_shapes(self, arrays: Sequence[Array]) -> None:
+        """Only where they are others than before: states begin anew. The lock is held."""
+        given = iter(arrays)
+        shapes = tuple(port.shape if port in self.state_ports else next(given).shape for port in self._all_inputs)
+        if not self.is_dynamic or shapes == self._shapes:
+            return
+        if self._c_set_shapes(self._handle, (_Shape * len(shapes))(*map(_Shape.of, shapes))):  # type: ignore[arg-type]
+            raise self._shape_error(arrays, self._said())
+        self._shapes = shapes
+        self._views = [(0, view) for _, view in self._views]
+
+    def _unbind(self) -> None:
+        """Outputs into the session's own memory again."""
+        for row in self._output_rows:
+            row.wanted = None
+        self._bound = None
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("<", "<closed " if self._handle is None else "<", 1)
+
+    def close(self) -> None:
+        with self._lock:
+            self._end("is closed", free=True)
+
+    def _end(self, why: str, free: bool) -> None:
+        handle, self._handle, self._gone, self._bound = self._handle, None, why, None
+        if handle and free:
+            self._c_close(handle)
+
+    @contextmanager
+    def _live(self):
+        """Holds the lock; the handle."""
+        with self._lock:
+            if self._handle is None:
+                self._refuse_to_run()
+            yield self._handle
+
+    def _refuse_to_run(self) -> NoReturn:
+        raise MegccError(f"{self.name}: the session {self._gone}; tvm_megcc.load({str(self.folder)!r}) makes another")
+
+    def _after_fork(self) -> None:
+        """In the child. A lock that another thread held will never be given back, and what it guards is half done."""
+        was_running, self._lock = self._lock.locked(), threading.Lock()
+        if was_running:
+            self._end("was running in another thread when this process was forked", free=False)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+class Bound:
+    """A session on arrays that stay; see `NativeSession.bind`. Called, it runs and returns `outputs`.
+
+    inputs, outputs: arrays by name, the same at every call. Those of the outputs are overwritten by the next one, and
+    remain when the session is closed.
+    """
+
+    def __init__(self, session: NativeSession, inputs: Arrays):
+        made = {port.name: np.zeros(port.shape, numpy_dtype(port.dtype))  # type: ignore[arg-type]
+                for port in session.inputs if port.name not in inputs
+                and all(isinstance(dim, int) for dim in port.shape)}
+        self._session = session
+        self._arrays = session._checked({**made, **inputs})
+        self.inputs: dict[str, Array] = {port.name: array
+                                         for port, array in zip(session.inputs, self._arrays, strict=True)}
+        copied = [port for port in session.inputs
+                  if port.name in inputs and self.inputs[port.name] is not inputs[port.name]]
+        if copied:
+            raise ShapeError(f"input {copied[0]} cannot be bound: it has to be a numpy array, contiguous and aligned, "
+                             "since it is read where it lies")
+        self._interfaces = [array.__array_struct__ for array in self._arrays]
+        self._run = session._c_run
+        with session._live():
+            session._set_shapes(self._arrays)
+            self.outputs: dict[str, Array] = {
+                name: np.empty(row.port.shape, numpy_dtype(session._all_outputs[index].dtype))
+                for name, index, row in session._returned}
+
+    def __repr__(self) -> str:
+        return f"<bound {repr(self._session).removeprefix('<')}"
+
+    def __call__(self) -> dict[str, Array]:
+        """One run.
+
+        Raises:
+            MegccError: as `Session.run`.
+        """
+        session = self._session
+        with session._lock:
+            if session._bound is not self:
+                self._bind()
+            if self._run(session._handle):
+                session._fail()
+        return self.outputs
+
+    def _bind(self) -> None:
+        session = self._session
+        if session._handle is None:
+            session._refuse_to_run()
+        session._set_shapes(self._arrays)
+        for (_, row), interface in zip(session._given, self._interfaces, strict=True):
+            row.array = _interface(interface, None)
+        for name, _, row in session._returned:
+            row.wanted = self.outputs[name].ctypes.data
+        session._bound = self
+
+
+#: All that live, for children of os.fork.
+_sessions: weakref.WeakSet[NativeSession] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for session in list(_sessions):
+        session._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+#: Path -> inode of the libraries in this process.
+_loaded: dict[Path, int] = {}
+
+
+def _open_library(path: Path) -> ctypes.CDLL:
+    """The library at this path as it is now: dlopen would give again the one that lay there when it was first asked."""
+    inode = path.stat().st_ino
+    if _loaded.setdefault(path, inode) == inode:
+        return ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(shutil.copy2(path, folder))

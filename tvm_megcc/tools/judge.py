@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an array is the result it should be: what `compare` and `bench --against` mean by equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..runtime.session import Array
+
+#: Integers of so many bytes are quantised reals; wider ones, and booleans, are indices, labels, counts and masks.
+QUANTISED = 2
+
+
+def difference(value: Array, expected: Array, tolerance: float, least_cosine: float = -1.0) -> dict[str, Any]:
+    """How far `value` is from `expected`, and whether that makes it another result.
+
+    The type of `expected` says what is measured. NaN equals NaN, an infinity itself.
+        floats: the largest error is at most `tolerance` of the largest magnitude, the cosine at least `least_cosine`.
+        quantised integers: likewise; or they are off by one quantum, for each engine rounds in its own way, at no more
+            than half of the values, for a mask is no matter of rounding.
+        other integers: at most the share `tolerance` of them differ, whatever the distance: it has no meaning.
+
+    Returns:
+        equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude
+        expected; relative: their quotient, None if that is 0 and the error is not; cosine; share: of values that
+        differ; unlike: values that are NaN or infinite on one side only, or have the other sign there; kind: "real",
+        "quantised", "integer". Of arrays of different shapes: equal, shape, expected_shape.
+    """
+    if value.shape != expected.shape:
+        return {"equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}
+    kind = ("real" if expected.dtype.kind == "f" else
+            "quantised" if expected.dtype.kind in "iu" and expected.dtype.itemsize <= QUANTISED else "integer")
+    same = (value == expected) | (np.isnan(value) & np.isnan(expected))
+    a, b = value.astype(np.float64).reshape(-1), expected.astype(np.float64).reshape(-1)
+    finite = np.isfinite(a) & np.isfinite(b)
+    unlike = int((~finite & ~same.reshape(-1)).sum())
+    a, b = a[finite], b[finite]
+    error, largest = float(np.abs(a - b).max(initial=0.0)), float(np.abs(b).max(initial=0.0))
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    cosine = float(a @ b) / norm if norm else 1.0
+    differ = same.size - int(same.sum())
+    share = differ / max(same.size, 1)
+    close = error <= tolerance * largest and cosine >= least_cosine and not unlike
+    equal = differ == 0 or {"real": close, "integer": share <= tolerance,
+                            "quantised": close or (error <= 1 and differ <= max(1, same.size // 2))}[kind]
+    return {"equal": equal, "kind": kind, "max_error": error, "largest": largest,
+            "relative": error / largest if largest else None if error else 0.0, "cosine": cosine, "share": share,
+            "unlike": unlike}
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """What `difference` found, in words."""
+    if "shape" in found:
+        return f"shape {found['shape']} instead of {found['expected_shape']}"
+    if found["kind"] == "real":
+        relative = "" if found["relative"] is None else f"{found['relative']:.2g} of "
+        words = [f"max error {found['max_error']:.3g} ({relative}{found['largest']:.4g})",
+                 f"cosine {found['cosine']:.8f}"]
+    else:
+        words = [f"{found['share']:.2%} of values differ"] if found["share"] else ["every value is the same"]
+        if found["share"] and found["kind"] == "quantised":
+            words.insert(0, f"max error {found['max_error']:.0f} quant{'um' if found['max_error'] == 1 else 'a'} of "
+                            f"{found['largest']:.0f}")
+    if found["unlike"]:
+        words.append(f"{found['unlike']:,} NaN or infinite on one side only")
+    return ", ".join(words)

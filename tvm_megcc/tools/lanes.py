@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the nodes of a graph stand when each has a row: beside each other only if values pass by, as version control
+systems draw their history."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """lane: of each row. edges: (row, lane, row, lane) from what makes a value to what reads it. width: lanes."""
+
+    lane: tuple[int, ...]
+    edges: tuple[tuple[int, int, int, int], ...]
+    width: int
+
+
+def lanes(rows: Sequence[tuple[Collection[str], Collection[str]]]) -> Lanes:
+    """Lanes for rows (values read, values made), in the order of execution.
+
+    A lane belongs to a row until the last one that reads what it makes, so that the line down from it meets no other.
+    """
+    maker = {value: index for index, (_, makes) in enumerate(rows) for value in makes}
+    last = list(range(len(rows)))
+    readers = [dict.fromkeys(maker[value] for value in reads if value in maker) for reads, _ in rows]
+    for index, makers in enumerate(readers):
+        for source in makers:
+            last[source] = index
+    lane, busy, edges = [], [], []  # busy: the last row that a lane belongs to
+    for index, makers in enumerate(readers):
+        own = next((lane[source] for source in makers if last[source] == index), None)
+        if own is None:
+            own = next((at for at, until in enumerate(busy) if until < index), len(busy))
+        if own == len(busy):
+            busy.append(index)
+        busy[own] = last[index]
+        lane.append(own)
+        edges += [(source, lane[source], index, own) for source in makers]
+    return Lanes(tuple(lane), tuple(edges), max(len(busy), 1))

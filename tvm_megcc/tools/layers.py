@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time of each layer: largest first, and what each kind of operator takes in all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import shortened
+
+NAME, KERNEL = 44, 56
+"""Characters of an operator's name and of a kernel's; longer ones lose their middle."""
+
+
+def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
+    """A row a call, in the order of execution: {name, kind, kernel, seconds, share, gflops}.
+
+    calls: of a manifest's program. gflops: two to a multiply-add; None where nothing is multiplied.
+    """
+    whole = sum(seconds) or 1.0
+    return [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
+             "seconds": time, "share": time / whole,
+             "gflops": 2e-9 * call["macs"] / time if call["macs"] and time else None}
+            for call, time in zip(calls, seconds, strict=True)]
+
+
+def kinds(rows: Sequence[Mapping]) -> list[dict]:
+    """{kind, calls, seconds, share}, largest first."""
+    found: dict[str, dict] = {}
+    for row in rows:
+        total = found.setdefault(row["kind"], {"kind": row["kind"], "calls": 0, "seconds": 0.0, "share": 0.0})
+        total["calls"] += 1
+        total["seconds"] += row["seconds"]
+        total["share"] += row["share"]
+    return sorted(found.values(), key=lambda total: -total["seconds"])
+
+
+def text(rows: Sequence[Mapping]) -> list[str]:
+    """Both tables; `#` is the place in the order of execution."""
+    if not rows:
+        return []
+    names = [shortened(row["name"], NAME) for row in rows]
+    width = max(8, *map(len, names))
+    lines = [f"     #         ms      %  GFLOP/s  {'operator':{width}}  kernel"]
+    for index in sorted(range(len(rows)), key=lambda index: -rows[index]["seconds"]):
+        row = rows[index]
+        rate = f"{row['gflops']:.2f}" if row["gflops"] else ""
+        lines.append(f"  {index:4d} {row['seconds'] * 1e3:10.4f} {100 * row['share']:6.1f} {rate:>8}  "
+                     f"{names[index]:{width}}  {shortened(row['kernel'], KERNEL)}")
+    lines.append("  calls        ms      %  by kind")
+    lines += [f"  {total['calls']:4d} {total['seconds'] * 1e3:10.4f} {100 * total['share']:6.1f}  {total['kind']}"
+              for total in kinds(rows)]
+    return lines

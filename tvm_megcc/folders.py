@@ -60,7 +60,8 @@ def replace(folder: Path, files: Mapping[str, bytes], keep: str) -> None:
     """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder, keep)
+    with _one_writer(folder):
+        _remove_leftovers(folder, keep)
     if _consists_of(folder, files, keep):
         return
     with _aside(folder, keep) as aside:
@@ -72,30 +73,34 @@ def replace(folder: Path, files: Mapping[str, bytes], keep: str) -> None:
                 path = new / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            while not _put(new, folder, keep):
-                pass
+            with _one_writer(folder):
+                _put(new, folder, keep)
         finally:
             _unlock(held)
 
 
-def _put(new: Path, folder: Path, keep: str) -> bool:
-    """Puts the new folder in the place of the old one; False if another process was faster."""
+@contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """Nobody else puts a folder in this place meanwhile. The lock is the parent's: without an exchange, there are
+    moments when the folder itself is not there."""
+    held = None
     try:
-        if folder.is_dir():
-            with locked(folder):
-                _swap(new, folder)
-                _settle(new.parent, folder, keep)
-        elif folder.exists():
+        held = _lock(folder.parent)
+        yield
+    finally:
+        _unlock(held)
+
+
+def _put(new: Path, folder: Path, keep: str) -> None:
+    """Puts the new folder in the place of the old one."""
+    if folder.is_dir():
+        with locked(folder):
             _swap(new, folder)
-        else:
-            new.rename(folder)
-        return True
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST) or not new.exists():
-            raise
-        _keep_from(new.with_name(_OLD), folder, keep)  # what we had taken away has been replaced already
-        shutil.rmtree(new.with_name(_OLD), ignore_errors=True)
-        return False
+            _settle(new.parent, folder, keep)
+    elif folder.exists():
+        _swap(new, folder)
+    else:
+        new.rename(folder)
 
 
 def _swap(new: Path, folder: Path) -> None:
@@ -175,9 +180,9 @@ def _prefix(folder: Path) -> str:
 
 def _consists_of(folder: Path, files: Mapping[str, bytes], keep: str) -> bool:
     """Whether the folder has these files and no others, but for those in `keep`."""
-    present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
-    present = {name: path for name, path in present.items() if not name.startswith(keep + "/")}
     try:
+        present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+        present = {name: path for name, path in present.items() if not name.startswith(keep + "/")}
         return present.keys() == files.keys() and all(present[name].read_bytes() == files[name] for name in files)
     except OSError:  # it is being replaced
         return False

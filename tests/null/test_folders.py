@@ -177,10 +177,15 @@ def test_many_at_once(folder, request):
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(files,)) for files in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # as if each had a processor
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert not failures
     check()
     assert os.listdir(folder.parent) == ["out"]

@@ -17,12 +17,14 @@ from ...ops.base import operator
 
 #: Shapes and the like: what is as small is always computed.
 SMALL = 1 << 16
-#: A result may have so many bytes, or so many times those of its operands.
+#: A result may have so many bytes, or so many times those of its operands, where the model can compute it instead.
 RESULT, GROWTH = 64 << 20, 4
+#: One that no kernel computes, such as weights filled with a value, may have so many bytes.
+NEEDED = 512 << 20
 #: A table that an importer makes of attributes and extents may have so many numbers.
 TABLE = 1 << 25
 #: All results together: bytes read, written and multiplied, over the model's own constants.
-WORK, WORK_PER_BYTE = 512 << 20, 16
+WORK, WORK_PER_BYTE = 1 << 30, 16
 
 
 @dataclass
@@ -37,10 +39,12 @@ class Folding:
         """Whether an operator on constants is computed now; counts it if so."""
         read = sum(array.nbytes for array in inputs if array is not None)
         written = sum(type_.bytes for type_ in results)
-        work = read + written + operator(kind).macs(attrs, tuple(types), tuple(results))
+        declaration = operator(kind)
+        most = max(RESULT if declaration.kernels else NEEDED, GROWTH * read)
+        work = read + written + declaration.macs(attrs, tuple(types), tuple(results))
         if work <= SMALL:
             return True
-        if written > max(RESULT, GROWTH * read) or self.spent + work > WORK + WORK_PER_BYTE * self.held:
+        if written > most or self.spent + work > WORK + WORK_PER_BYTE * self.held:
             return False
         self.spent += work
         return True

@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 
 NAVIGATION = (
-    ("Use", ("docs/command", "docs/generated-folder", "docs/c-api", "docs/tvm", "docs/relay", "docs/other-models")),
+    ("Use", ("docs/command", "docs/generated-folder", "docs/kernel-names", "docs/c-api", "docs/tvm", "docs/relay",
+             "docs/other-models")),
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/streaming", "docs/cortex-m",
                 "docs/limitations")),
     ("Trust", ("docs/errors", "docs/threat-model")),
@@ -17,7 +18,8 @@ NAVIGATION = (
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",
         "06_changing_shapes", "07_relay"))),
-    ("Work on it", ("ARCHITECTURE", "docs/adding-an-operator", "docs/extern", "CONTRIBUTING", "CHANGELOG")),
+    ("Work on it", ("ARCHITECTURE", "docs/adding-an-operator", "docs/extern", "docs/glossary", "CONTRIBUTING",
+                    "CHANGELOG")),
 )
 
 project = "tvm_megcc"

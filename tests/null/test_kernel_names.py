@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grammar of kernel names on docs/kernel-names.md is that of the kernels."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tvm_megcc
+from tests.cc.kernel_harness import jobs_of
+from tvm_megcc import paths
+from tvm_megcc.codegen.symbols import NAMED_EXPRESSIONS, short_dtype
+from tvm_megcc.ir.types import DTYPES
+from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.target import ISAS, TARGETS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kernel-names.md").read_text()
+GRAMMAR = re.compile(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], re.VERBOSE)
+
+
+def parsed(symbol: str) -> dict[str, str | None]:
+    found = GRAMMAR.fullmatch(symbol)
+    assert found, f"docs/kernel-names.md does not explain {symbol}"
+    return found.groupdict()
+
+
+def test_the_tables_are_complete():
+    for isa in ISAS.values():
+        targets = [name for name, target in TARGETS.items() if target.isa is isa]
+        assert all(f"| `{isa.name}` | `{name}` |" in PAGE for name in targets), isa.name
+    for word in (*map(short_dtype, DTYPES), *NAMED_EXPRESSIONS.values()):
+        assert f"`{word}`" in PAGE, word
+
+
+def test_the_examples_are_names():
+    examples = re.findall(r"(?m)^    (\w+__\w+)$", PAGE) + re.findall(r"`(\w+__\w+)`", PAGE)
+    assert len(examples) >= 3
+    for symbol in examples:
+        parsed(symbol)
+
+
+@pytest.mark.parametrize(("target", "optimize"),
+                         [("x86-64-v4", "speed"), pytest.param("c", "size", marks=pytest.mark.slow)])
+def test_kernels_of_all_operators(target: str, optimize: str):
+    for kind, declaration in sorted(OPERATORS.items()):
+        for index, case in enumerate(declaration.cases):
+            for job in jobs_of(kind, case, index, TARGETS[target], optimize):
+                spec = job.choice.spec
+                parts = parsed(spec.symbol)
+                types = dict.fromkeys(short_dtype(p.dtype) for p in (*spec.inputs, *spec.outputs))
+                # Without extents nothing tells the end of the operation from one.
+                assert "_".join(filter(None, (parts["what"], parts["extents"]))).startswith(spec.what), spec.symbol
+                assert parts["types"] == "".join(types), spec.symbol
+                kinds = "".join(p.kind[0] for p in spec.inputs if p.kind not in ("own", "full"))
+                assert (parts["epilogue"] is None) == (spec.epilogue is None), spec.symbol
+                assert (parts["kinds"] or "") == kinds, spec.symbol
+                assert (parts["how"], parts["isa"]) == (spec.how, spec.isa.name), spec.symbol
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": "size"}, {"dispatch": {"image": {0: [(1, 9)]}}}],
+                         ids=["speed", "size", "dispatch"])
+def test_kernels_of_a_model(options: dict):
+    """For every ISA; and each kernel has its own file."""
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", ",".join(TARGETS), **options)
+    called = {call["kernel"] for program in artifact.manifest["programs"] for call in program["calls"]}
+    assert {parsed(symbol)["isa"] for symbol in called} == set(ISAS)
+    assert called == {Path(name).stem for name in artifact.sources if name.startswith("kernels/")}

@@ -120,5 +120,6 @@ int main(void)
         need(intact(common, (size_t)shared), "shared workspace overrun");
         release(common);
     }
+    fflush(stdout);
     return 0;
 }

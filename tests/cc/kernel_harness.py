@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -198,6 +199,17 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
                       expected, 2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
 
 
+def same_call(job: Job) -> tuple:
+    """What a call is but for the CPU it is for: the kernel's text without comments, the symbol's suffix and the guard,
+    and what it is called with. Equal calls of targets that share a header in c_runtime/include/simd do the same."""
+    spec = job.choice.spec
+    text = re.sub(r"/\*.*?\*/", "", render_kernel(spec), flags=re.DOTALL)
+    text = text.replace(spec.symbol, spec.symbol.removesuffix(f"_{spec.isa.name}"))
+    text = text.replace(f"#if {spec.isa.guard}\n#define MGC_ISA_{spec.isa.name.upper()}\n", "", 1)
+    return (text, job.choice.extents, job.choice.inputs, job.choice.outputs, spec.tasks, spec.shared, spec.scratch,
+            *(array.tobytes() for array in job.inputs))
+
+
 class Program:
     """The distinct kernels of some jobs, compiled into one executable."""
 
@@ -232,18 +244,26 @@ class Program:
         assert not failures, "\n".join(failures[:3])
         self.binary = folder / "harness"
         objects = [command[-1] for command in commands]
-        error = _compile([*compiler.command, *flags, *include, str(table), _harness(compiler, tuple(flags)), *objects,
-                          "-o", str(self.binary)])
+        error = _compile([*compiler.command, *flags, *include, *self.linked(), str(table),
+                          _harness(compiler, tuple(flags)), *objects, "-o", str(self.binary)])
         assert not error, error
+
+    def linked(self) -> list[str]:
+        """What the program has besides the kernels and the harness, and how it is linked."""
+        return []
+
+    def answer(self, blob: bytes) -> tuple[bytes, str]:
+        """What the program answers, and what it says about errors."""
+        process = subprocess.run([*self.runner, str(self.binary)], input=blob, capture_output=True)
+        return process.stdout, process.stderr.decode()
 
     def run(self, pieces: int = 1) -> list[str]:
         """Runs all jobs; returns a line for each that differs."""
         blob = b"".join(self._encode(job, pieces) for job in self.jobs)
-        process = subprocess.run([*self.runner, str(self.binary)], input=blob, capture_output=True)
-        output, position, failures = process.stdout, 0, []
+        (output, errors), position, failures = self.answer(blob), 0, []
         for job in self.jobs:
             if position + 4 > len(output):
-                failures.append(f"{job.title}: died: {process.stderr.decode()[-2000:]}")
+                failures.append(f"{job.title}: died: {errors[-2000:]}")
                 break
             status = int(np.frombuffer(output, np.int32, 1, position)[0])
             position += 4

@@ -4,31 +4,40 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tvm_megcc.codegen.render import find_template
 from tvm_megcc.errors import ToolError
 from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
-from tvm_megcc.target import TARGETS
+from tvm_megcc.target import TARGETS, Target
 
-from .kernel_harness import Program, jobs_of
+from .kernel_harness import HERE, Job, Program, jobs_of, same_call
 
-HOST = {"c", "x86-64", "x86-64-v3", "x86-64-v4"}
 SANITIZE = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
+KINDS = sorted(kind for kind, op in OPERATORS.items() if op.kernels)
 
 
 def toolchain(name: str) -> tuple[Compiler, list[str], list[str]]:
-    """Compiler, flags and emulator for a target; skips where there is none."""
+    """Compiler, flags and emulator for a target; skips where there is none. Kernels of a bare machine are C as others,
+    and are built for this one, which has sanitizers, as if it were that."""
     target = TARGETS[name]
+    flags = list(target.cflags)
+    if target.bare_metal:
+        flags = [f"-D{macro}" for macro in re.findall(r"defined\((\w+)\)", target.isa.guard)]
+        target = TARGETS["c"]
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
     except ToolError as missing:
         pytest.skip(str(missing))
     if emulator:
-        return compiler, ["-O1", "-static", *target.cflags], [*emulator]
-    return compiler, ["-O1", *SANITIZE, *target.cflags], []
+        return compiler, ["-O1", "-static", *flags], [*emulator]
+    return compiler, ["-O1", *SANITIZE, *flags], []
 
 
 def slow(*values) -> object:
@@ -37,7 +46,7 @@ def slow(*values) -> object:
 
 #: Every ISA, and each way of knowing extents; all are the same template, so not every pair is compiled.
 TARGET_AND_MODE = (("x86-64-v3", "open"), ("c", "size"), ("x86-64-v4", "speed"), ("arm64", "speed"),
-                   slow("x86-64", "size"), slow("armv7", "size"), slow("riscv64", "speed"),
+                   slow("x86-64", "size"), slow("armv7", "size"), slow("cortex-m4", "speed"), slow("riscv64", "speed"),
                    slow("arm64-v82", "speed"), slow("arm64-v86", "size"))
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
@@ -45,23 +54,72 @@ if ALL_KERNELS:
     TARGET_AND_MODE += (slow("arm64", "open"), slow("arm64", "size"), slow("armv7", "speed"), slow("c", "open"),
                         slow("x86-64", "speed"), slow("x86-64-v3", "size"), slow("x86-64-v4", "open"))
 
-#: The kernels of these targets are another's text; a few show that they are built for the CPU and run on it.
-SAME_AS = {"arm64-v82": "arm64", "arm64-v86": "arm64", "riscv64": "c"}
+#: Target and mode -> target whose calls in this mode are made above too, and need not be made again where they are the
+#: same (`same_call`). A few are made all the same: they show that kernels are built for the CPU and run on it.
+MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4"}
 SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum"}
+#: Operators whose kernels run on the emulated board; those with templates of a bare machine's own have to.
+ON_BOARD = {*SHOWN_ON_ALL, "conv2d"}
+
+
+def calls(kind: str, target: Target, optimize: str) -> list[Job]:
+    return [job for index, case in enumerate(OPERATORS[kind].cases)
+            for job in jobs_of(kind, case, index, target, optimize)]
+
+
+def is_portable(job: Job) -> bool:
+    """Whether the kernel's template is not one for a bare machine only, which no other can build."""
+    isa = job.choice.spec.isa
+    return not find_template(job.choice.spec.template, isa).name.endswith(f".{isa.name}.c.j2")
 
 
 @pytest.mark.parametrize(("name", "optimize"), TARGET_AND_MODE)
-@pytest.mark.parametrize("kind", sorted(kind for kind, op in OPERATORS.items() if op.kernels))
+@pytest.mark.parametrize("kind", KINDS)
 def test_kernels(kind: str, name: str, optimize: str, tmp_path: Path):
-    if name in SAME_AS and kind not in SHOWN_ON_ALL and not ALL_KERNELS:
-        pytest.skip(f"the same text as for {SAME_AS[name]}")
     compiler, flags, runner = toolchain(name)
-    jobs = [job for index, case in enumerate(OPERATORS[kind].cases)
-            for job in jobs_of(kind, case, index, TARGETS[name], optimize)]
+    jobs = calls(kind, TARGETS[name], optimize)
+    if TARGETS[name].bare_metal:
+        assert kind in ON_BOARD or all(map(is_portable, jobs)), f"a template of its own: add {kind} to ON_BOARD"
+        jobs = [job for job in jobs if is_portable(job)]
     if not jobs:
         assert optimize == "open" or name != "c", f"no kernel of {kind} accepts any of its cases"
         pytest.skip(f"no kernel of {kind} for {name}")
+    other = MADE_BY.get((name, optimize))
+    if other and kind not in SHOWN_ON_ALL and not ALL_KERNELS:
+        made = set(map(same_call, calls(kind, TARGETS[other], optimize)))
+        jobs = [job for job in jobs if same_call(job) not in made]
+        if not jobs:
+            pytest.skip(f"every call is one for {other} too")
     program = Program(jobs, tmp_path, compiler, flags, runner)
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
+class Firmware(Program):
+    """The same on the emulated example board."""
+
+    def linked(self) -> list[str]:
+        return ["-I", str(firmware.port()), str(firmware.port() / "start.c"), str(HERE / "board.c"),
+                *firmware.link_flags({"stack": 64 << 10})]
+
+    def answer(self, blob: bytes) -> tuple[bytes, str]:
+        (self.folder / "jobs.bin").write_bytes(blob)
+        results = self.folder / "results.bin"
+        results.unlink(missing_ok=True)
+        process = subprocess.run(firmware.emulation(*self.runner, self.binary), cwd=self.folder, capture_output=True,
+                                 text=True, stdin=subprocess.DEVNULL)
+        return results.read_bytes() if results.exists() else b"", process.stdout + process.stderr
+
+
+@pytest.mark.parametrize("kind", [kind if kind == "softmax" else slow(kind) for kind in sorted(ON_BOARD)])
+def test_kernels_on_the_board(kind: str, tmp_path: Path):
+    target = TARGETS["cortex-m4"]
+    jobs = calls(kind, target, "speed")
+    try:
+        compiler, emulator = find_compiler(target), find_emulator(target)
+    except ToolError as missing:
+        pytest.skip(str(missing))
+    program = Firmware(jobs, tmp_path, compiler, ["-O1", *target.cflags], [*emulator])
     failures = program.run(pieces=1) + program.run(pieces=3)
     assert not failures, "\n".join(failures[:10])
 

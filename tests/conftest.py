@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests `make check` leaves out: those that compile much C, but for one of each kind. And which run together."""
+"""Which tests `make check` leaves out: those that compile much C, but for one of each kind. And which run together, and
+what they share."""
+
+import os
 
 import pytest
+
+from tests import compiled_once
+from tvm_megcc.runtime import build
 
 #: File -> part of the test's name that stays quick; all other tests of the file are slow. "" keeps none.
 QUICK_PART = {
@@ -25,3 +31,21 @@ def pytest_collection_modifyitems(items):
         part = QUICK_PART.get(file)
         if part is not None and not (part and part in item.name) and hasattr(item, "callspec"):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared(tmp_path_factory):
+    """A cache for each process, and object files that all processes share."""
+    own = tmp_path_factory.getbasetemp()
+    store = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "objects"
+    store.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MEGCC_CACHE", str(own / "cache"))
+        patch.setattr(build.Objects, "compile", compiled_once.sharing(store))
+        yield
+
+
+@pytest.fixture
+def unshared(monkeypatch):
+    """For tests about building: every folder compiles its own."""
+    monkeypatch.setattr(build.Objects, "compile", compiled_once.ALONE)

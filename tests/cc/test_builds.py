@@ -23,6 +23,9 @@ from tvm_megcc.target import native
 DIGITS = paths.examples() / "digits.onnx"
 
 
+pytestmark = pytest.mark.usefixtures("unshared")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def compiler():
     try:

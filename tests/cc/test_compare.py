@@ -17,7 +17,6 @@ RANGES = ["--dispatch", "words[0]=log(1,16)"]
 def network(tmp_path, monkeypatch):
     """Rows of a table by number, and a product with them: net.onnx in the present folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
     generator = np.random.default_rng(0)
     weights = {"table": generator.standard_normal((10, 12)), "w": generator.standard_normal((12, 9))}
     graph = helper.make_graph(

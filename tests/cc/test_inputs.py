@@ -27,7 +27,6 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (2, 17, 19, 3)).astype(np.uin
 @pytest.fixture(autouse=True)
 def compiler(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
     try:
         find_compiler(native())
     except ToolError as missing:

@@ -19,11 +19,6 @@ from tvm_megcc.tools import candidates as listed
 CONV = ("conv2d", ("1x16x12x12",), ("32x16x3x3", "32"), "pads=1,1,1,1")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path_factory.getbasetemp() / "list-kernels"))
-
-
 def test_a_convolution():
     report = listed.candidates(*CONV, target="arm64")
     assert report["macs"] == 12 * 12 * 32 * 16 * 9

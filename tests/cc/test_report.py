@@ -30,7 +30,6 @@ HOSTILE = (f"</script><script>{OWNED}</script>", f"<img src=x onerror=\"{OWNED}\
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
 
 
 def needs_bokeh():

@@ -117,7 +117,6 @@ def test_a_stream_from_files(folder, tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_compare_includes_the_states(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
     onnx.save(accumulator(), "accumulator.onnx")
     options = ["--reference", "numpy", "--state", "sum_out=sum_in", "--state", "count_out=count_in"]
     assert main(["compare", "accumulator.onnx", *options]) == 0

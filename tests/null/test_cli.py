@@ -23,10 +23,9 @@ DIGITS = str(paths.examples() / "digits.onnx")
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Every test in its own folder, with its own cache, and without progress, which comes on a slow machine only."""
+    """Every test in its own folder, and without progress, which comes on a slow machine only."""
     monkeypatch.setattr(cli, "PATIENCE", 600.0)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
 
 
 def unknown_operator(path) -> str:

@@ -31,7 +31,6 @@ PYTHONIC = re.compile(r"\w+Error\b|\bErrno\b|Traceback|<class|NoneType|object ha
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
 
 
 def refusal(capsys, *argv) -> str:

@@ -165,7 +165,6 @@ def test_what_does_not_fit_the_model(graph, inputs, message):
 def model(tmp_path, monkeypatch) -> str:
     """data -> conv -> relu -> pool -> y, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
     nodes = [helper.make_node("Conv", ["data", "w"], ["features"], pads=[1, 1, 1, 1]),
              helper.make_node("Relu", ["features"], ["activation"]),
              helper.make_node("GlobalAveragePool", ["activation"], ["y"])]

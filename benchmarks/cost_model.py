@@ -25,17 +25,16 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_megcc.codegen.plan import plan_kernels
-from tvm_megcc.codegen.tuning_log import call_text, layouts_text
-from tvm_megcc.compiler import run_passes
+from tvm_megcc.compiler import context_of, lower
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.graph import network_bytes
 from tvm_megcc.ir.types import numpy_dtype
-from tvm_megcc.ops.base import operator
+from tvm_megcc.ops.base import Site, operator
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.candidates import Call, Candidate, before_layouts, calls_of
 from tvm_megcc.runtime.timing import LocalRunner, library
 from tvm_megcc.target import Target, parse_targets
+from tvm_megcc.tuning_log import call_text, layouts_text
 
 KINDS = ("conv2d", "matmul")
 #: What counts as being as fast as the fastest.
@@ -57,15 +56,15 @@ class Layer:
 def layers_of(path: Path, target: Target, shapes: str) -> list[Layer]:
     """The distinct calls of a model that have a choice; those of static shapes."""
     graph, _ = import_model(path, input_shapes=shapes or None)
-    plan = plan_kernels(run_passes(graph, target), target, "speed")
+    context = context_of(graph, target)
+    plan = lower(graph, context).plan
     chosen = {}
     for step in plan.steps:
-        op, types, results = (step.choice.op, plan.graph.input_types(step.choice.op),
-                              plan.graph.output_types(step.choice.op))
-        chosen[call_text(op, types, results, plan.graph.constants)] = (step.choice.kernel.label,
-                                                                        layouts_text(types, results))
+        site = Site.of(plan.graph, step.op, context)
+        chosen[call_text(step.op, site.types, site.outputs, site.constants)] = (
+            step.bound.choice.kernel.label, layouts_text(site.types, site.outputs))
     layers = []
-    for call in calls_of(before_layouts(graph, target), target, "speed"):
+    for call in calls_of(before_layouts(graph, context), context):
         if call.op.kind in KINDS and call.text in chosen:
             call.candidates = [c for c in call.candidates if not c.kernel.tile]
             found = [c for c in call.candidates if (c.kernel.label, c.layouts) == chosen[call.text]]
@@ -84,14 +83,14 @@ def measure(layers: Sequence[Layer], target: Target, rounds: int, processor: int
         call = layer.call
         least = min(c.cost for c in call.candidates)
         tried = [c for c in call.candidates if c.cost <= HOPELESS * least or c is layer.chosen]
-        specs = list(dict.fromkeys(c.choice.spec for c in tried))
+        specs = list(dict.fromkeys(c.bound.spec for c in tried))
         with library(specs, target, runner.program) as made, runner.session(made, 0) as session, undisturbed(processor):
             for _ in range(rounds):
                 for c in tried:
-                    if c.choice.spec in made.index:
-                        sample = session.measure(call.measurement(c, values, read), made.index[c.choice.spec])
+                    if c.bound.spec in made.index:
+                        sample = session.measure(call.measurement(c, values, read), made.index[c.bound.spec])
                         if sample.error:
-                            raise SystemExit(f"{c.choice.spec.symbol}: {sample.error}")
+                            raise SystemExit(f"{c.bound.spec.symbol}: {sample.error}")
                         layer.times[id(c)] = min(layer.times.get(id(c), math.inf), min(sample.ns) / 1e3)
         print(f"\r{layer.model}: {number} of {len(layers)} layers", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

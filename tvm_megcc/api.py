@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from .codegen.artifact import Artifact
-from .codegen.tuning_log import TuningLog
 from .compiler import Dump, compile_graph, model_facts
 from .dispatch import Dispatcher, Intervals, parse_shape_sets
 from .errors import MegccError
 from .ir.types import DTYPES
 from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
+from .tuning_log import TuningLog
 
 if TYPE_CHECKING:
     import onnx

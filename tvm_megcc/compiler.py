@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .codegen import memory_report
@@ -15,8 +16,8 @@ from .codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory, 
 from .codegen.quantised import Quantisation, quantised_ports
 from .codegen.render import render_kernel
 from .codegen.table import Code, render_table
-from .codegen.tuning_log import TuningLog
 from .codegen.weight_report import shared_weights
+from .context import Context
 from .errors import InternalError, MegccError, ModelError, ShapeError
 from .foreign import identifier, printable
 from .ir.dims import Dim, Symbol, evaluate, likely, product, symbols
@@ -28,10 +29,13 @@ from .ir.verify import verify
 from .ops.base import operator
 from .ops.ranges import input_ranges
 from .ops.support import limit_exceeded
-from .passes import PIPELINE
-from .passes.schedule import peak_bytes
+from .passes import PIPELINE, before_layouts
+from .passes.layout import choose_layouts
+from .passes.schedule import peak_bytes, reorder
 from .passes.states import keep_states
+from .passes.views import with_copies
 from .target import Target
+from .tuning_log import TuningLog
 from .version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -39,9 +43,8 @@ logger = logging.getLogger(__name__)
 Dump = Callable[[str, str], None]
 """Receives the name of a stage and its text."""
 
-OPTIMIZE = ("speed", "size")
-#: Number of the first stage behind the import and the passes, in the names of dumps.
-PLAN_STAGE = len(PIPELINE) + 1
+#: Number of the first stage after the import, the passes, layouts and the order, in the names of dumps.
+PLAN_STAGE = len(PIPELINE) + 3
 
 
 def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
@@ -68,36 +71,26 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
             that are not known; ModelError: for operators that no kernel realises, and for states that do not fit the
             model.
     """
-    if optimize not in OPTIMIZE:
-        raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{optimize}'")
     if not 1 <= threads <= MAX_WORKERS:
         raise MegccError(f"threads: {threads} is not between 1 and {MAX_WORKERS}")
-    require_bounds(graph, buckets)
-    require_given(graph)
-    require_computed(graph)
-    require_limits(graph)
-    graph = keep_states(graph, states or {})
+    graph = checked(graph, buckets, states)
+    contexts = [context_of(graph, target, optimize, log) for target in targets]
     name = identifier(name or graph.name)
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
-    targets = [target.at(optimize) for target in targets]
-    if log is not None:
-        targets = [log.applied_to(target, optimize) for target in targets]
     buckets = [bucket.ordered(graph_symbols(graph)) for bucket in buckets]
-    graph = at_largest(graph, buckets)
     plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
     unordered: list[int] = []
-    for target in targets:
-        stages: dict[str, Graph] = {}
-        lowered = run_passes(graph, target, stages.__setitem__)
-        for stage, value in stages.items():
-            dump(f"{stage}.{target}", graph_text(value))
-        plan = plan_kernels(lowered, target, optimize, threads)
+    for context in contexts:
+        lowering = lower(graph, context, threads)
+        for number, (stage, value) in enumerate(lowering.stages.items(), start=1):
+            dump(f"{number:02}_{stage}.{context.target}", graph_text(value))
+        plan = lowering.plan
         unbounded = plan.unbounded(buckets)
         memories = [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in buckets]
-        dump(f"{PLAN_STAGE:02}_plan.{target}", plan_text(plan, memories[-1]))
+        dump(f"{PLAN_STAGE:02}_plan.{context.target}", plan_text(plan, memories[-1]))
         plans.append((plan, memories))
-        unordered.append(peak_bytes(list(stages.values())[-2]))
+        unordered.append(peak_bytes(lowering.stages["choose_layouts"]))
     codes = [Code.of(plan, buckets) for plan, _ in plans]
     quantised = quantised_ports(graph)
     container = assemble(name, plans, codes, quantised)
@@ -114,15 +107,62 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         report="\n".join(texts), memory=picture)
 
 
-def run_passes(graph: Graph, target: Target, seen: Callable[[str, Graph], None] = lambda stage, graph: None) -> Graph:
-    """The graph after every pass of the pipeline, verified after each; `seen` gets every stage."""
-    verify(graph)
-    target = target.within(network_bytes(graph))
-    for number, (name, run, _reason) in enumerate(PIPELINE, start=1):
-        graph = run(graph, target)
+@dataclass(frozen=True)
+class Lowering:
+    """A graph as calls of kernels. stages: the graph after each pass, by the pass's name."""
+
+    stages: Mapping[str, Graph]
+    plan: KernelPlan
+
+    @property
+    def graph(self) -> Graph:
+        """With its final operators, layouts and order."""
+        return self.stages["schedule"]
+
+
+def lower(graph: Graph, context: Context, workers: int = 1) -> Lowering:
+    """Brings a graph that `checked` gave to kernels; the graph is verified after every pass.
+
+    Raises:
+        ModelError: naming the operators that no kernel realises.
+    """
+    stages: dict[str, Graph] = {}
+
+    def seen(name: str, graph: Graph) -> None:
         verify(graph)
-        seen(f"{number:02}_{name}", graph)
-    return graph
+        stages[name] = graph
+
+    verify(graph)
+    graph = before_layouts(graph, context, seen)
+    placed = choose_layouts(graph, context)
+    seen("choose_layouts", placed.graph)
+    placed = replace(placed, graph=reorder(placed.graph))
+    seen("schedule", placed.graph)
+    return Lowering(stages, plan_kernels(with_copies(placed, context), context, workers))
+
+
+def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
+    """The imported graph, if a program can be made of it: with its states, and with the shapes of the largest bucket as
+    the likely ones.
+
+    Raises:
+        ShapeError: for shapes that are not known; ModelError: for what the runtime would refuse, and for states that
+            do not fit the model.
+    """
+    require_bounds(graph, buckets)
+    require_given(graph)
+    require_computed(graph)
+    require_limits(graph)
+    return at_largest(keep_states(graph, states or {}), buckets)
+
+
+def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None) -> Context:
+    """What the kernels of a graph are chosen for.
+
+    Raises:
+        MegccError: for an unknown `optimize`.
+    """
+    return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None)
 
 
 def at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
@@ -181,7 +221,7 @@ def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:
     origins: dict = {}
     for plan in plans:
         for step in plan.steps:
-            origins.setdefault(step.spec, []).append(step.choice.op.origin)
+            origins.setdefault(step.spec, []).append(step.op.origin)
     texts: dict[str, str] = {name: text for spec in origins for name, text in spec.params.get("files", ())}
     for spec, names in origins.items():
         path = f"kernels/{spec.symbol}.c"
@@ -207,7 +247,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
 
-    measured = {plan.target.name: plan.target.measured.digest for plan, _ in plans if plan.target.measured is not None}
+    measured = {plan.target.name: plan.context.times.digest for plan, _ in plans if plan.context.times is not None}
     return {
         "megcc": VERSION,
         "model": dict(model),
@@ -232,7 +272,7 @@ def program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
     calls, instruction = [], 0
     releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
     for index, step in enumerate(plan.steps):
-        op = step.choice.op
+        op = step.op
         own = plan.graph.input_types(op)[:op.epilogue_start] if op.epilogue is not None \
             else plan.graph.input_types(op)
         calls.append({
@@ -260,7 +300,7 @@ def memory_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: 
 
 def memory_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
     return memory_report.svg(planned.buffers, planned.plan, f"{name}, {plan.target}",
-                             [s.choice.op.origin for s in plan.steps])
+                             [s.op.origin for s in plan.steps])
 
 
 def model_facts(path: Path) -> dict:

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import difflib
 import platform
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .errors import MegccError
-
-if TYPE_CHECKING:
-    from .codegen.tuning_log import Measured
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,6 @@ class Target:
     cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
     features: what LLVM has to be told about the level, for TVM's part of a module.
     l1, l2: data cache bytes that blocking is chosen for.
-    compact: weights may not take more bytes than the model's (`-O size`).
-    network: bytes of weights of the model that kernels are chosen for; 0: not known.
-    measured: times of kernels on this CPU, from a tuning log; None: costs are guesses.
     """
 
     name: str
@@ -99,20 +92,9 @@ class Target:
     bare_metal: bool = False
     l1: int = 32 << 10
     l2: int = 256 << 10
-    compact: bool = field(default=False, compare=False)
-    network: int = 0
-    measured: Measured | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name
-
-    def at(self, optimize: str) -> Target:
-        """The target as kernels are chosen for at `-O speed` or `-O size`."""
-        return replace(self, compact=optimize == "size")
-
-    def within(self, network: int) -> Target:
-        """The target as kernels are chosen for in a model with so many bytes of weights."""
-        return replace(self, network=network)
 
 
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")

@@ -18,16 +18,19 @@ import numpy as np
 
 from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
-from tvm_megcc.codegen import pack, select
+from tvm_megcc.codegen import pack
+from tvm_megcc.codegen.bind import Bound, bind
 from tvm_megcc.codegen.render import render_kernel
+from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
 from tvm_megcc.ir import dims
 from tvm_megcc.ir.expr import X, arg, call, evaluate, maximum
-from tvm_megcc.ir.graph import Attrs, Graph, Op
+from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.shapes import likely_type, likely_types
 from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
-from tvm_megcc.ops.base import Case, operator
-from tvm_megcc.ops.support import refusal
+from tvm_megcc.ops.base import Case, Site, operator
+from tvm_megcc.ops.choice import Choice
+from tvm_megcc.ops.support import placements, refusal
 from tvm_megcc.runtime.precompiled import intrinsics
 from tvm_megcc.runtime.toolchain import Compiler
 from tvm_megcc.target import Target
@@ -49,7 +52,7 @@ class Job:
     """One call of one kernel, and what it should give."""
 
     title: str
-    choice: select.Choice
+    bound: Bound
     inputs: list[np.ndarray]
     output_types: tuple[TensorType, ...]
     expected: list[np.ndarray]
@@ -75,7 +78,6 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
     optimize: "speed" and "size" as the compiler has them; "open": speed, with extents known at run time only, those of
         the case and others that the shape rule's conditions let through.
     """
-    target = target.at("size" if optimize == "size" else "speed")
     declaration = operator(kind)
     generator = np.random.default_rng(index)
     types = [None if spec is None else TensorType(spec[1], tuple(spec[0])) for spec in case.inputs]
@@ -166,36 +168,28 @@ def _epilogue_operand(kind: str, output: TensorType, axis: int | None, generator
 
 def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expected, case, target, optimize, title):
     first = True  # other tiles differ in nothing that depends on layouts
-    for ins, outs in kernel.layouts(op, types, output_types, target):
-        placed = [t and t.with_layout(layout) for t, layout in zip(types, ins, strict=True)]
-        outputs = [t.with_layout(layout) for t, layout in zip(output_types, outs, strict=True)]
-        placed += [outputs[0] if c == "full" else TensorType("float32", a.shape)
-                   for a, c in zip(extra, classes, strict=True)]
-        known = {op.inputs[i] for i in case.constant}
-        if refusal(op, kernel, placed, outputs, target, known) is not None:
+    tail = tuple(output_types[0] if c == "full" else TensorType("float32", a.shape)
+                 for a, c in zip(extra, classes, strict=True))
+    constant = {*case.constant, *(len(arrays) + i for i, c in enumerate(classes) if c == "channel")}
+    context = Context(target, "size" if optimize == "size" else "speed")
+    values = [*arrays, *extra]
+    for site in placements(Site(op, (*types, *tail), tuple(output_types), context, frozenset(constant)), kernel):
+        if refusal(site, kernel) is not None:
             continue
-        tiled = kernel.tiled(op, placed, outputs, target) if first and optimize == "speed" else ()
+        tiled = kernel.tiled(site) if first and optimize == "speed" else ()
         first = False
-        named = {n: t for n, t in zip(op.inputs, placed, strict=True) if n}
-        named.update(zip(op.outputs, outputs, strict=True))
-        values = dict(zip(op.inputs, [*arrays, *extra], strict=True))
-        constant = {op.inputs[i]: arrays[i] for i in case.constant if arrays[i] is not None}
-        constant.update({n: values[n] for n, c in zip(op.inputs[len(arrays):], classes, strict=True)
-                         if c == "channel"})
-        graph = Graph("case", tuple(n for n in named if n not in constant and n not in op.outputs), op.outputs,
-                      (op,), named, constant)
-        layouts = ",".join(str(layout) for layout in (*ins, *outs))
+        layouts = ",".join(str(t.layout) if t else "plain" for t in (*site.inputs, *site.outputs))
         for variant in (kernel, *tiled):
-            choice = select.bind(graph, op, variant, target, "size" if optimize == "size" else "speed")
-            choice = replace(choice, extents=tuple(map(dims.likely, choice.extents)))
+            bound = bind(site, Choice(variant))
+            bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
             data = []
-            for operand in choice.inputs:
-                name = op.inputs[operand.index]
+            for operand in bound.inputs:
+                value = values[operand.index]
                 if operand.pack:
-                    data.append(pack.pack(operand.pack, values[name]))
+                    data.append(pack.pack(operand.pack, value))
                 else:
-                    data.append(to_layout(values[name], named[name].layout))
-            yield Job(f"{title} {layouts} {optimize} {choice.spec.symbol}", choice, data, likely_types(outputs),
+                    data.append(to_layout(value, site.types[operand.index].layout))
+            yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
                       expected, 2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
 
 
@@ -215,7 +209,7 @@ class Program:
 
     def __init__(self, jobs: list[Job], folder: Path, compiler: Compiler, flags: list[str], runner: list[str]):
         self.jobs, self.folder, self.runner = jobs, folder, runner
-        specs = list(dict.fromkeys(job.choice.spec for job in jobs))
+        specs = list(dict.fromkeys(job.bound.spec for job in jobs))
         symbols = {}
         for spec in specs:
             other = symbols.setdefault(spec.symbol, spec)
@@ -267,8 +261,8 @@ class Program:
                 break
             status = int(np.frombuffer(output, np.int32, 1, position)[0])
             position += 4
-            for parameter, type_, expected in zip(job.choice.outputs, job.output_types, job.expected, strict=True):
-                count = self._size(job, job.choice.spec.outputs[parameter.index].size)
+            for parameter, type_, expected in zip(job.bound.outputs, job.output_types, job.expected, strict=True):
+                count = self._size(job, job.bound.spec.outputs[parameter.index].size)
                 flat = np.frombuffer(output, numpy_dtype(type_.dtype), count, position)
                 position += count * type_.itemsize
                 failures += [f"{job.title}: {text}" for text in [_difference(flat, type_, expected, job)] if text]
@@ -277,14 +271,14 @@ class Program:
         return failures
 
     def _size(self, job: Job, size) -> int:
-        spec = job.choice.spec
-        return dims.substitute(size, dict(zip(spec.runtime_extents, job.choice.extents, strict=True)))
+        spec = job.bound.spec
+        return dims.substitute(size, dict(zip(spec.runtime_extents, job.bound.extents, strict=True)))
 
     def _encode(self, job: Job, pieces: int) -> bytes:
-        choice, spec = job.choice, job.choice.spec
+        bound, spec = job.bound, job.bound.spec
         shared, scratch, tasks = (self._size(job, s) for s in (spec.shared, spec.scratch, spec.tasks))
-        head = [self.index[spec], len(choice.extents), len(job.inputs), len(job.output_types), shared, scratch, tasks,
-                pieces, *choice.extents]
+        head = [self.index[spec], len(bound.extents), len(job.inputs), len(job.output_types), shared, scratch, tasks,
+                pieces, *bound.extents]
         parts = [np.array(head, np.int32).tobytes()]
         for parameter, array in zip(spec.inputs, job.inputs, strict=True):
             raw = array.tobytes()

@@ -39,13 +39,13 @@ def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
         for job in jobs_of(kind, case, 0, TARGETS["x86-64-v3"], optimize):
             for place in places:
                 for index in EXTREME_INDICES:
-                    (parameter,) = (n for n, operand in enumerate(job.choice.inputs) if operand.index == position)
+                    (parameter,) = (n for n, operand in enumerate(job.bound.inputs) if operand.index == position)
                     table = job.inputs[parameter].copy()
-                    extent = max(job.choice.op.attrs.get("axis", 0), 8)
+                    extent = max(job.bound.op.attrs.get("axis", 0), 8)
                     table.flat[place] = index if abs(index) > extent else index * 100
                     hostile = list(job.inputs)
                     hostile[parameter] = table
-                    jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
+                    jobs.append(type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf))
     failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     statuses = [text for text in failures if text.endswith(f"status {FAILED}")]
     assert len(statuses) == len(jobs), "\n".join(failures[:5])
@@ -59,12 +59,12 @@ def test_sequence_lengths_off_the_input_fail_the_call(name: str, tmp_path):
         case = next(case for case in OPERATORS[kind].cases if 2 in case.values)
         steps = case.inputs[0][0][0]
         for job in jobs_of(kind, case, 0, TARGETS[name], "size"):
-            (parameter,) = (n for n, operand in enumerate(job.choice.inputs) if operand.index == 2)
+            (parameter,) = (n for n, operand in enumerate(job.bound.inputs) if operand.index == 2)
             for place in (0, -1):
                 for length in (-1, steps + 1, -(2**31), 2**31 - 1):
                     hostile = [array.copy() for array in job.inputs]
                     hostile[parameter].flat[place] = length
-                    jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
+                    jobs.append(type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf))
     failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert len([text for text in failures if text.endswith(f"status {FAILED}")]) == len(jobs) > 0, failures[:5]
 
@@ -119,6 +119,6 @@ def test_extreme_floats_run(name: str, tmp_path):
             for job in jobs_of(kind, case, index, TARGETS[name], "size"):
                 hostile = [generator.choice(FLOATS, array.shape) if array.dtype == np.float32 else array
                            for array in job.inputs]
-                jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
+                jobs.append(type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf))
     failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert not [text for text in failures if "status" in text or "died" in text], "\n".join(failures[:5])

@@ -33,7 +33,7 @@ def test_writes_off_their_axis_fail_the_call(optimize: str, tmp_path):
                     indices = job.inputs[INDICES].copy()
                     indices.flat[place] = OFF[place % len(OFF)]
                     hostile = [*job.inputs[:INDICES], indices, *job.inputs[INDICES + 1:]]
-                    jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
+                    jobs.append(type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf))
     failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     statuses = [text for text in failures if text.endswith(f"status {FAILED}")]
     assert len(statuses) == len(jobs) > 20, "\n".join(failures[:5])
@@ -86,6 +86,6 @@ def test_extreme_floats_run(name: str, tmp_path):
             for job in jobs_of(kind, case, index, TARGETS[name], "size"):
                 hostile = [generator.choice(FLOATS, array.shape).astype(array.dtype)
                            if array.dtype.kind == "f" else array for array in job.inputs]
-                jobs.append(type(job)(job.title, job.choice, hostile, job.output_types, job.expected, np.inf))
+                jobs.append(type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf))
     failures = Program(jobs, tmp_path, compiler, flags, runner).run()
     assert jobs and not [text for text in failures if "status" in text or "died" in text], "\n".join(failures[:5])

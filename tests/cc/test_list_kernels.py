@@ -8,10 +8,12 @@ import json
 import pytest
 
 from tvm_megcc import cli
-from tvm_megcc.codegen.select import select
+from tvm_megcc.codegen.bind import bind
+from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
 from tvm_megcc.ir.graph import Attrs
-from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.ops.base import OPERATORS, Site
+from tvm_megcc.ops.choice import choose
 from tvm_megcc.runtime.toolchain import runs_here
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools import candidates as listed
@@ -47,14 +49,12 @@ def test_costs_are_those_of_selection(kind: str):
     for row in report["candidates"]:
         best.setdefault(row["layouts"], row)
     (op,) = graph.ops
-    found = [c for c in listed.candidates_of(graph, op, target, "speed") if not c.kernel.tile]
+    found = [c for c in listed.candidates_of(Site.of(graph, op, Context(target))) if not c.kernel.tile]
     for candidate in found:
-        types = {**graph.types, **dict(zip(op.inputs, candidate.types, strict=True)),
-                 **dict(zip(op.outputs, candidate.results, strict=True))}
-        choice = select(graph.with_(types=types), op, target)
+        choice = choose(candidate.site)
         assert best[candidate.layouts]["kernel"] == choice.kernel.label
         assert best[candidate.layouts]["cost"] == round(choice.cost)
-        assert best[candidate.layouts]["symbol"] == choice.spec.symbol
+        assert best[candidate.layouts]["symbol"] == bind(candidate.site, choice).spec.symbol
 
 
 @pytest.mark.skipif(not runs_here(TARGETS["x86-64-v3"]), reason="no CPU with AVX2")

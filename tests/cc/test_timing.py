@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tvm_megcc import paths
+from tvm_megcc.context import Context
 from tvm_megcc.ir.dims import round_up
 from tvm_megcc.ir.graph import Attrs, Graph, Op, network_bytes
 from tvm_megcc.ir.types import TensorType
-from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.ops.base import OPERATORS, Site
 from tvm_megcc.runtime import timing
 from tvm_megcc.runtime.build import CFLAGS
 from tvm_megcc.runtime.candidates import Call, candidates_of
@@ -101,16 +102,16 @@ def test_a_measurement_copies_constants_only():
     graph = _product()
     op = graph.ops[1]
     values = {"x": np.ones((1, 4), np.float32), "y": np.ones((1, 6), np.float32)}
-    candidate = next(c for c in candidates_of(graph, op, native(), "speed") if c.kernel.name == "packed")
-    indices = [operand.index for operand in candidate.choice.inputs]
-    (weights,) = [4 * p.size for p, index in zip(candidate.choice.spec.inputs, indices, strict=True) if index == 1]
+    candidate = next(c for c in candidates_of(Site.of(graph, op, Context(native()))) if c.kernel.name == "packed")
+    indices = [operand.index for operand in candidate.bound.inputs]
+    (weights,) = [4 * p.size for p, index in zip(candidate.bound.spec.inputs, indices, strict=True) if index == 1]
     job = Call("", op, graph).measurement(candidate, values, 5 * round_up(weights, ALIGNMENT)).job(0)
     assert _counts(candidate, job) == [5 if index == 1 else 1 for index in indices]
 
 
 def _counts(candidate, job: bytes) -> list[int]:
-    inputs = len(candidate.choice.inputs)
-    start = timing._HEAD.size + 4 * len(candidate.choice.extents) + 8 * (inputs + 1)
+    inputs = len(candidate.bound.inputs)
+    start = timing._HEAD.size + 4 * len(candidate.bound.extents) + 8 * (inputs + 1)
     return np.frombuffer(job, np.int32, inputs, start).tolist()
 
 
@@ -118,7 +119,7 @@ def test_copies_of_a_number_take_a_line_each():
     graph = Graph("g", ("x",), ("y",), (Op("add", Attrs(), ("x", "c"), ("y",), origin="a"),),
                   {"x": TensorType("float32", (9,)), "c": TensorType("float32", (1,)),
                    "y": TensorType("float32", (9,))}, {"c": np.ones(1, np.float32)})
-    candidate = next(candidates_of(graph, graph.ops[0], native(), "speed"))
+    candidate = next(candidates_of(Site.of(graph, graph.ops[0], Context(native()))))
     values = {"x": np.ones(9, np.float32), "y": np.ones(9, np.float32)}
     job = Call("", graph.ops[0], graph).measurement(candidate, values, 100 * ALIGNMENT).job(0)
     assert _counts(candidate, job) == [1, 100]

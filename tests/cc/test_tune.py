@@ -18,17 +18,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
 from tvm_megcc.cli import REFUSED, main
-from tvm_megcc.codegen.tuning_log import Measured, Row, TuningLog
+from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ops.base import Operand
 from tvm_megcc.ops.conv import Conv2d
 from tvm_megcc.ops.conv_kernels import PlainConv
+from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference, timing, tuner
-from tvm_megcc.runtime.candidates import before_layouts, calls_of
+from tvm_megcc.runtime.candidates import calls_of
 from tvm_megcc.runtime.toolchain import runs_here
 from tvm_megcc.runtime.tuner import tune
 from tvm_megcc.target import TARGETS, native
+from tvm_megcc.tuning_log import Measured, Row, TuningLog
 
 SHAPE = (1, 8, 9, 10)
 #: Candidates of a call that these tests measure: enough for a choice, few to compile.
@@ -63,7 +65,7 @@ def write_model(path: Path) -> Path:
 @pytest.fixture
 def slow_default(monkeypatch):
     """The cost model takes the slowest kernel for the best."""
-    monkeypatch.setattr(PlainConv, "cost", lambda self, op, inputs, outputs, target: 1.0)
+    monkeypatch.setattr(PlainConv, "cost", lambda self, site: 1.0)
 
 
 def plant(monkeypatch, *kernels) -> None:
@@ -81,7 +83,7 @@ def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
     model = write_model(folder / "net.onnx")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PlainConv, "cost", lambda self, op, inputs, outputs, target: 1.0)
+        patch.setattr(PlainConv, "cost", lambda self, site: 1.0)
         summary = tune([import_onnx(model)], native(), folder / "tune.jsonl", trials=TRIALS)
     return model, folder / "tune.jsonl", summary
 
@@ -195,12 +197,12 @@ class WrongConv(PlainConv):
 
     name = "wrong"
 
-    def lower(self, op, inputs, outputs, target):
-        lowered = super().lower(op, inputs, outputs, target)
+    def lower(self, site):
+        lowered = super().lower(site)
         return replace(lowered, params=type(lowered.params)({**lowered.params, "bias": False}),
                        inputs=lowered.inputs[:2], what="wrong")
 
-    def cost(self, op, inputs, outputs, target):
+    def cost(self, site):
         return 0.5
 
 
@@ -209,10 +211,10 @@ class OverrunningConv(PlainConv):
 
     name = "overrun"
 
-    def lower(self, op, inputs, outputs, target):
-        return replace(super().lower(op, inputs, outputs, target), outputs=(Operand("y", 0, 4),), what="overrun")
+    def lower(self, site):
+        return replace(super().lower(site), outputs=(Operand("y", 0, 4),), what="overrun")
 
-    def cost(self, op, inputs, outputs, target):
+    def cost(self, site):
         return 0.5
 
 
@@ -235,8 +237,8 @@ def _calls(artifact) -> list[dict]:
 def test_tiles_are_candidates(tmp_path):
     """Kernels with register tiles are offered with others; at -O size extents are arguments, and there are none."""
     target = TARGETS["arm64"]
-    graph = before_layouts(import_onnx(write_model(tmp_path / "net.onnx")), target)
-    tiles = {mode: {c.kernel.tile for call in calls_of(graph, target, mode) for c in call.candidates}
+    graph = before_layouts(import_onnx(write_model(tmp_path / "net.onnx")), Context(target))
+    tiles = {mode: {c.kernel.tile for call in calls_of(graph, Context(target, mode)) for c in call.candidates}
              for mode in ("speed", "size")}
     assert len(tiles["speed"]) > 1 and tiles["size"] == {""}
 
@@ -330,11 +332,11 @@ class BrokenConv(PlainConv):
 
     name = "broken"
 
-    def lower(self, op, inputs, outputs, target):
-        lowered = super().lower(op, inputs, outputs, target)
+    def lower(self, site):
+        lowered = super().lower(site)
         return replace(lowered, what="broken", inputs=(replace(lowered.inputs[0], name="unknown"), *lowered.inputs[1:]))
 
-    def cost(self, op, inputs, outputs, target):
+    def cost(self, site):
         return 0.5
 
 

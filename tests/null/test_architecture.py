@@ -15,8 +15,11 @@ ROOT = PACKAGE.parent
 LAYERS = (
     ("", "errors", "foreign", "target", "paths", "folders", "notebook", "version"),
     ("ir",),
+    ("tuning_log",),
+    ("context",),
     ("ops",),
-    ("passes", "codegen"),
+    ("passes",),
+    ("codegen",),
     ("compiler",),
     ("frontends", "runtime", "patterns", "dispatch", "extern", "api"),
     ("cli", "tools", "onnx_backend", "reports", "__main__"),

@@ -8,7 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tvm_megcc.compiler import compile_graph, run_passes
+from tvm_megcc.compiler import compile_graph, lower
+from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ModelError, ShapeError
 from tvm_megcc.frontends.onnx import folding, import_onnx
 from tvm_megcc.ir import expr
@@ -38,7 +39,7 @@ def chain(op_type: str, count: int, operands: int = 1) -> list[onnx.NodeProto]:
 def agrees(nodes, x=1e-9, **more) -> None:
     """The graph that comes out of the passes computes what the imported one does."""
     graph = import_onnx(model(nodes, **more))
-    lowered = run_passes(graph, TARGETS["c"])
+    lowered = lower(graph, Context(TARGETS["c"])).graph
     fused = [op.attrs.expr for op in lowered.ops if op.kind == "elementwise"]
     fused += [op.epilogue for op in lowered.ops if op.epilogue is not None]
     assert fused and all(expr.size(expression) <= expr.MOST_CALLS for expression in fused)

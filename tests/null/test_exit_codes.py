@@ -19,9 +19,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tvm_megcc
 from tvm_megcc import folders, paths
 from tvm_megcc.cli import BUG, REFUSED, main
-from tvm_megcc.codegen.tuning_log import TuningLog
 from tvm_megcc.errors import MOST_FINDINGS, MegccError, ModelError, readable
 from tvm_megcc.tools import run
+from tvm_megcc.tuning_log import TuningLog
 
 DIGITS = str(paths.examples() / "digits.onnx")
 #: What a message does not have: names of Python's exceptions, its way of writing values, traces.

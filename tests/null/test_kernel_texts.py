@@ -36,6 +36,6 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_text(name: str):
     kind, case, kernel, target, optimize, epilogue = TEXTS[name]
-    specs = [job.choice.spec for job in jobs_of(kind, case, epilogue, TARGETS[target], optimize)
-             if job.choice.kernel.label == kernel]
+    specs = [job.bound.spec for job in jobs_of(kind, case, epilogue, TARGETS[target], optimize)
+             if job.bound.choice.kernel.label == kernel]
     assert_golden(f"kernel_{name}", render_kernel(specs[-1]).replace(VERSION, "VERSION"))

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from tvm_megcc.codegen.plan import plan_kernels
-from tvm_megcc.compiler import run_passes
+from tvm_megcc.compiler import lower
+from tvm_megcc.context import Context
 from tvm_megcc.ir.dims import Symbol
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.types import DTYPES, TensorType
-from tvm_megcc.ops.base import possible_layouts
+from tvm_megcc.ops import choice, support
+from tvm_megcc.ops.base import Site, possible_layouts
 from tvm_megcc.ops.support import candidates, refusal
 from tvm_megcc.target import TARGETS
 
@@ -30,7 +32,8 @@ def test_every_type_has_a_kernel_between_every_two_layouts(name: str):
         type_ = TensorType(dtype, shape)
         for source, wanted in itertools.permutations(possible_layouts(type_, target), 2):
             inputs, outputs = (type_.with_layout(source),), (type_.with_layout(wanted),)
-            reasons = [refusal(RELAYOUT, kernel, inputs, outputs, target) for kernel in candidates("relayout")]
+            site = Site(RELAYOUT, inputs, outputs, Context(target))
+            reasons = [refusal(site, kernel) for kernel in candidates("relayout")]
             assert None in reasons, f"{inputs[0]} to {outputs[0]}: {reasons}"
 
 
@@ -43,5 +46,19 @@ def test_quantised_parts_of_a_convolution_are_compiled(name: str):
     parts = [b.op("slice", value, axes=(1,), starts=(start,), ends=(start + 12,), steps=(1,)) for start in (0, 12)]
     back = b.op("dequantize_linear", b.op("concat", parts[1], parts[0], axis=1), scale, axis=1, block=0,
                 dtype="float32")
-    plan = plan_kernels(run_passes(b.graph(b.conv(back, 32), value), TARGETS[name]), TARGETS[name])
+    plan = lower(b.graph(b.conv(back, 32), value), Context(TARGETS[name])).plan
     assert plan.steps
+
+
+def test_a_kernel_is_asked_for_once(monkeypatch):
+    """The choice of layouts asks each operator's candidates once a combination of layouts; nothing asks again, but for
+    the operators that are inserted afterwards."""
+    b = Builder()
+    x = b.input("x", 1, 16, 8, 8)
+    graph = b.graph(b.op("reshape", b.op("transpose", b.conv(b.conv(x, 16), 16), perm=(0, 2, 3, 1)), shape=(1, 1024)))
+    asked: Counter = Counter()
+    ask = support.refusal
+    monkeypatch.setattr(choice, "refusal", lambda site, kernel: asked.update(
+        [(site.op.outputs, kernel.name, site.layouts)]) or ask(site, kernel))
+    plan = lower(graph, Context(TARGETS["x86-64-v3"])).plan
+    assert len(plan.steps) >= 3 and set(asked.values()) == {1}

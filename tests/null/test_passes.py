@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.graphs import Builder, assert_golden
-from tvm_megcc.codegen.plan import plan_kernels, plan_memory
-from tvm_megcc.compiler import compile_graph, run_passes
+from tvm_megcc.codegen.plan import plan_memory
+from tvm_megcc.compiler import compile_graph, lower
+from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError, ModelError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
@@ -16,7 +17,7 @@ from tvm_megcc.passes import absorb, channels, concats, elementwise, epilogue, l
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
 
-ARM64 = TARGETS["arm64"]
+ARM64 = Context(TARGETS["arm64"])
 
 
 def batch_norm(b: Builder, x: str) -> str:
@@ -150,7 +151,7 @@ CASES = {
     "absorb_transposes": (transposes.absorb_transposes, softmax_of_channels),
     "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),
-    "choose_layouts": (layout.choose_layouts, two_branches),
+    "choose_layouts": (lambda graph, context: layout.choose_layouts(graph, context).graph, two_branches),
 }
 
 
@@ -174,7 +175,7 @@ def test_relayouts_at_the_peak_are_avoided(monkeypatch):
     graph = b.graph(b.conv(b.conv(b.input("x", 1, 8, 64, 64), 32, kernel=7), 1, kernel=4))
 
     def peak() -> int:
-        return schedule.peak_bytes(layout.choose_layouts(graph, ARM64))
+        return schedule.peak_bytes(layout.choose_layouts(graph, ARM64).graph)
 
     limit = 1.125 * schedule.peak_bytes(graph)
     assert peak() <= limit
@@ -189,33 +190,32 @@ def test_relayouts_at_the_peak_are_avoided(monkeypatch):
 @pytest.mark.parametrize(("optimize", "kernel", "factor"), [("speed", "winograd", 4), ("size", "direct", 1)])
 def test_weights_are_expanded_for_speed_only(optimize: str, kernel: str, factor: int):
     b = Builder()
-    graph, cpu = b.graph(b.conv(b.input("x", 1, 64, 32, 32), 64)), ARM64.at(optimize)
-    plan = plan_kernels(run_passes(graph, cpu), cpu, optimize)
-    assert kernel in [step.choice.kernel.name for step in plan.steps]
+    graph, cpu = b.graph(b.conv(b.input("x", 1, 64, 32, 32), 64)), Context(ARM64.target, optimize)
+    plan = lower(graph, cpu).plan
+    assert kernel in [step.bound.choice.kernel.name for step in plan.steps]
     assert max(weight.data.size for weight in plan.weights.values()) == factor * 64 * 64 * 9
 
 
 def test_concat_is_computed_in_place():
-    graph = run_passes(two_branches(), ARM64)
-    plan = plan_kernels(graph, ARM64)
-    assert not any(step.choice.op.kind == "concat" for step in plan.steps)
+    plan = lower(two_branches(), ARM64).plan
+    assert not any(step.op.kind == "concat" for step in plan.steps)
     planned = plan_memory(plan)
-    concat = next(op for op in graph.ops if op.kind == "concat")
+    concat = next(op for op in plan.graph.ops if op.kind == "concat")
     first, second = (planned.offsets[name] for name in concat.inputs)
     assert second - first == 16 * 8 * 8 * 4
 
 
 def test_an_input_is_not_overwritten_by_an_output():
     b = Builder()
-    graph = run_passes(b.graph(b.op("relu", b.input("x", 4, 5))), ARM64)
-    planned = plan_memory(plan_kernels(graph, ARM64))
-    assert planned.offsets["x"] != planned.offsets[graph.outputs[0]]
+    plan = lower(b.graph(b.op("relu", b.input("x", 4, 5))), ARM64).plan
+    planned = plan_memory(plan)
+    assert planned.offsets["x"] != planned.offsets[plan.graph.outputs[0]]
 
 
 def test_a_view_of_an_input_as_output_is_copied():
     b = Builder()
-    graph = run_passes(b.graph(b.op("reshape", b.input("x", 4, 5), shape=(20,))), ARM64)
-    assert [s.choice.op.kind for s in plan_kernels(graph, ARM64).steps] == ["copy"]
+    plan = lower(b.graph(b.op("reshape", b.input("x", 4, 5), shape=(20,))), ARM64).plan
+    assert [step.op.kind for step in plan.steps] == ["copy"]
 
 
 def test_verifier_names_what_is_wrong():
@@ -230,4 +230,4 @@ def test_an_output_that_is_an_input_is_refused():
     x = b.input("x", 4)
     graph = b.graph(b.op("relu", x), x)
     with pytest.raises(ModelError, match="output 'x' is an input"):
-        compile_graph(graph, (ARM64,))
+        compile_graph(graph, (ARM64.target,))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tvm_megcc import ops  # noqa: F401
-from tvm_megcc.codegen.plan import plan_kernels
-from tvm_megcc.compiler import run_passes
+from tvm_megcc.compiler import lower
+from tvm_megcc.context import Context
 from tvm_megcc.ir.graph import Attrs, Graph, Op
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops.base import OPERATORS, operator
@@ -54,9 +54,8 @@ class Instance:
 @pytest.mark.parametrize("target", ["c", "x86-64-v4", "arm64"])
 @pytest.mark.parametrize("composite", COMPOSITES, ids=lambda c: c.name)
 def test_composite_becomes_one_call(composite, target):
-    graph = run_passes(Instance(composite).graph, TARGETS[target])
-    plan = plan_kernels(graph, TARGETS[target])
-    computing = [s for s in plan.steps if s.choice.op.kind not in ("relayout", "copy")]
+    plan = lower(Instance(composite).graph, Context(TARGETS[target])).plan
+    computing = [s for s in plan.steps if s.op.kind not in ("relayout", "copy")]
     assert len(computing) == 1, [s.spec.symbol for s in plan.steps]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tvm_megcc.context import Context
 from tvm_megcc.ops.conv_kernels import Geometry
 from tvm_megcc.ops.sharing import Cut, chunks_of, is_large, waiting
 from tvm_megcc.ops.tiling import Tiling
@@ -31,16 +32,16 @@ def test_rows_are_cut_where_channels_are_too_few():
     """48 channels are one tile wide: 169 pixels in one row would be one task."""
     tiling = Tiling.of(CPU.isa)
     assert is_large(256 * 48 * 169)
-    large = Cut.of(tiling, 256, 48, 1, 13, 13, True, CPU)
+    large = Cut.of(tiling, 256, 48, 1, 13, 13, True, Context(CPU))
     assert (large.rows, large.pixels) == (13, 13)
-    small = Cut.of(tiling, 64, 48, 1, 13, 13, True, CPU)
+    small = Cut.of(tiling, 64, 48, 1, 13, 13, True, Context(CPU))
     assert small.rows * small.chunks == 1, "too little work to wait for another thread"
 
 
 def test_a_tile_may_be_narrower_for_equal_shares():
     tiling = Tiling.of(CPU.isa)
     best = tiling.best(49, 512)
-    cut = Cut.of(tiling, 2048, 512, 1, 7, 7, True, CPU)
+    cut = Cut.of(tiling, 2048, 512, 1, 7, 7, True, Context(CPU))
     step = cut.tiling.best(cut.pixels, 512) * tiling.lanes
     assert waiting(512, step, cut.chunks, cut.rows) <= waiting(512, best * tiling.lanes, cut.chunks, cut.rows)
     assert waiting(512, step, cut.chunks, cut.rows) < 1.01
@@ -49,7 +50,7 @@ def test_a_tile_may_be_narrower_for_equal_shares():
 def test_one_tile_for_all_layers_at_size():
     tiling = Tiling.of(CPU.isa)
     for channels in (24, 48, 96, 1000):
-        assert Cut.of(tiling, 256, channels, 1, 13, 13, True, CPU.at("size")).tiling == tiling
+        assert Cut.of(tiling, 256, channels, 1, 13, 13, True, Context(CPU, "size")).tiling == tiling
 
 
 def test_chunks_fit_the_second_cache():
@@ -67,7 +68,7 @@ def _square(ic: int, oc: int, extent: int) -> Geometry:
 def test_winograd_has_tasks_for_two():
     """64 tiles are five products of 13, three of them for one worker, or six of 11."""
     s = _square(256, 128, 32)
-    cut = Blocking.of(s, False, CPU)
+    cut = Blocking.of(s, False, CPU, 0)
     assert cut.sharing(s) < 1.01, cut
 
 
@@ -76,7 +77,7 @@ def test_winograd_where_weights_are_far():
     s = _square(128, 32, 7)
 
     def costs(network: int) -> list[float]:
-        return [Blocking.of(s, raw, CPU.within(network)).cost(s) for raw in (False, True)]
+        return [Blocking.of(s, raw, CPU, network).cost(s) for raw in (False, True)]
 
     expanded, raw = costs(1 << 20)
     assert expanded < raw

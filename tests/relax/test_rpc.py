@@ -23,10 +23,10 @@ from tvm.rpc.tracker import Tracker as TvmTracker  # noqa: E402
 import tvm_megcc  # noqa: E402
 from tvm_megcc import build_megcc_kernels, partition_for_megcc, paths, tune_megcc_kernels  # noqa: E402
 from tvm_megcc.cli import REFUSED, main  # noqa: E402
-from tvm_megcc.codegen.tuning_log import TuningLog  # noqa: E402
 from tvm_megcc.errors import MegccError  # noqa: E402
 from tvm_megcc.runtime import remote  # noqa: E402
 from tvm_megcc.tools.run import seeded  # noqa: E402
+from tvm_megcc.tuning_log import TuningLog  # noqa: E402
 
 from .modules import assert_same, f32, module, random_inputs, run, weights  # noqa: E402
 

@@ -11,10 +11,10 @@ from tvm import relax  # noqa: E402
 from tvm.relax import op  # noqa: E402
 
 from tvm_megcc import build_megcc_kernels, partition_for_megcc, tune_megcc_kernels  # noqa: E402
-from tvm_megcc.codegen.tuning_log import TuningLog  # noqa: E402
 from tvm_megcc.frontends.relax.importer import region_bucket  # noqa: E402
 from tvm_megcc.frontends.relax.regions import is_ours  # noqa: E402
 from tvm_megcc.frontends.relax.tune import log_of  # noqa: E402
+from tvm_megcc.tuning_log import TuningLog  # noqa: E402
 
 from .modules import assert_same, f32, module, random_inputs, run, weights  # noqa: E402
 

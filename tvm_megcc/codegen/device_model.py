@@ -127,8 +127,8 @@ def require_limits(name: str, plan: KernelPlan) -> None:
     found = []
     for step in plan.steps:
         counts = [("operands and results", len(step.inputs) + len(step.outputs), limits.MAX_OPERANDS),
-                  ("extents given at run time", len(step.choice.extents), limits.MAX_EXTENTS)]
-        found += [f"{step.choice.op.kind} '{step.choice.op.origin}' has {count} {what}, a kernel has at most {most}"
+                  ("extents given at run time", len(step.bound.extents), limits.MAX_EXTENTS)]
+        found += [f"{step.op.kind} '{step.op.origin}' has {count} {what}, a kernel has at most {most}"
                   for what, count, most in counts if count > most]
     if found:
         raise ModelError(name, found, "Split the operator before the model is exported, or give the inputs shapes.")
@@ -147,7 +147,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
     calls: list[list[container.CallSlot]] = [[] for _ in buckets]
     for index, step in enumerate(plan.steps):
         run = [rows.tensor(name) for name in (*step.inputs, *step.outputs)]
-        extents = step.choice.extents
+        extents = step.bound.extents
         instructions.append(container.Instruction(
             opcode=container.Opcode.call, inputs=len(step.inputs), outputs=len(step.outputs), extents=len(extents),
             operands=len(operands), first_extent=rows.first_extent(extents) if extents else 0))

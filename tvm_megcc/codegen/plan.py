@@ -8,15 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..context import Context
 from ..errors import InternalError
 from ..ir.dims import Dim, likely, round_up, substitute
-from ..ir.graph import Graph, network_bytes, unused
+from ..ir.graph import Graph, Op, unused
 from ..ir.shapes import EVERYTHING, Bucket
 from ..ir.types import to_layout
+from ..ops.base import Site
+from ..passes.layout import Placed
+from ..passes.views import Forwarding, Place, forward
 from ..target import Target
 from . import memory, pack
-from .select import Choice, KernelSpec, select
-from .views import Forwarding, Place, forward, with_copies
+from .bind import Bound, KernelSpec, bind
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,21 @@ class Weight:
 class Step:
     """One call. inputs, outputs: names of values or weights, in the order of the kernel's operands."""
 
-    choice: Choice
+    bound: Bound
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
     @property
     def spec(self) -> KernelSpec:
-        return self.choice.spec
+        return self.bound.spec
+
+    @property
+    def op(self) -> Op:
+        return self.bound.op
 
     def size(self, dim: Dim) -> Dim:
         """A size of the kernel, with this call's extents; over the graph's symbols."""
-        return substitute(dim, dict(zip(self.spec.runtime_extents, self.choice.extents, strict=True)))
+        return substitute(dim, dict(zip(self.spec.runtime_extents, self.bound.extents, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,15 @@ class KernelPlan:
     """graph: with its final operators and layouts. places: memory of each value. weights: by name."""
 
     graph: Graph
-    target: Target
+    context: Context
     steps: tuple[Step, ...]
     places: Mapping[str, Place]
     weights: Mapping[str, Weight]
     workers: int = 1
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
 
     def workspace(self, index: int) -> Dim:
         """Bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
@@ -82,9 +93,13 @@ class KernelPlan:
         return found
 
 
-def plan_kernels(graph: Graph, target: Target, optimize: str = "speed", workers: int = 1) -> KernelPlan:
-    """Chooses a kernel for every operator that is no view, and packs its weights."""
-    graph, target = with_copies(graph), target.within(network_bytes(graph))
+def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPlan:
+    """Binds every operator that is no view to its kernel, and packs its weights.
+
+    Args:
+        placed: in its final order, with copies where views cannot be.
+    """
+    graph = placed.graph
 
     def peak(forwarding: Forwarding) -> int:
         return memory.lower_bound(_buffers_of(graph, forwarding))
@@ -96,10 +111,10 @@ def plan_kernels(graph: Graph, target: Target, optimize: str = "speed", workers:
     for position, op in enumerate(graph.ops):
         if position in forwarding.elided:
             continue
-        choice = select(graph, op, target, optimize)
-        inputs = tuple(_operand(graph, op.inputs[o.index], o.pack, weights, keys) for o in choice.inputs)
-        steps.append(Step(choice, inputs, tuple(op.outputs[o.index] for o in choice.outputs)))
-    return KernelPlan(graph, target, tuple(steps), forwarding.places, weights, workers)
+        bound = bind(Site.of(graph, op, context), placed.choices[op.outputs[0]])
+        inputs = tuple(_operand(graph, op.inputs[o.index], o.pack, weights, keys) for o in bound.inputs)
+        steps.append(Step(bound, inputs, tuple(op.outputs[o.index] for o in bound.outputs)))
+    return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers)
 
 
 def _operand(graph: Graph, name: str, how: tuple, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
@@ -253,8 +268,8 @@ def plan_text(plan: KernelPlan, planned: PlannedMemory) -> str:
     for index, step in enumerate(plan.steps):
         results = ", ".join(_value_text(name, planned.offsets) for name in step.outputs)
         operands = ", ".join(_value_text(name, planned.offsets) for name in step.inputs)
-        extents = f" extents {list(step.choice.extents)}" if step.choice.extents else ""
-        lines.append(f"  {index:3d} {results} = {step.spec.symbol}({operands}){extents}  # {step.choice.op.origin}")
+        extents = f" extents {list(step.bound.extents)}" if step.bound.extents else ""
+        lines.append(f"  {index:3d} {results} = {step.spec.symbol}({operands}){extents}  # {step.op.origin}")
     return "\n".join(lines) + "\n"
 
 

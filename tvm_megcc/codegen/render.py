@@ -16,8 +16,8 @@ from ..ir import expr as expressions
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
+from .bind import KernelSpec, Parameter
 from .c_format import reindent
-from .select import KernelSpec, Parameter
 
 
 class Known:

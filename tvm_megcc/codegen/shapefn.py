@@ -35,7 +35,7 @@ class ShapeTable:
            conditions: Sequence[Condition] = ()) -> ShapeTable:
         """The table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
         dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
-        dims += [extent for step in plan.steps for extent in step.choice.extents]
+        dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
         return ShapeTable(tuple(symbols), tuple(values), tuple(conditions))
 

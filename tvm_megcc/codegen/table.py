@@ -21,10 +21,10 @@ from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType
 from ..ops.support import conditions
 from ..target import Target
+from .bind import KernelSpec
 from .container import LayoutKind
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
-from .select import KernelSpec
 from .shapefn import PUT, ShapeTable
 
 _DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
@@ -57,7 +57,7 @@ class Code:
             if step.spec.runtime_extents:
                 sizes = [step.size(p.size) * DTYPES[p.dtype][1] for p in (*step.spec.inputs, *step.spec.outputs)]
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
-                called.setdefault(step.spec, {})[step.choice.extents] = tuple(sizes)
+                called.setdefault(step.spec, {})[step.bound.extents] = tuple(sizes)
         sizes = (size for rows in called.values() for row in rows.values() for size in row)
         shapes = ShapeTable.of(plan, tuple(bounds.limits), sizes, undecided(conditions(plan.graph), bounds.limits))
         calls = {spec: {shapes.references(extents): shapes.references(sizes) for extents, sizes in rows.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from ..ir.dims import Dim, Symbol, product
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
 from ..ir.types import Layout, TensorType
-
-if TYPE_CHECKING:
-    from ..target import Target
+from ..target import Target
+from .site import Site, once
 
 Types = Sequence["TensorType | None"]
 
@@ -121,26 +120,25 @@ class Kernel:
         """Name and tile."""
         return f"{self.name}_{self.tile}" if self.tile else self.name
 
-    def layouts(self, op: Op, inputs: Types, outputs: Types, target: Target) \
-            -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
+    def layouts(self, site: Site) -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
         """The (input layouts, output layouts) this kernel works on, for the operator's own operands."""
         plain = Layout()
-        yield (plain,) * len(op.own_inputs), (plain,) * len(outputs)
+        yield (plain,) * len(site.op.own_inputs), (plain,) * len(site.outputs)
 
-    def refuse(self, op: Op, inputs: Types, outputs: Types, target: Target) -> str | None:
+    def refuse(self, site: Site) -> str | None:
         """Why this kernel cannot realise the operator on operands laid out like this; None if it can."""
         return None
 
-    def lower(self, op: Op, inputs: Types, outputs: Types, target: Target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         """The call; only asked where `refuse` gave None."""
         raise NotImplementedError
 
-    def cost(self, op: Op, inputs: Types, outputs: Types, target: Target) -> float:
+    def cost(self, site: Site) -> float:
         """Estimated cycles on one core of the target."""
-        moved = sum(t.bytes for t in (*inputs, *outputs) if t is not None and t.is_static)
+        moved = sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None and t.is_static)
         return moved / 8
 
-    def tiled(self, op: Op, inputs: Types, outputs: Types, target: Target) -> Iterable[Kernel]:
+    def tiled(self, site: Site) -> Iterable[Kernel]:
         """The same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes one."""
         return ()
 
@@ -150,17 +148,17 @@ class View(Kernel):
 
     name = "view"
 
-    def layouts(self, op: Op, inputs: Types, outputs: Types, target: Target):
-        possible = possible_layouts(outputs[0], target)
-        rest = (Layout(),) * (len(op.own_inputs) - 1)
-        declaration = OPERATORS[op.kind]
-        for source in possible_layouts(inputs[0], target):
-            for result in possible:
-                types = (inputs[0].with_layout(source), *inputs[1:])
-                if isinstance(declaration.view_offset(op.attrs, types, (outputs[0].with_layout(result),)), int):
+    def layouts(self, site: Site):
+        x, y = site.x, site.y
+        rest = (Layout(),) * (len(site.op.own_inputs) - 1)
+        declaration = OPERATORS[site.kind]
+        for source in possible_layouts(x, site.target):
+            for result in possible_layouts(y, site.target):
+                types = (x.with_layout(source), *site.inputs[1:])
+                if isinstance(declaration.view_offset(site.attrs, types, (y.with_layout(result),)), int):
                     yield (source, *rest), (result,)
 
-    def cost(self, op: Op, inputs: Types, outputs: Types, target: Target) -> float:
+    def cost(self, site: Site) -> float:
         return 0.0
 
 
@@ -365,5 +363,5 @@ def bytes_of(*types: TensorType | None) -> Dim:
 
 
 __all__ = ["Attrs", "Case", "DECOMPOSITIONS", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator",
-           "Types", "View", "bytes_of", "decomposes", "extent_symbols", "f32", "operator", "possible_layouts",
-           "product", "register"]
+           "Site", "Types", "View", "bytes_of", "decomposes", "extent_symbols", "f32", "once", "operator",
+           "possible_layouts", "product", "register"]

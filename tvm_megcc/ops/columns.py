@@ -10,9 +10,9 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal, require_shape
 from ..ir.dims import Dim, Symbol, product
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
 from .move_kernels import copy_cost, moved
 from .windows import output_extent
 
@@ -22,27 +22,27 @@ class ColumnsRows(Kernel):
 
     name = "rows"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return "no sums in float16 or bool" if inputs[0].dtype in ("float16", "bool") else None
+    def refuse(self, site: Site):
+        return "no sums in float16 or bool" if site.x.dtype in ("float16", "bool") else None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        attrs = op.attrs
+    def lower(self, site: Site) -> Lowered:
+        attrs = site.attrs
         axes = "DHW"[-len(attrs.kernel):]
-        extents: dict[str, Dim] = {"R": product(outputs[0].shape[:2])}
+        extents: dict[str, Dim] = {"R": product(site.y.shape[:2])}
         for axis, image, blocks, pad in zip(axes, attrs.image, attrs.blocks, attrs.pads, strict=True):
             extents.update({f"I{axis}": image, f"B{axis}": blocks, f"P{axis}": pad})
         rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
         blocks = product(Symbol(f"B{axis}") for axis in axes)
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         size = "x".join(map(str, attrs.kernel))
-        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[inputs[0].dtype][0]), extents,
+        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[site.x.dtype][0]), extents,
                        (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
                        (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
                        f"col2im_{size}_s{'x'.join(map(str, attrs.strides))}_d{'x'.join(map(str, attrs.dilations))}",
                        self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(inputs[0], 2.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.x, 2.0)
 
 
 @register
@@ -113,14 +113,14 @@ class ScatterMaxima(Kernel):
 
     name = "scatter"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         count, total = extent_symbols("COUNT", "TOTAL")
-        return Lowered("pool/unpool", Attrs(moved(inputs[0])), {"COUNT": inputs[0].size, "TOTAL": outputs[0].size},
+        return Lowered("pool/unpool", Attrs(moved(site.x)), {"COUNT": site.x.size, "TOTAL": site.y.size},
                        (Operand("x", 0, count), Operand("where", 1, count)), (Operand("y", 0, total),), 1,
                        "max_unpool", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.0) + copy_cost(inputs[0], 3.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0) + copy_cost(site.x, 3.0)
 
 
 @register

@@ -10,7 +10,7 @@ from ..ir.dims import Dim, ceildiv, dim_max, product, round_up
 from ..ir.graph import Attrs, Op
 from ..ir.types import NHWC, PLAIN, Layout, nchwc
 from ..target import Target
-from .base import Kernel, Lowered, Operand, Types, extent_symbols
+from .base import Kernel, Lowered, Operand, Site, extent_symbols, once
 from .blocking import Kept, chunks_first
 from .sharing import Cut, is_large, waiting
 from .tiling import BLOCK, Tiling
@@ -40,11 +40,12 @@ class Geometry:
     pads: tuple[int, int, int, int]
 
     @staticmethod
-    def of(op: Op, inputs: Types, outputs: Types) -> Geometry:
-        (n, _, ih, iw), (oc, ic, kh, kw) = inputs[0].shape, inputs[1].shape
-        groups = op.attrs.groups
-        return Geometry(n, groups, ic, ih, iw, oc // groups, *outputs[0].shape[2:], kh, kw, tuple(op.attrs.strides),
-                      tuple(op.attrs.dilations), tuple(op.attrs.pads))
+    @once
+    def of(site: Site) -> Geometry:
+        (n, _, ih, iw), (oc, ic, kh, kw) = site.x.shape, site.inputs[1].shape
+        groups = site.attrs.groups
+        return Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
+                      tuple(site.attrs.dilations), tuple(site.attrs.pads))
 
     @property
     def is_static(self) -> bool:
@@ -95,50 +96,49 @@ class DirectConv(Kernel):
         self.vectors = vectors
         self.tile = f"{vectors}v" if vectors else ""
 
-    def layouts(self, op, inputs, outputs, target):
-        rest = (PLAIN,) * (len(op.own_inputs) - 1)
-        for x in dict.fromkeys((blocked(target), PLAIN, NHWC)):
-            for y in (blocked(target), NHWC):
+    def layouts(self, site):
+        rest = (PLAIN,) * (len(site.op.own_inputs) - 1)
+        for x in dict.fromkeys((blocked(site.target), PLAIN, NHWC)):
+            for y in (blocked(site.target), NHWC):
                 yield (x, *rest), (y,)
 
-    def refuse(self, op, inputs, outputs, target):
-        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
             return "works on float32 only"
-        groups, lanes = op.attrs.groups, target.isa.lanes
+        groups, lanes = site.attrs.groups, site.isa.lanes
         if groups > 1:
-            if inputs[0].layout != blocked(target) or outputs[0].layout != blocked(target):
+            if site.x.layout != blocked(site.target) or site.y.layout != blocked(site.target):
                 return "works on groups in the blocked layout only"
-            if inputs[1].shape[1] % lanes or inputs[1].shape[0] // groups % lanes:
-                return f"groups of {inputs[1].shape[1]} channels are no whole vectors"
+            if site.inputs[1].shape[1] % lanes or site.inputs[1].shape[0] // groups % lanes:
+                return f"groups of {site.inputs[1].shape[1]} channels are no whole vectors"
         return None
 
-    def _tiling(self, s: Geometry, x: Layout, target: Target) -> Tiling:
-        rows = s.is_pointwise and x == blocked(target) and not target.compact
-        return Tiling.of(target.isa, target.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
+    def _cut(self, site: Site) -> Cut:
+        s, x = Geometry.of(site), site.x.layout
+        rows = s.is_pointwise and x == blocked(site.target) and not site.compact
+        tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
+        return Cut.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
 
-    def _cut(self, s: Geometry, x: Layout, target: Target) -> Cut:
-        return Cut.of(self._tiling(s, x, target), s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, target)
-
-    def lower(self, op, inputs, outputs, target):
-        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        x_layout = inputs[0].layout.kind
-        y_layout = "nchwc" if outputs[0].layout == blocked(target) else outputs[0].layout.kind
-        cut = self._cut(s, inputs[0].layout, target)
+    def lower(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        x_layout = site.x.layout.kind
+        y_layout = "nchwc" if site.y.layout == blocked(site.target) else site.y.layout.kind
+        cut = self._cut(site)
         tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
         ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
-        bias = has_bias(op)
+        bias = has_bias(site.op)
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, s.oc)
-        block = BLOCK if target.compact else tiling.block(row, vectors)
+        block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
         pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
         kept, first = None, False
         if tiling.assembler and row is not None and pixels < row:
-            kept = Kept.of(s.ic, vectors * lanes, row, target)
+            kept = Kept.of(s.ic, vectors * lanes, row, site.target)
         if kept and s.is_static and chunks > 1:
-            first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, target)
+            first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
 
         def columns(pixels: int) -> int:
             return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
@@ -171,29 +171,29 @@ class DirectConv(Kernel):
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,
             channels=round_up(G * OC, lanes))
 
-    def tiled(self, op, inputs, outputs, target):
-        s = Geometry.of(op, inputs, outputs)
+    def tiled(self, site):
+        s = Geometry.of(site)
         if s.is_static:
-            cut = DirectConv()._cut(s, inputs[0].layout, target)
+            cut = DirectConv()._cut(site)
             yield from map(type(self), cut.tiling.others(cut.pixels, s.oc))
 
-    def cost(self, op, inputs, outputs, target):
-        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
+    def cost(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc)
         wide = -(-s.oc // lanes)
         # AVX-512 takes a pixel from memory while it multiplies, NEON four channels of one by lane.
         load = 0.5 if lanes == 16 else 0.8
-        if inputs[0].layout != PLAIN and (lanes == 16 or target.isa.lane_fma):
+        if site.x.layout != PLAIN and (lanes == 16 or site.isa.lane_fma):
             load = 0.25
-        if target.isa.assembler and s.is_pointwise and s.ic >= lanes:
+        if site.isa.assembler and s.is_pointwise and s.ic >= lanes:
             # Instructions for each multiply-add: in assembler; in C; in C, with inputs loaded one by one.
-            wide *= {blocked(target): 1.09, NHWC: 1.2, PLAIN: 1.45}[inputs[0].layout]
+            wide *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
-        other = (inputs[0].layout != blocked(target)) + 2 * (outputs[0].layout != blocked(target))
+        other = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
         # Lanes behind the last channel of a blocked input are memory all the same.
-        padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if inputs[0].layout == blocked(target) else 0
-        return vectors + (other * outputs[0].size + 2 * padded) / lanes + 200
+        padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
+        return vectors + (other * site.y.size + 2 * padded) / lanes + 200
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
@@ -212,21 +212,21 @@ class DepthwiseConv(Kernel):
     fuses_epilogue = True
     constants = (1, 2)
 
-    def layouts(self, op, inputs, outputs, target):
-        layout = blocked(target)
-        yield (layout, *(PLAIN,) * (len(op.own_inputs) - 1)), (layout,)
+    def layouts(self, site):
+        layout = blocked(site.target)
+        yield (layout, *(PLAIN,) * (len(site.op.own_inputs) - 1)), (layout,)
 
-    def refuse(self, op, inputs, outputs, target):
-        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
             return "works on float32 only"
-        outputs_, per_group = inputs[1].shape[:2]
-        if per_group != 1 or outputs_ != op.attrs.groups:
+        outputs_, per_group = site.inputs[1].shape[:2]
+        if per_group != 1 or outputs_ != site.attrs.groups:
             return "needs one filter a channel"
         return None
 
-    def lower(self, op, inputs, outputs, target):
-        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        bias = has_bias(op)
+    def lower(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        bias = has_bias(site.op)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         blocks = ceildiv(C, lanes)
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
@@ -241,16 +241,16 @@ class DepthwiseConv(Kernel):
         return Lowered(
             "conv2d/depthwise",
             Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
-                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(target.isa)),
+                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(site.isa)),
             extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
             "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0,
             channels=blocks * lanes)
 
-    def cost(self, op, inputs, outputs, target):
-        s = Geometry.of(op, inputs, outputs)
+    def cost(self, site):
+        s = Geometry.of(site)
         if not s.is_static:
             return float(s.g)
-        return 200 + s.n * -(-s.g // target.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)
+        return 200 + s.n * -(-s.g // site.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)
 
 
 class PixelConv(Kernel):
@@ -262,22 +262,22 @@ class PixelConv(Kernel):
     #: Bytes of the rows that a task copies, where it has a choice, and at most.
     COPY, MOST_COPY = 32 << 10, 128 << 10
 
-    def refuse(self, op, inputs, outputs, target):
-        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
             return "works on float32 only"
-        if target.isa.lanes == 1:
+        if site.isa.lanes == 1:
             return "has nothing to gain without vectors"
-        s = Geometry.of(op, inputs, outputs)
+        s = Geometry.of(site)
         if not s.is_pointwise:
             if not isinstance(s.oh, int) or not isinstance(s.ow, int):
                 return "copies rows of a known length only"
-            if self._copied(s, target, 1) > self.MOST_COPY:
+            if self._copied(s, site.target, 1) > self.MOST_COPY:
                 return f"a copy of the rows that {s.ic} channels need is too large"
         return None
 
     @staticmethod
-    def _tiling(s: Geometry, target: Target) -> Tiling:
-        return Tiling.of(target.isa, assembler=s.is_pointwise and not target.compact)
+    def _tiling(site: Site) -> Tiling:
+        return Tiling.of(site.isa, assembler=Geometry.of(site).is_pointwise and not site.compact)
 
     @staticmethod
     def _columns(s: Geometry, target: Target) -> int:
@@ -294,21 +294,22 @@ class PixelConv(Kernel):
         return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
                     + 2 * target.isa.lanes)
 
-    def _split(self, s: Geometry, target: Target) -> tuple[Dim, Dim, int]:
+    def _split(self, site: Site) -> tuple[Dim, Dim, int]:
         """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
+        s = Geometry.of(site)
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
-            return *_pixel_rows(self._tiling(s, target), s.oh * s.ow, s.oc, s.ic, target), 1
-        rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, target, r) <= self.COPY)
+            return *_pixel_rows(self._tiling(site), s.oh * s.ow, s.oc, s.ic, site.target), 1
+        rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, site.target, r) <= self.COPY)
         return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
-    def lower(self, op, inputs, outputs, target):
-        s = Geometry.of(op, inputs, outputs)
-        tiling = self._tiling(s, target)
-        bias = has_bias(op)
+    def lower(self, site):
+        s = Geometry.of(site)
+        tiling = self._tiling(site)
+        bias = has_bias(site.op)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
-        oh, ow, rows = self._split(s, target)
+        oh, ow, rows = self._split(site)
         ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, COLUMNS = extent_symbols(
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
@@ -317,11 +318,11 @@ class PixelConv(Kernel):
         if s.is_pointwise:
             small = tiling.small_pixels()[0]
             vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
-            extents["COLUMNS"] = vectors * target.isa.lanes
-            scratch = self._copied(s, target, 1, IC, dim_max(COLUMNS, small * target.isa.lanes))
+            extents["COLUMNS"] = vectors * site.isa.lanes
+            scratch = self._copied(s, site.target, 1, IC, dim_max(COLUMNS, small * site.isa.lanes))
         else:
-            extents["COLUMNS"] = self._columns(s, target)
-            scratch = self._copied(s, target, ROWS, IC, COLUMNS)
+            extents["COLUMNS"] = self._columns(s, site.target)
+            scratch = self._copied(s, site.target, ROWS, IC, COLUMNS)
         height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
         width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
         operands = [Operand("x", 0, N * G * IC * height * width),
@@ -335,17 +336,17 @@ class PixelConv(Kernel):
             extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
             s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
 
-    def cost(self, op, inputs, outputs, target):
-        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
+    def cost(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
         if not s.is_static:
             return float(s.ic * s.oc * 4)
-        tiling, (height, pixels, rows) = self._tiling(s, target), self._split(s, target)
+        tiling, (height, pixels, rows) = self._tiling(site), self._split(site)
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
-        if not target.isa.lane_fma and not s.is_pointwise:
+        if not site.isa.lane_fma and not s.is_pointwise:
             steps *= 0.86  # measured on AVX-512: loads hide behind multiply-adds (benchmarks/cost_model.py)
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
-        if target.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
+        if site.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
             steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs
         copied = 0.0
         if not s.is_pointwise:
@@ -376,14 +377,14 @@ class PlainConv(Kernel):
     name = "plain"
     fuses_epilogue = True
 
-    def refuse(self, op, inputs, outputs, target):
-        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
             return "works on float32 only"
         return None
 
-    def lower(self, op, inputs, outputs, target):
-        s = Geometry.of(op, inputs, outputs)
-        bias = has_bias(op)
+    def lower(self, site):
+        s = Geometry.of(site)
+        bias = has_bias(site.op)
         names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
         values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
         N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])
@@ -397,8 +398,8 @@ class PlainConv(Kernel):
                        (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(bias=bias), "plain",
                        channels=G * OC)
 
-    def cost(self, op, inputs, outputs, target):
-        s = Geometry.of(op, inputs, outputs)
+    def cost(self, site):
+        s = Geometry.of(site)
         if not s.is_static:
             return float(s.ic * s.oc * 1000)
         return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

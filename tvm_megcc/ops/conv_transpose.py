@@ -11,7 +11,7 @@ from ..ir.conditions import require_at_most
 from ..ir.dims import Dim, ceildiv, product, round_up
 from ..ir.graph import Attrs
 from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
 from .conv_kernels import blocked, has_bias
 from .tiling import Tiling
 from .windows import require_known_weights
@@ -22,20 +22,20 @@ class _TransposedConv(Kernel):
 
     fuses_epilogue = True
 
-    def refuse(self, op, inputs, outputs, target):
-        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
             return "works on float32 only"
-        if not inputs[1].is_static:
-            return f"weights {inputs[1]} have extents that are not known"
+        if not site.inputs[1].is_static:
+            return f"weights {site.inputs[1]} have extents that are not known"
         return None
 
     @staticmethod
-    def _geometry(op, inputs, outputs) -> dict[str, Dim]:
+    def _geometry(site: Site) -> dict[str, Dim]:
         """Values of the extents; IC and OC are those of one group."""
-        groups = op.attrs.groups
-        (n, ic, ih, iw), oc = inputs[0].shape, inputs[1].shape[1]
-        return {"N": n, "G": groups, "IC": ic // groups, "IH": ih, "IW": iw, "OC": oc, "OH": outputs[0].shape[2],
-                "OW": outputs[0].shape[3], "PT": op.attrs.pads[0], "PL": op.attrs.pads[1]}
+        groups = site.attrs.groups
+        (n, ic, ih, iw), oc = site.x.shape, site.inputs[1].shape[1]
+        return {"N": n, "G": groups, "IC": ic // groups, "IH": ih, "IW": iw, "OC": oc, "OH": site.y.shape[2],
+                "OW": site.y.shape[3], "PT": site.attrs.pads[0], "PL": site.attrs.pads[1]}
 
     @staticmethod
     def _params(op, inputs) -> dict[str, object]:
@@ -59,47 +59,47 @@ class PhasesTransposedConv(_TransposedConv):
     name = "phases"
     constants = (1, 2)
 
-    def layouts(self, op, inputs, outputs, target):
-        yield (blocked(target), *(PLAIN,) * (len(op.own_inputs) - 1)), (blocked(target),)
+    def layouts(self, site):
+        yield (blocked(site.target), *(PLAIN,) * (len(site.op.own_inputs) - 1)), (blocked(site.target),)
 
     @staticmethod
     def _is_depthwise(op, inputs) -> bool:
         return 1 < op.attrs.groups == inputs[0].shape[1] and inputs[1].shape[1] == 1
 
-    def refuse(self, op, inputs, outputs, target):
-        lanes, groups = target.isa.lanes, op.attrs.groups
-        if inputs[1].is_static and groups > 1 and not self._is_depthwise(op, inputs) \
-                and (inputs[1].shape[0] // groups % lanes or inputs[1].shape[1] % lanes):
-            return f"groups of {inputs[1].shape[0] // groups} channels are no whole vectors"
-        return super().refuse(op, inputs, outputs, target)
+    def refuse(self, site):
+        lanes, groups = site.isa.lanes, site.attrs.groups
+        if site.inputs[1].is_static and groups > 1 and not self._is_depthwise(site.op, site.inputs) \
+                and (site.inputs[1].shape[0] // groups % lanes or site.inputs[1].shape[1] % lanes):
+            return f"groups of {site.inputs[1].shape[0] // groups} channels are no whole vectors"
+        return super().refuse(site)
 
-    def lower(self, op, inputs, outputs, target):
-        lanes, params, extents = target.isa.lanes, self._params(op, inputs), self._geometry(op, inputs, outputs)
-        depthwise = self._is_depthwise(op, inputs)
+    def lower(self, site):
+        lanes, params, extents = site.isa.lanes, self._params(site.op, site.inputs), self._geometry(site)
+        depthwise = self._is_depthwise(site.op, site.inputs)
         taps = params["kh"] * params["kw"]
         N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
         if depthwise:
             # A group a channel becomes one group whose channels do not mix.
-            extents.update(G=1, IC=op.attrs.groups, OC=op.attrs.groups)
+            extents.update(G=1, IC=site.attrs.groups, OC=site.attrs.groups)
         weights = round_up(OC, lanes) * (1 if depthwise else G * IC) * taps
-        pack = ("depthwise", lanes) if depthwise else ("conv_iohw", lanes, op.attrs.groups)
+        pack = ("depthwise", lanes) if depthwise else ("conv_iohw", lanes, site.attrs.groups)
         operands = [Operand("x", 0, N * G * round_up(IC, lanes) * IH * IW), Operand("w", 1, weights, pack)]
         if params["bias"]:
             operands.append(Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
-        kind = "depthwise" if depthwise else "grouped" if op.attrs.groups > 1 else ""
+        kind = "depthwise" if depthwise else "grouped" if site.attrs.groups > 1 else ""
         return Lowered(
-            "conv2d_transpose/phases", Attrs(**params, depthwise=depthwise, tiling=Tiling.of(target.isa)), extents,
+            "conv2d_transpose/phases", Attrs(**params, depthwise=depthwise, tiling=Tiling.of(site.isa)), extents,
             tuple(operands), (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),), N * G * OH,
             "_".join(filter(None, (kind, self._name(params)))), "phases", scratch=24 * taps,
             channels=round_up(G * OC, lanes))
 
-    def cost(self, op, inputs, outputs, target):
-        if not (inputs[0].is_static and outputs[0].is_static):
-            return float(product(inputs[1].shape[:2]))
-        lanes, (_, oc, kh, kw) = target.isa.lanes, inputs[1].shape
-        if self._is_depthwise(op, inputs):
-            return 200 + 2.0 * inputs[0].stored * kh * kw / lanes
-        return 200 + inputs[0].size * kh * kw * (ceildiv(oc, lanes) + 0.8) + 2 * outputs[0].stored / lanes
+    def cost(self, site):
+        if not (site.x.is_static and site.y.is_static):
+            return float(product(site.inputs[1].shape[:2]))
+        lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape
+        if self._is_depthwise(site.op, site.inputs):
+            return 200 + 2.0 * site.x.stored * kh * kw / lanes
+        return 200 + site.x.size * kh * kw * (ceildiv(oc, lanes) + 0.8) + 2 * site.y.stored / lanes
 
 
 class PlainTransposedConv(_TransposedConv):
@@ -107,8 +107,8 @@ class PlainTransposedConv(_TransposedConv):
 
     name = "plain"
 
-    def lower(self, op, inputs, outputs, target):
-        params, extents = self._params(op, inputs), self._geometry(op, inputs, outputs)
+    def lower(self, site):
+        params, extents = self._params(site.op, site.inputs), self._geometry(site)
         N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
         operands = [Operand("x", 0, N * G * IC * IH * IW),
                     Operand("w", 1, G * IC * OC * params["kh"] * params["kw"])]
@@ -118,10 +118,10 @@ class PlainTransposedConv(_TransposedConv):
                        (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, self._name(params), "plain",
                        channels=G * OC)
 
-    def cost(self, op, inputs, outputs, target):
-        if not inputs[0].is_static:
-            return 1000.0 * product(inputs[1].shape[:2])
-        return 1000 + 4.0 * inputs[0].size * product(inputs[1].shape[1:])
+    def cost(self, site):
+        if not site.x.is_static:
+            return 1000.0 * product(site.inputs[1].shape[:2])
+        return 1000 + 4.0 * site.x.size * product(site.inputs[1].shape[1:])
 
 
 @register

@@ -8,7 +8,7 @@ import numpy as np
 from ..ir.dims import Dim
 from ..ir.graph import Attrs, Op
 from ..ir.types import TensorType
-from .base import Case, Operator, f32, possible_layouts, register
+from .base import Case, Operator, Site, f32, possible_layouts, register
 from .memory import memory_axes
 from .move_kernels import Strided, Walk, strides
 
@@ -16,8 +16,8 @@ from .move_kernels import Strided, Walk, strides
 class StridedCopy(Strided):
     """One run of elements, in whichever layout."""
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(inputs[0], target):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
             yield (layout,), (layout,)
 
     def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:

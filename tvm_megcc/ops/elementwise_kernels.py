@@ -12,7 +12,7 @@ from ..ir.dims import Dim, Symbol, ceildiv, product
 from ..ir.expr import Arg, Call, Const, Expr
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, PLAIN, TensorType
-from .base import Kernel, Lowered, Operand, operator, possible_layouts
+from .base import Kernel, Lowered, Operand, Site, operator, possible_layouts
 from .memory import memory_axes
 
 CHUNK = 2048
@@ -56,17 +56,17 @@ def elements(axes, operand: int) -> Dim:
 class Broadcast(Kernel):
     """What both kernels share: operands of one layout, walked together."""
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(outputs[0], target):
-            if layout != PLAIN and any(t.size != 1 and t.rank != 4 for t in inputs):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            if layout != PLAIN and any(t.size != 1 and t.rank != 4 for t in site.inputs):
                 continue
             # A single channel spread over many occupies one lane only in a blocked layout.
-            if layout.kind == "nchwc" and any(t.size != 1 and t.shape[1] != outputs[0].shape[1] for t in inputs):
+            if layout.kind == "nchwc" and any(t.size != 1 and t.shape[1] != site.y.shape[1] for t in site.inputs):
                 continue
-            yield tuple(PLAIN if t.size == 1 else layout for t in inputs), (layout,)
+            yield tuple(PLAIN if t.size == 1 else layout for t in site.inputs), (layout,)
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        axes = broadcast_axes(outputs[0], inputs)
+    def lower(self, site: Site) -> Lowered:
+        axes = broadcast_axes(site.y, site.inputs)
         extents: dict[str, Dim] = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
         symbols = [Symbol(name) for name in extents]
         if len(axes) == 1:
@@ -75,24 +75,24 @@ class Broadcast(Kernel):
             columns = axes[-1][0]
             extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) else 16
             tasks = product(symbols[:-2]) * ceildiv(symbols[-2], Symbol("ROWS"))
-        names = [f"x{index}" for index in range(len(inputs))]
+        names = [f"x{index}" for index in range(len(site.inputs))]
         varies = tuple(flags for _, flags in axes)
         pattern = "".join(f"{sum(flag << n for n, flag in enumerate(flags)):x}" for flags in varies)
-        formula = self.formula(op, inputs, outputs)
+        formula = self.formula(site)
         params = Attrs(names=tuple(names), varies=varies, chunk=CHUNK, formula=formula,
-                       **self.params(op, inputs, outputs))
-        whole = [index for index in range(len(inputs)) if all(flags[index] for flags in varies)]
-        same_size = [index for index in whole if inputs[index].itemsize == outputs[0].itemsize]
+                       **self.params(site))
+        whole = [index for index in range(len(site.inputs)) if all(flags[index] for flags in varies)]
+        same_size = [index for index in whole if site.inputs[index].itemsize == site.y.itemsize]
         return Lowered(
             f"elementwise/{self.name}", params, extents,
             tuple(Operand(name, index, elements(axes, index)) for index, name in enumerate(names)),
-            (Operand("y", 0, product(symbols)),), tasks, f"{_name(op, formula)}_{pattern}", self.name,
+            (Operand("y", 0, product(symbols)),), tasks, f"{_name(site.op, formula)}_{pattern}", self.name,
             in_place=tuple((0, index) for index in same_size))
 
-    def formula(self, op: Op, inputs, outputs) -> str:
+    def formula(self, site: Site) -> str:
         raise NotImplementedError
 
-    def params(self, op: Op, inputs, outputs) -> dict:
+    def params(self, site: Site) -> dict:
         return {}
 
 
@@ -109,17 +109,18 @@ class VectorKernel(Broadcast):
 
     name = "vector"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if any(type_.dtype != "float32" for type_ in (*inputs, *outputs)):
+    def refuse(self, site: Site):
+        if any(type_.dtype != "float32" for type_ in (*site.inputs, *site.outputs)):
             return "only float32"
-        return None if operator(op.kind).expression(op.attrs) is not None else "has no expression"
+        return None if operator(site.kind).expression(site.attrs) is not None else "has no expression"
 
-    def formula(self, op: Op, inputs, outputs) -> str:
-        return expressions.to_c(operator(op.kind).expression(op.attrs), [f"a{n}" for n in range(len(inputs))])
+    def formula(self, site: Site) -> str:
+        return expressions.to_c(operator(site.kind).expression(site.attrs), [f"a{n}" for n in range(len(site.inputs))])
 
-    def cost(self, op: Op, inputs, outputs, target) -> float:
-        size = outputs[0].size if outputs[0].is_static else 1 << 16
-        return size / target.isa.lanes * (1 + len(inputs) + expressions.cost(operator(op.kind).expression(op.attrs)))
+    def cost(self, site: Site) -> float:
+        size = site.y.size if site.y.is_static else 1 << 16
+        calls = expressions.cost(operator(site.kind).expression(site.attrs))
+        return size / site.isa.lanes * (1 + len(site.inputs) + calls)
 
 
 #: Operators in C over scalars a0, a1, a2. T is the operands' type, U the unsigned type arithmetic wraps in.
@@ -172,13 +173,13 @@ class ScalarKernel(Broadcast):
 
     name = "scalar"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if op.kind in ("cast", "where"):
+    def refuse(self, site: Site):
+        if site.kind in ("cast", "where"):
             return None
-        if any(type_.dtype == "float16" for type_ in (*inputs, *outputs)):
+        if any(type_.dtype == "float16" for type_ in (*site.inputs, *site.outputs)):
             return "not float16"
-        if self._formula(op, inputs[-1].dtype) is None:
-            return f"not on {inputs[-1].dtype}"
+        if self._formula(site.op, site.inputs[-1].dtype) is None:
+            return f"not on {site.inputs[-1].dtype}"
         return None
 
     @staticmethod
@@ -198,19 +199,19 @@ class ScalarKernel(Broadcast):
             return table[op.kind]
         return None if expression is None else integer_expression(expression)
 
-    def formula(self, op: Op, inputs, outputs) -> str:
-        if op.kind == "cast":
-            return conversion(inputs[0].dtype, outputs[0].dtype)
-        return self._formula(op, inputs[-1].dtype)
+    def formula(self, site: Site) -> str:
+        if site.kind == "cast":
+            return conversion(site.x.dtype, site.y.dtype)
+        return self._formula(site.op, site.inputs[-1].dtype)
 
-    def params(self, op: Op, inputs, outputs) -> dict:
-        dtype = inputs[-1].dtype
+    def params(self, site: Site) -> dict:
+        dtype = site.inputs[-1].dtype
         wide = DTYPES[dtype][1] == 8
-        return {"types": tuple(DTYPES[type_.dtype][0] for type_ in inputs), "result": DTYPES[outputs[0].dtype][0],
+        return {"types": tuple(DTYPES[type_.dtype][0] for type_ in site.inputs), "result": DTYPES[site.y.dtype][0],
                 "unsigned": "uint64_t" if wide else "uint32_t", "bits": 8 * DTYPES[dtype][1]}
 
-    def cost(self, op: Op, inputs, outputs, target) -> float:
-        return 2.0 * outputs[0].size if outputs[0].is_static else float(1 << 18)
+    def cost(self, site: Site) -> float:
+        return 2.0 * site.y.size if site.y.is_static else float(1 << 18)
 
 
 def integer_expression(expr: Expr) -> str | None:

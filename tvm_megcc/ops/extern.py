@@ -14,9 +14,9 @@ from ..errors import MegccError, ShapeError
 from ..foreign import digest
 from ..ir.dims import Dim, Symbol, product
 from ..ir.expr import c_float
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, Operand, Operator, Types, f32, register
+from .base import Case, Kernel, Lowered, Operand, Operator, Site, Types, f32, register
 
 Shape = tuple[Dim, ...]
 
@@ -90,21 +90,21 @@ class ExternCall(Kernel):
 
     name = "extern"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        function: Function = op.attrs.function
+    def lower(self, site: Site) -> Lowered:
+        function: Function = site.attrs.function
         names = [[name for name, _ in operands] for operands in (function.inputs, function.outputs)]
         shapes = [[tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank))
                    for name, type_ in zip(some, types, strict=True)]
-                  for some, types in zip(names, (inputs, outputs), strict=True)]
-        extents = {f"{name}_{axis}": dim for some, types in zip(names, (inputs, outputs), strict=True)
+                  for some, types in zip(names, (site.inputs, site.outputs), strict=True)]
+        extents = {f"{name}_{axis}": dim for some, types in zip(names, (site.inputs, site.outputs), strict=True)
                    for name, type_ in zip(some, types, strict=True) for axis, dim in enumerate(type_.shape)}
         operands = [tuple(Operand(name, index, product(shape))
                           for index, (name, shape) in enumerate(zip(some, own, strict=True)))
                     for some, own in zip(names, shapes, strict=True)]
-        attributes = tuple(c_number(op.attrs.arguments[name]) for name, _ in function.attributes)
+        attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
         dims = tuple((name, tuple(map(str, shape))) for some, own in zip(names, shapes, strict=True)
                      for name, shape in zip(some, own, strict=True))
-        tasks, scratch = (function.call(rule, op.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
+        tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
                           for rule, none in (("tasks", 1), ("workspace", 0)))
         params = Attrs(prototype=function.prototype, function=function.symbol, dims=dims, attributes=attributes,
                        tasks=function.tasks is not None, workspace=function.workspace is not None,

@@ -11,9 +11,22 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, dim_min, product
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
+from .base import (
+    Case,
+    Kernel,
+    Lowered,
+    OnnxNode,
+    Operand,
+    Operator,
+    Site,
+    Types,
+    decomposes,
+    extent_symbols,
+    f32,
+    register,
+)
 from .elementwise import cast_to
 from .move import emit_slice
 from .move_kernels import copy_cost, moved
@@ -25,9 +38,9 @@ class GatherRuns(Kernel):
 
     name = "runs"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x, indices = inputs
-        axis = op.attrs.axis % x.rank
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        axis = site.attrs.axis % x.rank
         outer, extent, run, count = extent_symbols("OUTER", "EXTENT", "RUN", "COUNT")
         extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "RUN": product(x.shape[axis + 1:]),
                    "COUNT": indices.size}
@@ -36,8 +49,8 @@ class GatherRuns(Kernel):
                        (Operand("y", 0, outer * count * run),), outer * count,
                        f"gather_{indices.dtype[3:]}", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.5)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)
 
 
 @register
@@ -94,16 +107,16 @@ class GatherLines(Kernel):
 
     name = "lines"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        axis = op.attrs.axis % inputs[0].rank
-        beside = [(a, b) for i, (a, b) in enumerate(zip(inputs[0].shape, inputs[1].shape, strict=True)) if i != axis]
+    def refuse(self, site: Site):
+        axis = site.attrs.axis % site.x.rank
+        beside = [(a, b) for i, (a, b) in enumerate(zip(site.x.shape, site.inputs[1].shape, strict=True)) if i != axis]
         # Extents that differ in name only are required to be equal.
         partial = any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in beside)
         return "indices for a part of the tensor only" if partial else None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x, indices = inputs
-        axis = op.attrs.axis % x.rank
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        axis = site.attrs.axis % x.rank
         outer, extent, inner, count = extent_symbols("OUTER", "EXTENT", "INNER", "COUNT")
         extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "INNER": product(x.shape[axis + 1:]),
                    "COUNT": indices.shape[axis]}
@@ -112,8 +125,8 @@ class GatherLines(Kernel):
                        (Operand("x", 0, outer * extent * inner), Operand("index", 1, size)),
                        (Operand("y", 0, size),), outer * count, f"gather_elements_{indices.dtype[3:]}", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 3.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 3.0)
 
 
 @register
@@ -163,9 +176,9 @@ class GatherPoints(Kernel):
 
     name = "points"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x, indices = inputs
-        batch, depth = op.attrs.batch, indices.shape[-1]
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        batch, depth = site.attrs.batch, indices.shape[-1]
         extents = {"BATCH": product(x.shape[:batch]), "COUNT": product(indices.shape[batch:-1]),
                    "RUN": product(x.shape[batch + depth:])}
         extents.update((f"X{index}", x.shape[batch + index]) for index in range(depth))
@@ -176,8 +189,8 @@ class GatherPoints(Kernel):
                        (Operand("y", 0, outer * count * run),), outer * count,
                        f"gather_points{depth}_{indices.dtype[3:]}", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 2.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 2.0)
 
 
 @register

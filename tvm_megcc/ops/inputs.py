@@ -7,9 +7,9 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.dims import ceildiv, product
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import DTYPES, PLAIN, TensorType
-from .base import Case, Kernel, Lowered, Operand, Operator, extent_symbols, f32, possible_layouts, register
+from .base import Case, Kernel, Lowered, Operand, Operator, Site, extent_symbols, f32, possible_layouts, register
 
 #: Pixels of a task: their results, in blocks of 16 channels, stay in a cache of the first levels.
 RUN = 512
@@ -20,14 +20,14 @@ class ConvertRuns(Kernel):
 
     name = "runs"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(outputs[0], target):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
             yield (PLAIN, PLAIN, PLAIN), (layout,)
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        (x, mean, _), (y,) = inputs, outputs
+    def lower(self, site: Site) -> Lowered:
+        (x, mean, _), (y,) = site.inputs, site.outputs
         per_channel = mean.size != 1
-        channels_last, reverse, layout = op.attrs.channels_last, op.attrs.reverse, y.layout
+        channels_last, reverse, layout = site.attrs.channels_last, site.attrs.reverse, y.layout
         shape = y.shape
         if not (per_channel or channels_last or reverse) and layout == PLAIN:
             shape = (1, 1, y.size)  # one run of equal elements
@@ -43,8 +43,8 @@ class ConvertRuns(Kernel):
                        (Operand("x", 0, n * c * pixels), Operand("mean", 1, values), Operand("scale", 2, values)),
                        (Operand("y", 0, n * stored * pixels),), n * ceildiv(pixels, RUN), what, self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        y = outputs[0]
+    def cost(self, site: Site) -> float:
+        y = site.y
         return 2.0 * y.size + 0.25 * (y.stored - y.size) if y.is_static else 1e6
 
 

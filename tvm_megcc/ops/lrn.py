@@ -7,9 +7,9 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.dims import product, round_up
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import NHWC, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, extent_symbols, f32, register
 from .conv_kernels import blocked
 from .move_kernels import c_constant, constant_name
 
@@ -19,30 +19,30 @@ class LrnPixels(Kernel):
 
     name = "pixels"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in (blocked(target), NHWC):
+    def layouts(self, site: Site):
+        for layout in (blocked(site.target), NHWC):
             yield (layout,), (layout,)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return None if inputs[0].dtype == "float32" else "works on float32 only"
+    def refuse(self, site: Site):
+        return None if site.x.dtype == "float32" else "works on float32 only"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        lanes, size, layout = target.isa.lanes, op.attrs.size, inputs[0].layout
+    def lower(self, site: Site) -> Lowered:
+        lanes, size, layout = site.isa.lanes, site.attrs.size, site.x.layout
         N, C, S = extent_symbols("N", "C", "S")
-        shape = inputs[0].shape
+        shape = site.x.shape
         count = N * S * (C if layout == NHWC else round_up(C, lanes))
         beta, bias, share = (c_constant(value, "float32") for value in
-                             (op.attrs.beta, op.attrs.bias, op.attrs.alpha / size))
+                             (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
         params = Attrs(size=size, before=(size - 1) // 2, beta=beta, bias=bias, share=share, nhwc=layout == NHWC)
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
                        f"lrn{size}{constant_name(beta, bias, share)}" + "_nhwc" * (layout == NHWC), self.name,
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        if not inputs[0].is_static:
+    def cost(self, site: Site) -> float:
+        if not site.x.is_static:
             return 1e6
-        return 200 + inputs[0].stored * (20.0 + op.attrs.size) / target.isa.lanes
+        return 200 + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes
 
 
 @register

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..context import Context
 from ..errors import ShapeError
 from ..ir.conditions import require_equal, require_shape
 from ..ir.dims import Dim, ceildiv, product, round_up
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType
-from ..target import Target
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, decomposes, extent_symbols, register
 from .conv_kernels import has_bias, reach
 from .rules import broadcast
 from .sharing import Cut
@@ -43,32 +43,32 @@ class PackedMatMul(Kernel):
         self.vectors = vectors
         self.tile = f"{vectors}v" if vectors else ""
 
-    def refuse(self, op, inputs, outputs, target):
-        if inputs[1].rank != 2:
+    def refuse(self, site):
+        if site.inputs[1].rank != 2:
             return "the second operand must be one matrix"
-        if op.attrs.trans_a:
+        if site.attrs.trans_a:
             return "the first operand must not be transposed"
-        return _dtype_refusal(inputs, outputs)
+        return _dtype_refusal(site.inputs, site.outputs)
 
-    def _cut(self, rows: Dim, depth: int, columns: int, target: Target) -> Cut:
-        tiling = Tiling.of(target.isa, target.isa.lane_fma, self.vectors)
-        return Cut.of(tiling, depth, columns, 1, rows, 1, True, target)
+    def _cut(self, rows: Dim, depth: int, columns: int, context: Context) -> Cut:
+        tiling = Tiling.of(context.isa, context.isa.lane_fma, self.vectors)
+        return Cut.of(tiling, depth, columns, 1, rows, 1, True, context)
 
-    def lower(self, op, inputs, outputs, target):
-        lanes = target.isa.lanes
-        rows, depth, columns = _sizes(op, inputs, outputs)
-        cut = self._cut(rows, depth, columns, target)
+    def lower(self, site):
+        lanes = site.isa.lanes
+        rows, depth, columns = _sizes(site)
+        cut = self._cut(rows, depth, columns, site.context)
         tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, columns)
-        block = BLOCK if target.compact else tiling.block(row, vectors)
+        block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
         IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         N, IH, IW = extent_symbols("N", "IH", "IW")
         operands = [Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
-                    Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(op.attrs.trans_b), *packed))]
-        bias = has_bias(op)
+                    Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packed))]
+        bias = has_bias(site.op)
         if bias:
             operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
@@ -78,17 +78,17 @@ class PackedMatMul(Kernel):
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
             "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 
-    def tiled(self, op, inputs, outputs, target):
-        rows, _, columns = _sizes(op, inputs, outputs)
+    def tiled(self, site):
+        rows, _, columns = _sizes(site)
         if isinstance(rows, int):
-            cut = PackedMatMul()._cut(*_sizes(op, inputs, outputs), target)
+            cut = PackedMatMul()._cut(*_sizes(site), site.context)
             yield from map(type(self), cut.tiling.others(cut.pixels, columns))
 
-    def cost(self, op, inputs, outputs, target):
-        rows, depth, columns = _sizes(op, inputs, outputs)
+    def cost(self, site):
+        rows, depth, columns = _sizes(site)
         if not isinstance(rows, int):
             return float(depth * columns)
-        return 200 + rows * depth * -(-columns // target.isa.lanes) * 1.1
+        return 200 + rows * depth * -(-columns // site.isa.lanes) * 1.1
 
 
 class PanelMatMul(Kernel):
@@ -97,27 +97,27 @@ class PanelMatMul(Kernel):
     name = "panel"
     fuses_epilogue = True
 
-    def refuse(self, op, inputs, outputs, target):
-        return _dtype_refusal(inputs, outputs)
+    def refuse(self, site):
+        return _dtype_refusal(site.inputs, site.outputs)
 
-    def lower(self, op, inputs, outputs, target):
-        trans_a, trans_b = bool(op.attrs.trans_a), bool(op.attrs.trans_b)
-        tiling = Tiling.of(target.isa)
-        vectors = {16: 2, 8: 2}.get(target.isa.lanes, 4)
+    def lower(self, site):
+        trans_a, trans_b = bool(site.attrs.trans_a), bool(site.attrs.trans_b)
+        tiling = Tiling.of(site.isa)
+        vectors = {16: 2, 8: 2}.get(site.isa.lanes, 4)
         rows = min(tiling.most_pixels(vectors), 8)
-        m, n = outputs[0].shape[-2:]
-        k = inputs[0].shape[-2 if trans_a else -1]
+        m, n = site.y.shape[-2:]
+        k = site.x.shape[-2 if trans_a else -1]
         M, K, N = extent_symbols("M", "K", "N")
         extents: dict[str, Dim] = {"M": m, "K": k, "N": n}
-        batch = _batch(inputs[0].shape[:-2], inputs[1].shape[:-2])
+        batch = _batch(site.x.shape[:-2], site.inputs[1].shape[:-2])
         a, b, y = M * K, K * N, M * N
         for i, (extent, has_a, has_b) in enumerate(batch):
             (d,) = extent_symbols(f"D{i}")
             extents[f"D{i}"] = extent
             a, b, y = a * (d if has_a else 1), b * (d if has_b else 1), y * d
-        panels = ceildiv(N, vectors * target.isa.lanes)
+        panels = ceildiv(N, vectors * site.isa.lanes)
         operands = [Operand("a", 0, a), Operand("b", 1, b)]
-        bias = has_bias(op)
+        bias = has_bias(site.op)
         if bias:
             operands.append(Operand("bias", 2, N))
         kinds = tuple((has_a, has_b) for _, has_a, has_b in batch)
@@ -129,13 +129,13 @@ class PanelMatMul(Kernel):
             Attrs(trans_a=trans_a, trans_b=trans_b, bias=bias, batch=kinds, vectors=vectors, rows=rows, depth=_DEPTH),
             extents, tuple(operands), (Operand("y", 0, y),),
             panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), what, "panel",
-            scratch=4 * _DEPTH * vectors * target.isa.lanes, epilogue_in_place=False, channels=N)
+            scratch=4 * _DEPTH * vectors * site.isa.lanes, epilogue_in_place=False, channels=N)
 
-    def cost(self, op, inputs, outputs, target):
-        if not outputs[0].is_static:
-            return 2.0 * product(d for d in inputs[0].shape if isinstance(d, int))
-        k = inputs[0].shape[-2 if op.attrs.trans_a else -1]
-        return 500 + 1.4 * outputs[0].size * k / target.isa.lanes + 3.0 * inputs[1].size
+    def cost(self, site):
+        if not site.y.is_static:
+            return 2.0 * product(d for d in site.x.shape if isinstance(d, int))
+        k = site.x.shape[-2 if site.attrs.trans_a else -1]
+        return 500 + 1.4 * site.y.size * k / site.isa.lanes + 3.0 * site.inputs[1].size
 
 
 class ScalarMatMul(PanelMatMul):
@@ -144,26 +144,26 @@ class ScalarMatMul(PanelMatMul):
     name = "scalar"
     fuses_epilogue = False
 
-    def refuse(self, op, inputs, outputs, target):
-        if inputs[0].dtype in ("float32", "float16", "bool"):
+    def refuse(self, site):
+        if site.x.dtype in ("float32", "float16", "bool"):
             return "only integers and float64"
-        same = all(t is None or t.dtype == inputs[0].dtype for t in (*inputs, *outputs))
+        same = all(t is None or t.dtype == site.x.dtype for t in (*site.inputs, *site.outputs))
         return None if same else "operands of different element types"
 
-    def lower(self, op, inputs, outputs, target):
-        lowered = super().lower(op, inputs, outputs, target)
+    def lower(self, site):
+        lowered = super().lower(site)
         kept = {name: lowered.params[name] for name in ("trans_a", "trans_b", "bias", "batch")}
-        dtype = inputs[0].dtype
+        dtype = site.x.dtype
         params = Attrs(unit=DTYPES[dtype][0], real=dtype == "float64",
-                       unsigned="uint64_t" if inputs[0].itemsize == 8 else "uint32_t", **kept)
+                       unsigned="uint64_t" if site.x.itemsize == 8 else "uint32_t", **kept)
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(kept["batch"])))))
         return replace(lowered, template="matmul/scalar", params=params, tasks=rows, how="scalar", scratch=0)
 
 
-def _sizes(op: Op, inputs: Types, outputs: Types) -> tuple[Dim, int, int]:
+def _sizes(site: Site) -> tuple[Dim, int, int]:
     """(rows of a, length of the sums, columns of b) where b is one matrix, whose extents are known."""
-    depth = inputs[1].shape[-1 if op.attrs.trans_b else -2]
-    return product(outputs[0].shape[:-1]), depth, outputs[0].shape[-1]
+    depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
+    return product(site.y.shape[:-1]), depth, site.y.shape[-1]
 
 
 def _batch(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[Dim, bool, bool]]:

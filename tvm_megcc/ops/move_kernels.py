@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.dims import Dim, Symbol, ceildiv, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, NHWC, PLAIN, TensorType, nchwc
-from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from .base import Kernel, Lowered, Operand, Site, extent_symbols, possible_layouts
 from .memory import MemoryAxis, memory_axes
 from .rules import slice_axes
 from .sharing import TASKS
@@ -72,8 +72,8 @@ class Strided(Kernel):
         """The result's axes in memory, and the first place in the operand that is read."""
         raise NotImplementedError
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        walks, base = self.walks(op, inputs[0], outputs[0])
+    def lower(self, site: Site) -> Lowered:
+        walks, base = self.walks(site.op, site.x, site.y)
         walks = merged(walks)
         extents: dict[str, Dim] = {"BASE": base}
         for index, walk in enumerate(walks):
@@ -88,23 +88,23 @@ class Strided(Kernel):
             tasks = product(d[:-2]) * ceildiv(d[-2], Symbol("ROWS"))
         size = Symbol("BASE") + 1 + sum(((d_ - 1) * s_ for d_, s_ in zip(d, s, strict=True)), start=0)
         backwards = tuple(walk.backwards for walk in walks)
-        params = Attrs(axes=len(walks), backwards=backwards, run=unit_stride, chunk=CHUNK, **moved(inputs[0]))
+        params = Attrs(axes=len(walks), backwards=backwards, run=unit_stride, chunk=CHUNK, **moved(site.x))
         pattern = "".join("ba"[not flag] for flag in backwards) + ("1" if unit_stride else "")
         return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
-                       tasks, f"{op.kind}_{pattern}", self.name)
+                       tasks, f"{site.kind}_{pattern}", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
+    def cost(self, site: Site) -> float:
         # Runs are copied by vectors, other elements are picked one by one.
-        run = merged(self.walks(op, inputs[0], outputs[0])[0])[-1].stride == 1
-        return copy_cost(outputs[0], 1.0 if run else 4.0)
+        run = merged(self.walks(site.op, site.x, site.y)[0])[-1].stride == 1
+        return copy_cost(site.y, 1.0 if run else 4.0)
 
 
 class StridedTranspose(Strided):
     """Between any layouts whose lanes are full or stay together."""
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for source in possible_layouts(inputs[0], target):
-            for result in possible_layouts(outputs[0], target):
+    def layouts(self, site: Site):
+        for source in possible_layouts(site.x, site.target):
+            for result in possible_layouts(site.y, site.target):
                 if "nchwc" not in (source.kind, result.kind):
                     yield (source,), (result,)
 
@@ -133,13 +133,13 @@ class StridedTile(Strided):
 class StridedSlice(Strided):
     """In one layout; of a blocked tensor whole blocks of channels."""
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(inputs[0], target):
-            if layout.kind == "nchwc" and 1 in op.attrs.axes:
-                first, count, step = slice_axes(op.attrs, inputs[0].shape)[1]
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            if layout.kind == "nchwc" and 1 in site.attrs.axes:
+                first, count, step = slice_axes(site.attrs, site.x.shape)[1]
                 whole = isinstance(first, int) and isinstance(count, int) and step == 1
                 if not whole or first % layout.block or (count % layout.block
-                                                         and first + count != inputs[0].shape[1]):
+                                                         and first + count != site.x.shape[1]):
                     continue
             yield (layout,), (layout,)
 
@@ -167,8 +167,8 @@ class TransposeMatrix(Kernel):
     name = "tiled"
     COLUMNS = 16
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        return StridedTranspose.layouts(self, op, inputs, outputs, target)
+    def layouts(self, site: Site):
+        return StridedTranspose.layouts(self, site)
 
     @staticmethod
     def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
@@ -183,20 +183,20 @@ class TransposeMatrix(Kernel):
             and batch.stride == columns.extent * rows.extent
         return (batch.extent, rows.extent, columns.extent) if is_matrix else None
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if self._matrices(op, inputs[0], outputs[0]) is None:
+    def refuse(self, site: Site):
+        if self._matrices(site.op, site.x, site.y) is None:
             return "is not a transpose of matrices"
         return None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         n, r, c = extent_symbols("N", "R", "C")
-        extents = dict(zip("NRC", self._matrices(op, inputs[0], outputs[0]), strict=True))
-        return Lowered("move/transpose", Attrs(columns=self.COLUMNS, **moved(inputs[0])), extents,
+        extents = dict(zip("NRC", self._matrices(site.op, site.x, site.y), strict=True))
+        return Lowered("move/transpose", Attrs(columns=self.COLUMNS, **moved(site.x)), extents,
                        (Operand("x", 0, n * r * c),), (Operand("y", 0, n * r * c),), n * ceildiv(c, self.COLUMNS),
                        "transpose_matrix", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.5)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)
 
 
 class RelayoutMatrix(TransposeMatrix):
@@ -204,8 +204,8 @@ class RelayoutMatrix(TransposeMatrix):
 
     name = "tiled"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        if inputs[0].rank == 4:
+    def layouts(self, site: Site):
+        if site.x.rank == 4:
             yield (PLAIN,), (NHWC,)
             yield (NHWC,), (PLAIN,)
 
@@ -214,7 +214,7 @@ class RelayoutMatrix(TransposeMatrix):
         n, c, h, w = x.shape
         return (n, c, h * w) if x.layout == PLAIN else (n, h * w, c)
 
-    def refuse(self, op: Op, inputs, outputs, target):
+    def refuse(self, site: Site):
         return None
 
 
@@ -226,34 +226,34 @@ class RelayoutBlocks(Kernel):
     #: Pixels of a block that a task moves, at most: 64 KB of it where vectors have 16 lanes.
     PIXELS = 1024
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        if inputs[0].rank == 4 and target.isa.lanes > 1:
+    def layouts(self, site: Site):
+        if site.x.rank == 4 and site.isa.lanes > 1:
             for other in (PLAIN, NHWC):
-                yield (other,), (nchwc(target.isa.lanes),)
-                yield (nchwc(target.isa.lanes),), (other,)
+                yield (other,), (nchwc(site.isa.lanes),)
+                yield (nchwc(site.isa.lanes),), (other,)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return None if inputs[0].dtype == "float32" else "only float32"
+    def refuse(self, site: Site):
+        return None if site.x.dtype == "float32" else "only float32"
 
     def params(self, type_: TensorType) -> dict:
         return {}
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         n, c, pixels = extent_symbols("N", "C", "HW")
-        shape = inputs[0].shape
+        shape = site.x.shape
         extents = {"N": shape[0], "C": shape[1], "HW": shape[2] * shape[3]}
-        block = target.isa.lanes
+        block = site.isa.lanes
         padded = ceildiv(c, block) * block * n * pixels
-        source, result = inputs[0].layout, outputs[0].layout
+        source, result = site.x.layout, site.y.layout
         sizes = [padded if layout.kind == "nchwc" else n * c * pixels for layout in (source, result)]
         to_blocks = result.kind == "nchwc"
         other = source if to_blocks else result
-        attrs = Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS, **self.params(inputs[0]))
+        attrs = Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS, **self.params(site.x))
         return Lowered(self.template, attrs, extents, (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
                        n * ceildiv(c, block) * ceildiv(pixels, self.PIXELS), f"relayout_{source}_{result}", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.5)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)
 
 
 class RelayoutElements(RelayoutBlocks):
@@ -262,14 +262,14 @@ class RelayoutElements(RelayoutBlocks):
     name = "elements"
     template = "move/relayout_elements"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return "float32 goes by vectors" if inputs[0].dtype == "float32" else None
+    def refuse(self, site: Site):
+        return "float32 goes by vectors" if site.x.dtype == "float32" else None
 
     def params(self, type_: TensorType) -> dict:
         return moved(type_)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 4.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 4.0)
 
 
 class ConcatRuns(Kernel):
@@ -279,32 +279,32 @@ class ConcatRuns(Kernel):
     #: Elements that are worth sharing among threads.
     LARGE = 1 << 15
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(outputs[0], target):
-            if layout.kind == "nchwc" and op.attrs.axis == 1 \
-                    and any(not isinstance(t.shape[1], int) or t.shape[1] % layout.block for t in inputs[:-1]):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            if layout.kind == "nchwc" and site.attrs.axis == 1 \
+                    and any(not isinstance(t.shape[1], int) or t.shape[1] % layout.block for t in site.inputs[:-1]):
                 continue
-            yield (layout,) * len(inputs), (layout,)
+            yield (layout,) * len(site.inputs), (layout,)
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        axes = memory_axes(outputs[0])
-        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis)
+    def lower(self, site: Site) -> Lowered:
+        axes = memory_axes(site.y)
+        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
         extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position])}
-        for index, type_ in enumerate(inputs):
+        for index, type_ in enumerate(site.inputs):
             extents[f"RUN{index}"] = product(extent for _, _, extent in memory_axes(type_)[position:])
         # Few long rows are cut for threads to share.
-        size, rows = outputs[0].size, extents["OUTER"]
-        parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not target.compact else 1
+        size, rows = site.y.size, extents["OUTER"]
+        parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
         outer, *runs = extent_symbols(*extents)
-        names = tuple(f"x{index}" for index in range(len(inputs)))
-        return Lowered("move/concat", Attrs(names=names, parts=parts, **moved(outputs[0])), extents,
+        names = tuple(f"x{index}" for index in range(len(site.inputs)))
+        return Lowered("move/concat", Attrs(names=names, parts=parts, **moved(site.y)), extents,
                        tuple(Operand(name, index, outer * run)
                              for index, (name, run) in enumerate(zip(names, runs, strict=True))),
-                       (Operand("y", 0, outer * sum(runs, start=0)),), outer * parts, f"concat{len(inputs)}",
+                       (Operand("y", 0, outer * sum(runs, start=0)),), outer * parts, f"concat{len(site.inputs)}",
                        self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 0.7)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 0.7)
 
 
 class PadRows(Kernel):
@@ -312,21 +312,21 @@ class PadRows(Kernel):
 
     name = "rows"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(outputs[0], target):
-            if layout.kind != "nchwc" or not (op.attrs.before[1] or op.attrs.after[1]):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            if layout.kind != "nchwc" or not (site.attrs.before[1] or site.attrs.after[1]):
                 yield (layout,), (layout,)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        amounts = (*op.attrs.before, *op.attrs.after)
+    def refuse(self, site: Site):
+        amounts = (*site.attrs.before, *site.attrs.after)
         if any(isinstance(amount, int) and amount < 0 for amount in amounts):
             return "crops; a slice does that"
         return None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         axes: list[tuple[Dim, Dim, Dim]] = []
-        for axis, part, extent in memory_axes(inputs[0]):
-            low, high = (0, 0) if part else (op.attrs.before[axis], op.attrs.after[axis])
+        for axis, part, extent in memory_axes(site.x):
+            low, high = (0, 0) if part else (site.attrs.before[axis], site.attrs.after[axis])
             if axes and low == high == 0 and axes[-1][1:] == (0, 0):
                 axes[-1] = (axes[-1][0] * extent, 0, 0)
             else:
@@ -338,16 +338,16 @@ class PadRows(Kernel):
         run = Symbol("RUN")
         x = [Symbol(f"X{index}") for index in range(len(axes))]
         y = [Symbol(f"B{index}") + Symbol(f"X{index}") + Symbol(f"A{index}") for index in range(len(axes))]
-        mode, dtype = op.attrs.mode, inputs[0].dtype
-        params, what = {"axes": len(axes), "mode": mode, **moved(inputs[0])}, f"pad_{mode}{len(axes)}"
+        mode, dtype = site.attrs.mode, site.x.dtype
+        params, what = {"axes": len(axes), "mode": mode, **moved(site.x)}, f"pad_{mode}{len(axes)}"
         if mode == "constant":
-            params["value"] = c_constant(op.attrs.value, dtype)
-            what += constant_name(params["value"]) * bool(op.attrs.value)
+            params["value"] = c_constant(site.attrs.value, dtype)
+            what += constant_name(params["value"]) * bool(site.attrs.value)
         return Lowered("move/pad", Attrs(params), extents, (Operand("x", 0, product(x) * run),),
                        (Operand("y", 0, product(y) * run),), product(y[:-1]), what, self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0)
 
 
 def constant_name(*constants: str) -> str:

@@ -26,19 +26,19 @@ class WindowPool(Kernel):
     name = "window"
     fuses_epilogue = True
 
-    def layouts(self, op, inputs, outputs, target):
-        if inputs[0].rank == 4:
-            yield (blocked(target),), (blocked(target),)
+    def layouts(self, site):
+        if site.x.rank == 4:
+            yield (blocked(site.target),), (blocked(site.target),)
 
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
+    def refuse(self, site):
+        return _float_refusal(site.inputs)
 
-    def lower(self, op, inputs, outputs, target):
-        (kh, kw), (sh, sw), (dh, dw) = op.attrs.kernel, op.attrs.strides, op.attrs.dilations
-        mode, counts, lanes = _mode(op), bool(op.attrs.get("count_pads", 0)), target.isa.lanes
-        (n, c, ih, iw), (oh, ow) = inputs[0].shape, outputs[0].shape[2:]
+    def lower(self, site):
+        (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations
+        mode, counts, lanes = _mode(site.op), bool(site.attrs.get("count_pads", 0)), site.isa.lanes
+        (n, c, ih, iw), (oh, ow) = site.x.shape, site.y.shape[2:]
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
-        top, left, bottom, right = op.attrs.pads
+        top, left, bottom, right = site.attrs.pads
         extents = {"N": n, "C": c, "IH": ih, "IW": iw, "OH": oh, "OW": ow, "PT": top, "PL": left}
         if mode == "avg" and counts:
             extents.update(EH=ih + top + bottom, EW=iw + left + right)
@@ -47,12 +47,12 @@ class WindowPool(Kernel):
             "pool/window",
             Attrs(mode=mode, count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw), extents,
             (Operand("x", 0, N * slots * IH * IW),), (Operand("y", 0, N * slots * OH * OW),),
-            N * ceildiv(C, lanes) * OH, _name(op), "window", channels=slots)
+            N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=slots)
 
-    def cost(self, op, inputs, outputs, target):
-        if not outputs[0].is_static:
+    def cost(self, site):
+        if not site.y.is_static:
             return 1000.0
-        return 200 + outputs[0].stored / target.isa.lanes * (product(op.attrs.kernel) * 1.5 + 2)
+        return 200 + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
 
 
 class PlainPool(Kernel):
@@ -61,37 +61,38 @@ class PlainPool(Kernel):
 
     name = "plain"
 
-    def layouts(self, op, inputs, outputs, target):
-        yield (PLAIN,), (PLAIN,) * len(outputs)
+    def layouts(self, site):
+        yield (PLAIN,), (PLAIN,) * len(site.outputs)
 
-    def refuse(self, op, inputs, outputs, target):
-        if _mode(op) == "max" and inputs[0].dtype not in ("float16", "bool"):
+    def refuse(self, site):
+        if _mode(site.op) == "max" and site.x.dtype not in ("float16", "bool"):
             return None
-        return _float_refusal(inputs)
+        return _float_refusal(site.inputs)
 
-    def lower(self, op, inputs, outputs, target):
-        attrs, spatial = op.attrs, inputs[0].shape[2:]
+    def lower(self, site):
+        attrs, spatial = site.attrs, site.x.shape[2:]
         axes = "DHW"[-len(spatial):]
-        extents = {"R": product(inputs[0].shape[:2])}
-        for index, (axis, extent, result) in enumerate(zip(axes, spatial, outputs[0].shape[2:], strict=True)):
+        extents = {"R": product(site.x.shape[:2])}
+        for index, (axis, extent, result) in enumerate(zip(axes, spatial, site.y.shape[2:], strict=True)):
             before, after = attrs.pads[index], attrs.pads[len(axes) + index]
             extents.update({f"I{axis}": extent, f"O{axis}": result, f"P{axis}": before,
                             f"E{axis}": extent + before + after})
         R, *ins = extent_symbols("R", *(f"I{axis}" for axis in axes))
         outs = extent_symbols(*(f"O{axis}" for axis in axes))
-        results = [Operand(name, index, R * product(outs)) for index, name in enumerate(("y", "where")[:len(outputs)])]
-        dtype = inputs[0].dtype
+        results = [Operand(name, index, R * product(outs))
+                   for index, name in enumerate(("y", "where")[:len(site.outputs)])]
+        dtype = site.x.dtype
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         order = attrs.get("order", "")
-        params = Attrs(mode=_mode(op), count_pads=bool(attrs.get("count_pads", 0)), windows=windows, order=order,
+        params = Attrs(mode=_mode(site.op), count_pads=bool(attrs.get("count_pads", 0)), windows=windows, order=order,
                        unit=DTYPES[dtype][0], least=_least(dtype))
         return Lowered("pool/plain", params, extents, (Operand("x", 0, R * product(ins)),), tuple(results),
-                       R * product(outs[:-1]), _name(op) + (f"_{order}_major" if order else ""), "plain")
+                       R * product(outs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
-    def cost(self, op, inputs, outputs, target):
-        if not outputs[0].is_static:
+    def cost(self, site):
+        if not site.y.is_static:
             return 100000.0
-        return 500 + 4.0 * outputs[0].size * product(op.attrs.kernel)
+        return 500 + 4.0 * site.y.size * product(site.attrs.kernel)
 
 
 def _least(dtype: str) -> str:
@@ -108,24 +109,24 @@ class GlobalPool(Kernel):
     name = "global"
     fuses_epilogue = True
 
-    def layouts(self, op, inputs, outputs, target):
-        if inputs[0].rank == 4 or target.isa.lanes == 1:
-            yield (blocked(target),), (blocked(target),)
+    def layouts(self, site):
+        if site.x.rank == 4 or site.isa.lanes == 1:
+            yield (blocked(site.target),), (blocked(site.target),)
 
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
+    def refuse(self, site):
+        return _float_refusal(site.inputs)
 
-    def lower(self, op, inputs, outputs, target):
-        lanes = target.isa.lanes
+    def lower(self, site):
+        lanes = site.isa.lanes
         N, C, S = extent_symbols("N", "C", "S")
-        n, c = inputs[0].shape[:2]
-        return Lowered("pool/global", Attrs(mode=_mode(op)), {"N": n, "C": c, "S": product(inputs[0].shape[2:])},
+        n, c = site.x.shape[:2]
+        return Lowered("pool/global", Attrs(mode=_mode(site.op)), {"N": n, "C": c, "S": product(site.x.shape[2:])},
                        (Operand("x", 0, N * round_up(C, lanes) * S),), (Operand("y", 0, N * round_up(C, lanes)),),
-                       N * ceildiv(C, lanes), f"global_{_mode(op)}_pool", "blocks",
+                       N * ceildiv(C, lanes), f"global_{_mode(site.op)}_pool", "blocks",
                        channels=round_up(C, lanes))
 
-    def cost(self, op, inputs, outputs, target):
-        return 200 + inputs[0].stored / target.isa.lanes if inputs[0].is_static else 1000.0
+    def cost(self, site):
+        return 200 + site.x.stored / site.isa.lanes if site.x.is_static else 1000.0
 
 
 class PlainGlobalPool(Kernel):
@@ -133,23 +134,23 @@ class PlainGlobalPool(Kernel):
 
     name = "global_plain"
 
-    def layouts(self, op, inputs, outputs, target):
+    def layouts(self, site):
         # One value a channel lies the same way in both layouts, up to the pad lanes.
         yield (PLAIN,), (PLAIN,)
 
-    def refuse(self, op, inputs, outputs, target):
-        return _float_refusal(inputs)
+    def refuse(self, site):
+        return _float_refusal(site.inputs)
 
-    def lower(self, op, inputs, outputs, target):
+    def lower(self, site):
         R, S = extent_symbols("R", "S")
-        return Lowered("pool/global_plain", Attrs(mode=_mode(op)),
-                       {"R": product(inputs[0].shape[:2]), "S": product(inputs[0].shape[2:])},
-                       (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(op)}_pool", "plain")
+        return Lowered("pool/global_plain", Attrs(mode=_mode(site.op)),
+                       {"R": product(site.x.shape[:2]), "S": product(site.x.shape[2:])},
+                       (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
 
-    def cost(self, op, inputs, outputs, target):
-        if not inputs[0].is_static:
+    def cost(self, site):
+        if not site.x.is_static:
             return 2000.0
-        return 200 + 1.5 * inputs[0].size / target.isa.lanes + 12 * outputs[0].size
+        return 200 + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
 
 
 def _name(op) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..ir.dims import Dim, Symbol, ceildiv, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, PLAIN, TensorType
-from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from .base import Kernel, Lowered, Operand, Site, extent_symbols, possible_layouts
 from .memory import memory_axes
 
 
@@ -70,24 +70,24 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
 
 
 class Reduce(Kernel):
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(inputs[0], target):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
             # The pad lanes of a blocked tensor are no elements.
             blocked = layout.kind == "nchwc"
-            if layout == PLAIN or (op.attrs.keepdims and not (blocked and 1 in op.attrs.axes)):
+            if layout == PLAIN or (site.attrs.keepdims and not (blocked and 1 in site.attrs.axes)):
                 yield (layout,), (layout,)
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        axes = reduced_axes(inputs[0], op.attrs.axes)
+    def lower(self, site: Site) -> Lowered:
+        axes = reduced_axes(site.x, site.attrs.axes)
         extents = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
         d = [Symbol(name) for name in extents]
         kept = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
         reduced = tuple(flag for _, flag in axes)
         pattern = "".join("kr"[flag] for flag in reduced)
         return Lowered(
-            f"reduce/{self.name}", Attrs(reduced=reduced, **self.params(op, inputs[0])), extents,
-            (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, target),
-            f"{op.kind}_{pattern}", self.name)
+            f"reduce/{self.name}", Attrs(reduced=reduced, **self.params(site.op, site.x)), extents,
+            (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, site.target),
+            f"{site.kind}_{pattern}", self.name)
 
     def tasks(self, kept: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
         return product(kept)
@@ -105,10 +105,10 @@ class ReduceVectors(Reduce):
 
     name = "vector"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if self._name(op) not in FOLDS:
+    def refuse(self, site: Site):
+        if self._name(site.op) not in FOLDS:
             return "is several simpler reductions"
-        return None if inputs[0].dtype == "float32" else "only float32"
+        return None if site.x.dtype == "float32" else "only float32"
 
     def tasks(self, kept, reduced, target) -> Dim:
         return product(kept) if reduced[-1] else product(kept[:-1]) * ceildiv(kept[-1], target.isa.lanes)
@@ -117,8 +117,8 @@ class ReduceVectors(Reduce):
         fold = FOLDS[self._name(op)]
         return {"start": fold.start, "step": fold.step, "join": fold.join, "finish": fold.finish}
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return inputs[0].stored * 2 / target.isa.lanes if inputs[0].is_static else 1e6
+    def cost(self, site: Site) -> float:
+        return site.x.stored * 2 / site.isa.lanes if site.x.is_static else 1e6
 
 
 class ReduceScalars(Reduce):
@@ -126,10 +126,10 @@ class ReduceScalars(Reduce):
 
     name = "scalar"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if inputs[0].dtype in ("float32", "float16", "bool"):
+    def refuse(self, site: Site):
+        if site.x.dtype in ("float32", "float16", "bool"):
             return "only integers and float64"
-        return None if self._name(op) in self._folds(inputs[0]) else "not on integers"
+        return None if self._name(site.op) in self._folds(site.x) else "not on integers"
 
     @staticmethod
     def _folds(x: TensorType) -> dict[str, Fold]:
@@ -148,9 +148,9 @@ class ReduceScalars(Reduce):
 class AlongAxis(Kernel):
     """Operators on the lines of one axis: [OUTER][N][INNER] in memory."""
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(inputs[0], target):
-            if layout == PLAIN or (layout.kind == "nhwc" and outputs[0].rank == 4):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            if layout == PLAIN or (layout.kind == "nhwc" and site.y.rank == 4):
                 yield (layout,), (layout,)
 
     @staticmethod
@@ -164,35 +164,35 @@ class AlongAxis(Kernel):
 class ArgExtremeScalars(AlongAxis):
     name = "scalar"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return "not float16" if inputs[0].dtype == "float16" else None
+    def refuse(self, site: Site):
+        return "not float16" if site.x.dtype == "float16" else None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        better = ("<" if op.kind == "arg_min" else ">") + ("=" if op.attrs.last else "")
-        real = inputs[0].dtype.startswith("float")
-        yields = real and op.attrs.get("nan_yields", False)
-        keeps = better[0] + ("" if op.attrs.last else "=")
-        params = Attrs(better=better, unit=DTYPES[inputs[0].dtype][0], real=real, keeps=keeps if yields else "")
-        return Lowered("reduce/arg_extreme", params, self.extents(op, inputs[0]),
+        better = ("<" if site.kind == "arg_min" else ">") + ("=" if site.attrs.last else "")
+        real = site.x.dtype.startswith("float")
+        yields = real and site.attrs.get("nan_yields", False)
+        keeps = better[0] + ("" if site.attrs.last else "=")
+        params = Attrs(better=better, unit=DTYPES[site.x.dtype][0], real=real, keeps=keeps if yields else "")
+        return Lowered("reduce/arg_extreme", params, self.extents(site.op, site.x),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),), outer * inner,
-                       op.kind + "_last" * op.attrs.last + "_tvm" * yields, self.name)
+                       site.kind + "_last" * site.attrs.last + "_tvm" * yields, self.name)
 
 
 class CumulativeScalars(AlongAxis):
     name = "scalar"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return f"not {inputs[0].dtype}" if inputs[0].dtype in ("float16", "bool") else None
+    def refuse(self, site: Site):
+        return f"not {site.x.dtype}" if site.x.dtype in ("float16", "bool") else None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
+    def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        dtype, size = inputs[0].dtype, outer * n * inner
-        wide = "uint64_t" if inputs[0].itemsize == 8 else "uint32_t"
+        dtype, size = site.x.dtype, outer * n * inner
+        wide = "uint64_t" if site.x.itemsize == 8 else "uint32_t"
         params = Attrs(unit=DTYPES[dtype][0], sum=DTYPES[dtype][0] if dtype.startswith("float") else wide,
-                       exclusive=op.attrs.exclusive, reverse=op.attrs.reverse, product=op.kind == "cumprod")
-        what = op.kind + "_exclusive" * op.attrs.exclusive + "_reverse" * op.attrs.reverse
-        return Lowered("reduce/cumulative", params, self.extents(op, inputs[0]), (Operand("x", 0, size),),
+                       exclusive=site.attrs.exclusive, reverse=site.attrs.reverse, product=site.kind == "cumprod")
+        what = site.kind + "_exclusive" * site.attrs.exclusive + "_reverse" * site.attrs.reverse
+        return Lowered("reduce/cumulative", params, self.extents(site.op, site.x), (Operand("x", 0, size),),
                        (Operand("y", 0, size),), outer * inner, what, self.name)
 
 
@@ -201,31 +201,31 @@ class SoftmaxRows(AlongAxis):
 
     name = "rows"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if inputs[0].dtype != "float32":
+    def refuse(self, site: Site):
+        if site.x.dtype != "float32":
             return "only float32"
-        return self.wrong_axis(self.extents(op, inputs[0])["INNER"] == 1)
+        return self.wrong_axis(self.extents(site.op, site.x)["INNER"] == 1)
 
     def wrong_axis(self, last: bool) -> str | None:
         return None if last else "not the last axis in memory"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        extents = self.extents(op, inputs[0])
+    def lower(self, site: Site) -> Lowered:
+        extents = self.extents(site.op, site.x)
         outer, n, inner = extent_symbols(*extents)
         last = extents["INNER"] == 1
         size = outer * n if last else outer * n * inner
         if last:
             extents.pop("INNER")
-        tasks = outer if last else outer * ceildiv(inner, target.isa.lanes)
-        return Lowered(f"softmax/{self.name}", Attrs(log=op.kind == "log_softmax"), extents, (Operand("x", 0, size),),
-                       (Operand("y", 0, size),), tasks, op.kind, self.name, in_place=((0, 0),))
+        tasks = outer if last else outer * ceildiv(inner, site.isa.lanes)
+        return Lowered(f"softmax/{self.name}", Attrs(log=site.kind == "log_softmax"), extents, (Operand("x", 0, size),),
+                       (Operand("y", 0, size),), tasks, site.kind, self.name, in_place=((0, 0),))
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        if not inputs[0].is_static:
+    def cost(self, site: Site) -> float:
+        if not site.x.is_static:
             return 1e6
-        extents = self.extents(op, inputs[0])
+        extents = self.extents(site.op, site.x)
         line = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
-        return 20 * inputs[0].size // line * ceildiv(line, target.isa.lanes)
+        return 20 * site.x.size // line * ceildiv(line, site.isa.lanes)
 
 
 class SoftmaxShortRows(SoftmaxRows):
@@ -234,19 +234,19 @@ class SoftmaxShortRows(SoftmaxRows):
     name = "short"
     LONGEST = 8
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        n = self.extents(op, inputs[0])["N"]
-        if target.isa.lanes == 1 or not isinstance(n, int) or n > self.LONGEST:
+    def refuse(self, site: Site):
+        n = self.extents(site.op, site.x)["N"]
+        if site.isa.lanes == 1 or not isinstance(n, int) or n > self.LONGEST:
             return f"only vectors of rows of at most {self.LONGEST}"
-        return super().refuse(op, inputs, outputs, target)
+        return super().refuse(site)
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        lowered = super().lower(op, inputs, outputs, target)
-        params = Attrs(log=op.kind == "log_softmax", longest=self.LONGEST)
-        return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), target.isa.lanes))
+    def lower(self, site: Site) -> Lowered:
+        lowered = super().lower(site)
+        params = Attrs(log=site.kind == "log_softmax", longest=self.LONGEST)
+        return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), site.isa.lanes))
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return inputs[0].stored * (4 + 15 / target.isa.lanes) if inputs[0].is_static else 1e6
+    def cost(self, site: Site) -> float:
+        return site.x.stored * (4 + 15 / site.isa.lanes) if site.x.is_static else 1e6
 
 
 class SoftmaxColumns(SoftmaxRows):

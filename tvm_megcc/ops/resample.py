@@ -8,9 +8,21 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.conditions import require_shape
 from ..ir.dims import Dim, product
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, possible_layouts, register
+from .base import (
+    Case,
+    Kernel,
+    Lowered,
+    OnnxNode,
+    Operand,
+    Operator,
+    Site,
+    extent_symbols,
+    f32,
+    possible_layouts,
+    register,
+)
 from .memory import memory_axes
 from .move_kernels import copy_cost
 
@@ -20,30 +32,30 @@ class ResampleRuns(Kernel):
 
     name = "runs"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(inputs[0], target):
-            if layout.kind != "nchwc" or op.attrs.axis != 1:
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            if layout.kind != "nchwc" or site.attrs.axis != 1:
                 yield (layout, PLAIN, PLAIN), (layout,)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return None if inputs[0].dtype == "float32" else "works on float32 only"
+    def refuse(self, site: Site):
+        return None if site.x.dtype == "float32" else "works on float32 only"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        axes = memory_axes(inputs[0])
-        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis)
+    def lower(self, site: Site) -> Lowered:
+        axes = memory_axes(site.x)
+        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
         extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position]),
-                                   "EXTENT": axes[position][2], "OUT": outputs[0].shape[op.attrs.axis],
+                                   "EXTENT": axes[position][2], "OUT": site.y.shape[site.attrs.axis],
                                    "INNER": product(extent for _, _, extent in axes[position + 1:]),
-                                   "TAPS": inputs[2].shape[1]}
+                                   "TAPS": site.inputs[2].shape[1]}
         outer, extent, out, inner, taps = extent_symbols(*extents)
         return Lowered("move/resample", Attrs(), extents,
                        (Operand("x", 0, outer * extent * inner), Operand("first", 1, out),
                         Operand("weight", 2, out * taps)),
                        (Operand("y", 0, outer * out * inner),), outer * out, "resample", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        inner = 1 if inputs[0].layout == PLAIN and op.attrs.axis == inputs[0].rank - 1 else target.isa.lanes
-        return copy_cost(outputs[0], 0.5 + 1.5 * inputs[2].shape[1] / inner)
+    def cost(self, site: Site) -> float:
+        inner = 1 if site.x.layout == PLAIN and site.attrs.axis == site.x.rank - 1 else site.isa.lanes
+        return copy_cost(site.y, 0.5 + 1.5 * site.inputs[2].shape[1] / inner)
 
 
 def _case(shape: tuple[int, ...], axis: int, first: list[int], taps: int) -> Case:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..ir.dims import Dim, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import PLAIN, TensorType
-from .base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from .base import Kernel, Lowered, Operand, Site, extent_symbols, possible_layouts
 from .memory import memory_axes
 from .move_kernels import copy_cost, moved
 
@@ -16,10 +16,10 @@ class ResizeNearest(Kernel):
 
     name = "nearest"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        for layout in possible_layouts(inputs[0], target):
-            if self._position(op, inputs[0].with_layout(layout)) is not None:
-                yield (layout, *(PLAIN,) * (len(inputs) - 1)), (layout,)
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            if self._position(site.op, site.x.with_layout(layout)) is not None:
+                yield (layout, *(PLAIN,) * (len(site.inputs) - 1)), (layout,)
 
     @staticmethod
     def _position(op: Op, x: TensorType) -> int | None:
@@ -31,12 +31,12 @@ class ResizeNearest(Kernel):
         position = order.index(first)
         return position if tuple(order[position:position + len(op.attrs.axes)]) == op.attrs.axes else None
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return None if op.attrs.mode == "nearest" else "is not nearest"
+    def refuse(self, site: Site):
+        return None if site.attrs.mode == "nearest" else "is not nearest"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        source, result = ([extent for _, _, extent in memory_axes(t)] for t in (inputs[0], outputs[0]))
-        position, two = self._position(op, inputs[0]), len(op.attrs.axes) == 2
+    def lower(self, site: Site) -> Lowered:
+        source, result = ([extent for _, _, extent in memory_axes(t)] for t in (site.x, site.y))
+        position, two = self._position(site.op, site.x), len(site.attrs.axes) == 2
         last = position + two
         extents: dict[str, Dim] = {"OUTER": product(source[:position]), "W": source[last], "OW": result[last],
                                    "INNER": product(source[last + 1:])}
@@ -45,16 +45,16 @@ class ResizeNearest(Kernel):
         outer, w, ow, inner, h, oh = extent_symbols("OUTER", "W", "OW", "INNER", "H", "OH")
         rows, result_rows = (outer * h, outer * oh) if two else (outer, outer)
         names = ("row", "column") if two else ("column",)
-        if op.attrs.mode == "linear":
+        if site.attrs.mode == "linear":
             names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
         tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
-        return Lowered(f"move/resize_{self.name}", Attrs(two=two, **moved(inputs[0])), extents,
+        return Lowered(f"move/resize_{self.name}", Attrs(two=two, **moved(site.x)), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
                        (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name,
-                       scratch=4 * (w + 2 * target.isa.lanes) if two and op.attrs.mode == "linear" else 0)
+                       scratch=4 * (w + 2 * site.isa.lanes) if two and site.attrs.mode == "linear" else 0)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0)
 
 
 class ResizeLinear(ResizeNearest):
@@ -62,7 +62,7 @@ class ResizeLinear(ResizeNearest):
 
     name = "linear"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if inputs[0].dtype != "float32":
+    def refuse(self, site: Site):
+        if site.x.dtype != "float32":
             return "only float32"
-        return None if op.attrs.mode == "linear" else "is not linear"
+        return None if site.attrs.mode == "linear" else "is not linear"

@@ -10,9 +10,9 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.conditions import require_shape
 from ..ir.dims import Dim, product
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
 from .move_kernels import copy_cost, moved
 from .rules import axis_of
 
@@ -22,17 +22,17 @@ class ReverseRuns(Kernel):
 
     name = "runs"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x, lengths = inputs
+    def lower(self, site: Site) -> Lowered:
+        x, lengths = site.inputs
         t, b, run = extent_symbols("T", "B", "RUN")
-        time = op.attrs.time
+        time = site.attrs.time
         extents = {"T": x.shape[time], "B": x.shape[1 - time], "RUN": product(x.shape[2:])}
         return Lowered("move/reverse", Attrs(time=time, **moved(x)), extents,
                        (Operand("x", 0, t * b * run), Operand("length", 1, b)), (Operand("y", 0, t * b * run),), t * b,
                        f"reverse_sequence{time}_{lengths.dtype[3:]}", self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.5)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)
 
 
 @register

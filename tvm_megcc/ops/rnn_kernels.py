@@ -14,7 +14,7 @@ from ..ir.dims import Dim, ceildiv, round_up
 from ..ir.expr import to_c
 from ..ir.graph import Attrs, Op
 from ..target import Isa, Target
-from .base import Kernel, Lowered, Operand, extent_symbols, operator
+from .base import Kernel, Lowered, Operand, Site, extent_symbols, operator
 from .tiling import BLOCK
 
 #: Bytes of scratch that sequences side by side may take.
@@ -46,10 +46,10 @@ class Steps(Kernel):
 
     packed = True
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if any(t.dtype != "float32" for i, t in enumerate(inputs) if t is not None and i != 2):
+    def refuse(self, site: Site):
+        if any(t.dtype != "float32" for i, t in enumerate(site.inputs) if t is not None and i != 2):
             return "works on float32 only"
-        if len(inputs) > 2 and inputs[2] is not None and inputs[2].dtype != "int32":
+        if len(site.inputs) > 2 and site.inputs[2] is not None and site.inputs[2].dtype != "int32":
             return "lengths must be int32"
         return None
 
@@ -57,19 +57,19 @@ class Steps(Kernel):
         """Of tiles: sequences side by side, vectors of units of a single sequence."""
         raise NotImplementedError
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        lanes, cell = target.isa.lanes, cell_of(op)
-        steps, batch, _ = inputs[0].shape
-        directions, _, units = inputs[1].shape
+    def lower(self, site: Site) -> Lowered:
+        lanes, cell = site.isa.lanes, cell_of(site.op)
+        steps, batch, _ = site.x.shape
+        directions, _, units = site.inputs[1].shape
         T, N, D, H = extent_symbols("T", "N", "D", "H")
         gates = sum(cell.products)
-        sequences, vectors = self.sizes(cell, units, target)
+        sequences, vectors = self.sizes(cell, units, site.target)
         scratch_of_one = 4 * cell.vectors * round_up(H, lanes)
         too_large = isinstance(units, int) and sequences * 4 * cell.vectors * (units + lanes) > SCRATCH
         if batch == 1 or too_large:
             sequences = 1
-        present = [i for i, t in enumerate(inputs) if t is not None]
-        names = [name.removesuffix("?") for name in operator(op.kind).operands]
+        present = [i for i, t in enumerate(site.inputs) if t is not None]
+        names = [name.removesuffix("?") for name in operator(site.kind).operands]
         packed_units = round_up(H, lanes) if self.packed else H
         sizes = {"x": T * N * D * gates * H, "r": D * gates * H * packed_units, "lengths": N, "peepholes": D * 3 * H,
                  "bias": D * H}
@@ -77,23 +77,23 @@ class Steps(Kernel):
         operands = [Operand(names[i], i, sizes.get(names[i], state),
                             ("recurrent", lanes, cell.products) if i == 1 and self.packed else ()) for i in present]
         results = [Operand(name.lower(), i, T * state if name == "Y" else state)
-                   for i, name in enumerate(op.attrs.results)]
-        activations = {name: to_c(expr, ["x"]) for name, expr in zip("fgh", op.attrs.activations, strict=False)}
+                   for i, name in enumerate(site.attrs.results)]
+        activations = {name: to_c(expr, ["x"]) for name, expr in zip("fgh", site.attrs.activations, strict=False)}
         params = Attrs(
-            cell=op.kind, gates=gates, products=cell.products, scratch_vectors=cell.vectors, packed=self.packed,
-            sequences=sequences, vectors=vectors, direction=op.attrs.direction,
-            input_forget=op.attrs.get("input_forget", False),
-            linear_before_reset=op.attrs.get("linear_before_reset", False),
-            operands=tuple(names[i] for i in present), results=tuple(name.lower() for name in op.attrs.results),
+            cell=site.kind, gates=gates, products=cell.products, scratch_vectors=cell.vectors, packed=self.packed,
+            sequences=sequences, vectors=vectors, direction=site.attrs.direction,
+            input_forget=site.attrs.get("input_forget", False),
+            linear_before_reset=site.attrs.get("linear_before_reset", False),
+            operands=tuple(names[i] for i in present), results=tuple(name.lower() for name in site.attrs.results),
             **{name: activations.get(name, "") for name in "fgh"})
         return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
-                       tuple(results), D * ceildiv(N, sequences), _what(op, params),
+                       tuple(results), D * ceildiv(N, sequences), _what(site.op, params),
                        f"{self.name}_{sequences}x{vectors}", scratch=sequences * scratch_of_one)
 
-    def cost(self, op: Op, inputs, outputs, target) -> float:
-        size = inputs[0].size if inputs[0].is_static else 1 << 12
-        units = inputs[1].shape[-1] if inputs[1].is_static else 64
-        return size * units * (1 if self.packed else 3) / target.isa.lanes
+    def cost(self, site: Site) -> float:
+        size = site.x.size if site.x.is_static else 1 << 12
+        units = site.inputs[1].shape[-1] if site.inputs[1].is_static else 64
+        return size * units * (1 if self.packed else 3) / site.isa.lanes
 
 
 def _what(op: Op, params: Attrs) -> str:
@@ -126,12 +126,12 @@ class PackedSteps(Steps):
         fitting = [vectors for vectors in _widths(isa) if vectors * gates <= sums and vectors <= max(needed, 1)]
         return min(4, sums // gates), self.vectors or fitting[-1]
 
-    def tiled(self, op, inputs, outputs, target):
-        cell, units = cell_of(op), inputs[1].shape[-1]
-        own = self.sizes(cell, units, target)[1]
-        for vectors in _widths(target.isa):
-            if vectors != own and vectors * max(cell.products) < target.isa.registers \
-                    and isinstance(units, int) and vectors * target.isa.lanes < units:
+    def tiled(self, site):
+        cell, units = cell_of(site.op), site.inputs[1].shape[-1]
+        own = self.sizes(cell, units, site.target)[1]
+        for vectors in _widths(site.isa):
+            if vectors != own and vectors * max(cell.products) < site.isa.registers \
+                    and isinstance(units, int) and vectors * site.isa.lanes < units:
                 yield PackedSteps(vectors)
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_shape
 from ..ir.dims import Dim, round_up
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
 from .conv_kernels import blocked
 from .move_kernels import c_constant, constant_name
 
@@ -24,38 +24,38 @@ class _RoiBins(Kernel):
 
     name = "bins"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        yield (blocked(target), *(PLAIN,) * (len(inputs) - 1)), (blocked(target),)
+    def layouts(self, site: Site):
+        yield (blocked(site.target), *(PLAIN,) * (len(site.inputs) - 1)), (blocked(site.target),)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return None if inputs[0].dtype == inputs[1].dtype == "float32" else "works on float32 only"
+    def refuse(self, site: Site):
+        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
 
-    def _lowered(self, template: str, params: dict, op: Op, inputs, outputs, target, operands, what: str) -> Lowered:
-        extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), inputs[0].shape, strict=True))
-        extents.update(R=outputs[0].shape[0], OH=outputs[0].shape[2], OW=outputs[0].shape[3])
+    def _lowered(self, template: str, params: dict, site: Site, operands, what: str) -> Lowered:
+        extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), site.x.shape, strict=True))
+        extents.update(R=site.y.shape[0], OH=site.y.shape[2], OW=site.y.shape[3])
         N, C, IH, IW, R, OH, OW = extent_symbols(*extents)
-        slots, scale = round_up(C, target.isa.lanes), c_constant(op.attrs.scale, "float32")
+        slots, scale = round_up(C, site.isa.lanes), c_constant(site.attrs.scale, "float32")
         return Lowered(template, Attrs(**params, scale=scale), extents,
                        (Operand("x", 0, N * slots * IH * IW), *operands(R)), (Operand("y", 0, R * slots * OH * OW),),
                        R * OH * OW, what + constant_name(scale), self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return 20.0 * outputs[0].stored / target.isa.lanes if outputs[0].is_static else 1e6
+    def cost(self, site: Site) -> float:
+        return 20.0 * site.y.stored / site.isa.lanes if site.y.is_static else 1e6
 
 
 class RoiAlignBins(_RoiBins):
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        a = op.attrs
+    def lower(self, site: Site) -> Lowered:
+        a = site.attrs
         params = {"mode": a.mode, "half_pixel": bool(a.half_pixel), "samples": a.samples}
         what = f"roi_align_{a.mode}" + f"_{a.samples}" * (a.samples > 0) + "_half" * bool(a.half_pixel)
-        return self._lowered("sample/roi_align", params, op, inputs, outputs, target,
+        return self._lowered("sample/roi_align", params, site,
                              lambda regions: (Operand("rois", 1, regions * 4), Operand("image", 2, regions)),
-                             f"{what}_{inputs[2].dtype[3:]}")
+                             f"{what}_{site.inputs[2].dtype[3:]}")
 
 
 class RoiPoolBins(_RoiBins):
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        return self._lowered("sample/roi_pool", {}, op, inputs, outputs, target,
+    def lower(self, site: Site) -> Lowered:
+        return self._lowered("sample/roi_pool", {}, site,
                              lambda regions: (Operand("rois", 1, regions * 5),), "roi_max_pool")
 
 

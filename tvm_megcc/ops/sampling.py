@@ -8,9 +8,9 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, product, round_up
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, extent_symbols, f32, register
 from .conv_kernels import blocked
 
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
@@ -23,32 +23,32 @@ class GridPixels(Kernel):
 
     name = "pixels"
 
-    def layouts(self, op: Op, inputs, outputs, target):
-        layout = blocked(target) if inputs[0].rank == 4 else PLAIN
+    def layouts(self, site: Site):
+        layout = blocked(site.target) if site.x.rank == 4 else PLAIN
         yield (layout, PLAIN), (layout,)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        return None if inputs[0].dtype == inputs[1].dtype == "float32" else "works on float32 only"
+    def refuse(self, site: Site):
+        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        (n, c, *spatial), layout = inputs[0].shape, inputs[0].layout
+    def lower(self, site: Site) -> Lowered:
+        (n, c, *spatial), layout = site.x.shape, site.x.layout
         axes = "DHW"[-len(spatial):]
-        extents: dict[str, Dim] = {"N": n, "C": c, "P": product(outputs[0].shape[2:])}
+        extents: dict[str, Dim] = {"N": n, "C": c, "P": product(site.y.shape[2:])}
         extents.update((f"I{axis}", extent) for axis, extent in zip(axes, spatial, strict=True))
         N, C, P, *source = extent_symbols(*extents)
-        slots = C if layout == PLAIN else round_up(C, target.isa.lanes)
-        a = op.attrs
+        slots = C if layout == PLAIN else round_up(C, site.isa.lanes)
+        a = site.attrs
         return Lowered("sample/grid",
                        Attrs(axes=axes, mode=a.mode, padding=a.padding, align=bool(a.align), blocked=layout != PLAIN),
                        extents, (Operand("x", 0, N * slots * product(source)), Operand("grid", 1, N * P * len(axes))),
                        (Operand("y", 0, N * slots * P),), N * P,
                        f"grid_sample_{a.mode}{len(axes)}d_{a.padding}" + "_align" * bool(a.align), self.name)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        if not outputs[0].is_static:
+    def cost(self, site: Site) -> float:
+        if not site.y.is_static:
             return 1e6
-        taps = {"nearest": 1, "linear": 2, "cubic": 4}[op.attrs.mode] ** (outputs[0].rank - 2)
-        return 200 + taps * (outputs[0].stored / target.isa.lanes + 10.0 * product(outputs[0].shape[2:]))
+        taps = {"nearest": 1, "linear": 2, "cubic": 4}[site.attrs.mode] ** (site.y.rank - 2)
+        return 200 + taps * (site.y.stored / site.isa.lanes + 10.0 * product(site.y.shape[2:]))
 
 
 @register

@@ -14,7 +14,20 @@ from ..ir.conditions import require_at_most, require_shape
 from ..ir.dims import Dim, dim_min, product
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, decomposes, extent_symbols, f32, register
+from .base import (
+    Case,
+    Kernel,
+    Lowered,
+    OnnxNode,
+    Operand,
+    Operator,
+    Site,
+    Types,
+    decomposes,
+    extent_symbols,
+    f32,
+    register,
+)
 from .elementwise import cast_to, emit_broadcast
 from .move_kernels import copy_cost
 from .reduce_kernels import INTEGER_FOLDS
@@ -30,9 +43,9 @@ _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 class ScatterKernel(Kernel):
     """Copies the tensor, unless the result lies where it is, and writes the updates in their order."""
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        wants_arithmetic = op.attrs.reduction != "none" and inputs[0].dtype in ("float16", "bool")
-        return f"no arithmetic on {inputs[0].dtype}" if wants_arithmetic else None
+    def refuse(self, site: Site):
+        wants_arithmetic = site.attrs.reduction != "none" and site.x.dtype in ("float16", "bool")
+        return f"no arithmetic on {site.x.dtype}" if wants_arithmetic else None
 
     def called(self, op: Op, inputs, template: str, params: dict, extents: dict, sizes: tuple, tasks) -> Lowered:
         """The call; sizes: elements of x, of index and of update."""
@@ -46,20 +59,20 @@ class ScatterKernel(Kernel):
         return Lowered(template, attrs, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
                        f"{op.kind}{suffix}_{indices.dtype[3:]}", self.name, in_place=((0, 0),))
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return copy_cost(outputs[0], 1.0) + copy_cost(inputs[2], 4.0)
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
 
 
 class ScatterLines(ScatterKernel):
     name = "lines"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x, indices, _ = inputs
-        axis = op.attrs.axis % x.rank
+    def lower(self, site: Site) -> Lowered:
+        x, indices, _ = site.inputs
+        axis = site.attrs.axis % x.rank
         extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
         extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
         whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
-        lowered = self.called(op, inputs, "move/scatter_elements", {"axis": axis, "rank": x.rank}, extents,
+        lowered = self.called(site.op, site.inputs, "move/scatter_elements", {"axis": axis, "rank": x.rank}, extents,
                               (product(whole), product(part), product(part)), product(whole[:axis]))
         return replace(lowered, what=f"{lowered.what}_axis{axis}of{x.rank}")
 
@@ -143,13 +156,13 @@ class ScatterRows(ScatterKernel):
 
     name = "points"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x, indices, _ = inputs
+    def lower(self, site: Site) -> Lowered:
+        x, indices, _ = site.inputs
         depth = indices.shape[-1]
         extents = {f"X{i}": x.shape[i] for i in range(depth)}
         extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
         *axes, count, run = extent_symbols(*extents)
-        lowered = self.called(op, inputs, "move/scatter_points", {"depth": depth}, extents,
+        lowered = self.called(site.op, site.inputs, "move/scatter_points", {"depth": depth}, extents,
                               (product(axes) * run, count * depth, count * run), 1)
         return replace(lowered, what=f"{lowered.what}_depth{depth}")
 

@@ -12,7 +12,7 @@ from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, decomposes, f32, register
 from .memory import same_memory
 from .move_kernels import StridedExpand
 from .rules import axes_of, broadcast, shape_text
@@ -145,14 +145,14 @@ class DimsKernel(Kernel):
 
     name = "dims"
 
-    def lower(self, op, inputs, outputs, target) -> Lowered:
-        values = op.attrs.extents
+    def lower(self, site: Site) -> Lowered:
+        values = site.attrs.extents
         extents = {f"D{index}": value for index, value in enumerate(values)}
-        return Lowered("shape/dims", Attrs(count=len(values), dtype=outputs[0].dtype), extents, (),
+        return Lowered("shape/dims", Attrs(count=len(values), dtype=site.y.dtype), extents, (),
                        (Operand("y", 0, len(values)),), 1, f"dims_{len(values)}", "store")
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return float(len(op.attrs.extents))
+    def cost(self, site: Site) -> float:
+        return float(len(site.attrs.extents))
 
 
 @register

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from ..context import Context
 from ..ir.dims import Dim
 from ..target import Target
 from .tiling import Tiling
@@ -35,20 +36,21 @@ class Cut:
 
     @staticmethod
     def of(tiling: Tiling, depth: int, channels: int, images: Dim, rows: Dim, pixels: Dim, any_rows: bool,
-           target: Target) -> Cut:
+           context: Context) -> Cut:
         """The cut of least cost.
 
         Args:
             depth: weights of an output channel. channels: of one of the `images`, or of its groups.
             any_rows: whether the shape of the image does not matter, so that its rows may be of any length.
         """
+        target = context.target
         if not isinstance(rows, int) or not isinstance(pixels, int):
             rows, pixels = (1, rows * pixels) if any_rows else (rows, pixels)
             row = pixels if isinstance(pixels, int) else None
             step = tiling.best(row, channels) * tiling.lanes
             return Cut(rows, pixels, tiling, chunks_of(depth, channels, step, images * rows, pixels, target))
         # At -O size there is one tile for all layers. In assembler, tiles differ by more than what waiting takes.
-        shared = isinstance(images, int) and not target.compact and not tiling.assembler and target.l2 > 0
+        shared = isinstance(images, int) and not context.compact and not tiling.assembler and target.l2 > 0
         return _least(tiling, depth, channels, images, rows, pixels, any_rows, shared, target)
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir.conditions import require_at_most
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import DTYPES, PLAIN, TensorType
-from .base import Case, Lowered, OnnxNode, Operand, Operator, extent_symbols, f32, register
+from .base import Case, Lowered, OnnxNode, Operand, Operator, Site, extent_symbols, f32, register
 from .reduce_kernels import AlongAxis
 from .rules import axis_of
 
@@ -21,25 +21,25 @@ class TopKHeap(AlongAxis):
 
     name = "heap"
 
-    def layouts(self, op: Op, inputs, outputs, target):
+    def layouts(self, site: Site):
         yield (PLAIN,), (PLAIN, PLAIN)
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        if inputs[0].dtype == "float16":
+    def refuse(self, site: Site):
+        if site.x.dtype == "float16":
             return "not float16"
-        return f"more than the best {MOST}" if op.attrs.k > MOST else None
+        return f"more than the best {MOST}" if site.attrs.k > MOST else None
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x = inputs[0]
-        extents = {**self.extents(op, x), "K": op.attrs.k}
+    def lower(self, site: Site) -> Lowered:
+        x = site.x
+        extents = {**self.extents(site.op, x), "K": site.attrs.k}
         outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
-        params = Attrs(unit=DTYPES[x.dtype][0], real=x.dtype.startswith("float"), largest=op.attrs.largest)
+        params = Attrs(unit=DTYPES[x.dtype][0], real=x.dtype.startswith("float"), largest=site.attrs.largest)
         return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
                        (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
-                       outer * inner, "top_k" if op.attrs.largest else "bottom_k", self.name, scratch=4 * k)
+                       outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return 8.0 * inputs[0].size if inputs[0].is_static else 1e6
+    def cost(self, site: Site) -> float:
+        return 8.0 * site.x.size if site.x.is_static else 1e6
 
 
 @register

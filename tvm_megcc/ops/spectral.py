@@ -8,9 +8,9 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal
 from ..ir.dims import product
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType, numpy_dtype
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, decomposes, extent_symbols, f32, register
+from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, decomposes, extent_symbols, f32, register
 from .move import emit_slice
 from .rules import axis_of
 
@@ -135,14 +135,14 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
 class DeterminantKernel(Kernel):
     name = "elimination"
 
-    def refuse(self, op: Op, inputs, outputs, target):
-        n = inputs[0].shape[-1]
-        if inputs[0].dtype not in ("float32", "float64"):
-            return f"not on {inputs[0].dtype}"
+    def refuse(self, site: Site):
+        n = site.x.shape[-1]
+        if site.x.dtype not in ("float32", "float64"):
+            return f"not on {site.x.dtype}"
         return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        x = inputs[0]
+    def lower(self, site: Site) -> Lowered:
+        x = site.x
         count, n = extent_symbols("COUNT", "N")
         return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype][0]),
                        {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),

@@ -7,16 +7,16 @@ they decide what to take from TVM.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 
 from ..ir import limits
 from ..ir.conditions import Condition, distinct, recording
 from ..ir.graph import Graph, Op
 from ..ir.types import PLAIN, TensorType
-from ..target import Target
-from .base import Kernel, Operator, View, operator
+from .base import Kernel, Operator, Site, View, operator
 
 _VIEW = View()
+OTHER_LAYOUTS = "does not work on these layouts"
 
 
 def candidates(kind: str) -> tuple[Kernel, ...]:
@@ -60,62 +60,52 @@ def operand_class(operand: TensorType, output: TensorType, channel_axis: int | N
     return "channel" if aligned[axis] == output.shape[axis] and all(dim == 1 for dim in rest) else None
 
 
-def epilogue_refusal(op: Op, kernel: Kernel, inputs, outputs) -> str | None:
+def epilogue_refusal(site: Site, kernel: Kernel) -> str | None:
     """Why the kernel cannot apply the operator's epilogue on operands laid out like this; None if it can."""
-    if op.epilogue is None:
+    if site.op.epilogue is None:
         return None
     if not kernel.fuses_epilogue:
         return "does not fuse an epilogue"
-    axis = operator(op.kind).channel_axis
-    for type_ in inputs[op.epilogue_start:]:
-        kind = operand_class(type_, outputs[0], axis)
+    axis, y = operator(site.kind).channel_axis, site.y
+    for type_ in site.types[site.op.epilogue_start:]:
+        kind = operand_class(type_, y, axis)
         if kind is None:
             return f"epilogue operand {type_} is neither full, per channel nor scalar"
-        if kind == "full" and type_.layout != outputs[0].layout:
-            return f"epilogue operand has layout {type_.layout}, the output {outputs[0].layout}"
+        if kind == "full" and type_.layout != y.layout:
+            return f"epilogue operand has layout {type_.layout}, the output {y.layout}"
     return None
 
 
-def refusal(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: Container[str] = ()) -> str | None:
-    """Why the candidate does not realise the operator with these types; None if it does.
-
-    Args:
-        constants: names of the values that the compiler knows.
-    """
-    limit = limit_exceeded(op, inputs, outputs)
+def refusal(site: Site, kernel: Kernel) -> str | None:
+    """Why the candidate does not realise the operator with these types; None if it does."""
+    limit = limit_exceeded(site.op, site.types, site.outputs)
     if limit is not None:
         return limit
-    own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
-    wanted = [t.layout for t in own if t is not None]
-    offered = [[layout for layout, t in zip(ins, own, strict=True) if t is not None] + list(outs)
-               for ins, outs in kernel.layouts(op, own, outputs, target)]
-    if wanted + [t.layout for t in outputs] not in offered:
-        return "does not work on these layouts"
-    variable = [i for i in kernel.constants if i < len(own) and op.inputs[i] and op.inputs[i] not in constants]
+    wanted = [t.layout for t in site.inputs if t is not None]
+    offered = [[layout for layout, t in zip(ins, site.inputs, strict=True) if t is not None] + list(outs)
+               for ins, outs in kernel.layouts(site)]
+    if wanted + [t.layout for t in site.outputs] not in offered:
+        return OTHER_LAYOUTS
+    variable = [i for i in kernel.constants if i < len(site.inputs) and site.op.inputs[i] and i not in site.constants]
     if variable:
         return f"operand {variable[0]} is not constant"
-    return kernel.refuse(op, own, outputs, target) or epilogue_refusal(op, kernel, inputs, outputs)
+    return kernel.refuse(site) or epilogue_refusal(site, kernel)
 
 
-def placements(op: Op, kernel: Kernel, inputs, outputs, target: Target) -> Iterator[tuple[list, list]]:
-    """The operands' and results' types in each combination of layouts that the candidate works on.
-
-    inputs: types of all operands of the operator, those of its epilogue included; None for absent ones.
-    """
-    own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
-    for ins, outs in kernel.layouts(op, own, outputs, target):
-        placed_out = [t.with_layout(layout) for t, layout in zip(outputs, outs, strict=True)]
-        placed_in = [t and t.with_layout(layout) for t, layout in zip(own, ins, strict=True)]
-        placed_in += [t.with_layout(placed_out[0].layout if t.shape == placed_out[0].shape else PLAIN)
-                      for t in inputs[len(own):]]
-        yield placed_in, placed_out
+def placements(site: Site, kernel: Kernel) -> Iterator[Site]:
+    """The site in each combination of layouts that the candidate works on, whatever layouts it has."""
+    for ins, outs in kernel.layouts(site):
+        outputs = [t.with_layout(layout) for t, layout in zip(site.outputs, outs, strict=True)]
+        types = [t and t.with_layout(layout) for t, layout in zip(site.inputs, ins, strict=True)]
+        types += [t.with_layout(outputs[0].layout if t.shape == outputs[0].shape else PLAIN)
+                  for t in site.types[len(types):]]
+        yield site.with_types(types, outputs)
 
 
-def realisable(op: Op, inputs, outputs, target: Target, constants: Container[str] = ()) -> bool:
+def realisable(site: Site) -> bool:
     """Whether some candidate realises the operator in some layout."""
-    return any(refusal(op, kernel, placed_in, placed_out, target, constants) is None
-               for kernel in candidates(op.kind)
-               for placed_in, placed_out in placements(op, kernel, inputs, outputs, target))
+    return any(refusal(placed, kernel) is None
+               for kernel in candidates(site.kind) for placed in placements(site, kernel))
 
 
 def fuses_epilogue(kind: str) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_shape
 from ..ir.dims import Dim, Symbol, differ, substitute
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, Operand, Operator, Types, f32, register
+from .base import Case, Kernel, Lowered, Operand, Operator, Site, Types, f32, register
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class TirLoops(Kernel):
 
     name = "tir"
 
-    def lower(self, op: Op, inputs, outputs, target) -> Lowered:
-        program: Program = op.attrs.program
+    def lower(self, site: Site) -> Lowered:
+        program: Program = site.attrs.program
         operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(some))
                     for some in (program.inputs, program.outputs)]
-        return Lowered("tir/function", Attrs(program=program), program.values(op.attrs, inputs), *operands,
+        return Lowered("tir/function", Attrs(program=program), program.values(site.attrs, site.inputs), *operands,
                        program.tasks, program.name, f"{self.name}_{program.digest}", program.shared, program.scratch)
 
-    def cost(self, op, inputs, outputs, target) -> float:
-        return 8.0 * sum(t.size for t in outputs if t.is_static)
+    def cost(self, site: Site) -> float:
+        return 8.0 * sum(t.size for t in site.outputs if t.is_static)
 
 
 _REVERSED_SUM = Program(

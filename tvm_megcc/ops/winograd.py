@@ -63,18 +63,18 @@ class WinogradConv(Kernel):
         self.raw = raw
         self.name = "winograd_raw" if raw else "winograd"
 
-    def layouts(self, op, inputs, outputs, target):
-        yield (blocked(target), *(PLAIN,) * (len(op.own_inputs) - 1)), (blocked(target),)
+    def layouts(self, site):
+        yield (blocked(site.target), *(PLAIN,) * (len(site.op.own_inputs) - 1)), (blocked(site.target),)
 
-    def refuse(self, op, inputs, outputs, target):
-        if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
             return "works on float32 only"
-        if target.compact:
+        if site.compact:
             return ("its code is several times as large as the sum's" if self.raw else
                     "its weights are several times as large as the model's")
-        if not target.l2:
+        if not site.target.l2:
             return "needs a cache for its tiles"
-        s = Geometry.of(op, inputs, outputs)
+        s = Geometry.of(site)
         if (s.kh, s.kw) != (3, 3):
             return f"needs a kernel of 3x3, not {s.kh}x{s.kw}"
         if s.strides != (1, 1) or s.dilations != (1, 1) or s.g > 1:
@@ -83,9 +83,9 @@ class WinogradConv(Kernel):
             return f"{s.ic} input channels do not pay for transforming them"
         return None
 
-    def lower(self, op, inputs, outputs, target):
-        s, lanes = Geometry.of(op, inputs, outputs), target.isa.lanes
-        bias, size, cut = has_bias(op), WINDOW + 1 - s.kh, Blocking.of(s, self.raw, target)
+    def lower(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        bias, size, cut = has_bias(site.op), WINDOW + 1 - s.kh, self._blocking(site)
         N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
                    "CHUNKS": cut.chunks}
@@ -106,9 +106,12 @@ class WinogradConv(Kernel):
             f"{self.name}_{cut.tiles}x{cut.pixels}x{cut.vectors}{f'x{cut.depth}' if self.raw else ''}",
             scratch=cut.scratch, channels=outputs_)
 
-    def cost(self, op, inputs, outputs, target):
-        s = Geometry.of(op, inputs, outputs)
-        return 400 + s.n * Blocking.of(s, self.raw, target).cost(s)
+    def cost(self, site):
+        s = Geometry.of(site)
+        return 400 + s.n * self._blocking(site).cost(s)
+
+    def _blocking(self, site):
+        return Blocking.of(Geometry.of(site), self.raw, site.target, site.context.weight_bytes)
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,8 @@ class Blocking:
 
     vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
     multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts
-    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache. network: of all weights of
-    the model.
+    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache. weight_bytes: of the
+    whole model.
     """
 
     tiling: Tiling
@@ -130,11 +133,11 @@ class Blocking:
     raw: bool
     scratch: int
     l2: int
-    network: int
+    weight_bytes: int
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def of(s: Geometry, raw: bool, target: Target) -> Blocking:
+    def of(s: Geometry, raw: bool, target: Target, weight_bytes: int) -> Blocking:
         """The one of least cost."""
         tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
         count = _tiles(s)
@@ -146,11 +149,12 @@ class Blocking:
             # of few products is a task more to share.
             for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
                     {-(-count // products) for products in (fewest, fewest + (fewest < TASKS))}:
-                options += Blocking._fitting(s, raw, target, tiling, vectors, pixels)
+                options += Blocking._fitting(s, raw, target, weight_bytes, tiling, vectors, pixels)
         return min(options, key=lambda cut: cut.cost(s) * cut.sharing(s))
 
     @staticmethod
-    def _fitting(s: Geometry, raw: bool, target: Target, tiling: Tiling, vectors: int, pixels: int) -> list[Blocking]:
+    def _fitting(s: Geometry, raw: bool, target: Target, weight_bytes: int, tiling: Tiling, vectors: int,
+                 pixels: int) -> list[Blocking]:
         """Tasks of so many tiles that what they work on fits into the caches, and so many tasks as there should be."""
         lanes = target.isa.lanes
         products = -(-_tiles(s) // pixels)
@@ -179,7 +183,7 @@ class Blocking:
         most = max(1, min(TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
         if tiling.assembler:
             most = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
-        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, target.network)
+        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, weight_bytes)
                 for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
 
     def sharing(self, s: Geometry) -> float:
@@ -201,7 +205,7 @@ class Blocking:
             # Weights come from where the last inference left them, then from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
             again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
-            far = weights > self.l2 or self.network > _LARGE_NETWORK * self.l2
+            far = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
             first = _MEMORY * weights if far else again
             return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
         # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes, in order. Each takes a graph and the target and returns a new graph."""
+"""The passes before layouts are chosen, in order. Each takes a graph and its context and returns a new graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..context import Context
 from ..ir.graph import Graph
-from ..target import Target
-from . import absorb, channels, concats, elementwise, epilogue, halves, layout, schedule, transposes, trees
+from . import absorb, channels, concats, elementwise, epilogue, halves, transposes, trees
 
-Pass = Callable[[Graph, Target], Graph]
+Pass = Callable[[Graph, Context], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
@@ -22,6 +22,13 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
-    ("choose_layouts", layout.choose_layouts, "needs the final operators: an epilogue ties layouts together"),
-    ("schedule", lambda graph, target: schedule.reorder(graph), "last: the order decides the peak of memory"),
 )
+
+
+def before_layouts(graph: Graph, context: Context, seen: Callable[[str, Graph], None] = lambda name, graph: None) \
+        -> Graph:
+    """The graph with its final operators, as the choice of layouts finds it; `seen` gets it after each pass."""
+    for name, run, _reason in PIPELINE:
+        graph = run(graph, context)
+        seen(name, graph)
+    return graph

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..context import Context
 from ..ir.graph import Graph, Op, prune, unused
 from ..ir.types import TensorType
 from ..ops.base import operator
 from ..ops.support import operand_class
-from ..target import Target
 
 #: Axis of the weights that is the output channel, from their last, for operators with operands (x, w, b?).
 _OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
@@ -35,7 +35,7 @@ class Editor:
                                       constants=self.constants))
 
 
-def absorb_scales(graph: Graph, target: Target) -> Graph:
+def absorb_scales(graph: Graph, context: Context) -> Graph:
     """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm), and
     likewise for products by a constant matrix."""
     edit = Editor(graph)
@@ -91,7 +91,7 @@ def _absorb_into_producer(edit: Editor, producer: dict[str, int], uses: dict[str
     return position
 
 
-def absorb_pads(graph: Graph, target: Target) -> Graph:
+def absorb_pads(graph: Graph, context: Context) -> Graph:
     """conv(pad(x, zeros)) → conv with larger pads, where only the two spatial axes are padded."""
     edit = Editor(graph)
     uses = {name: len(ops) for name, ops in graph.consumers().items()}

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..context import Context
 from ..ir.graph import Graph, Op
 from ..ir.types import TensorType
-from ..target import Target
 from .absorb import Editor
 
 #: Operators that keep every channel where it is; all but `elementwise` read channels by operand 0 only.
 _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
 
 
-def absorb_shuffles(graph: Graph, target: Target) -> Graph:
+def absorb_shuffles(graph: Graph, context: Context) -> Graph:
     """Removes channel shuffles whose permutation the weights behind them can take."""
     edit = Editor(graph)
     producers = graph.producers()

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..context import Context
 from ..ir.dims import product
 from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import TensorType
 from ..ops.support import fuses_epilogue
-from ..target import Target
 from .elementwise import is_float_map
 
 #: More parts are more kernel calls than a pass over the result is worth.
 MAX_PARTS = 4
 
 
-def split_maps(graph: Graph, target: Target) -> Graph:
+def split_maps(graph: Graph, context: Context) -> Graph:
     """f(concat(a, b)) → concat(f(a), f(b)) for elementwise f, by the operands' slices where those are views."""
     splitter = _Splitter(graph)
     for op in graph.ops:

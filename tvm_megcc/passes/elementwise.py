@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
+from ..context import Context
 from ..ir import expr as expressions
 from ..ir.expr import MOST_CALLS, Arg, Const, Expr
 from ..ir.graph import Attrs, Graph, Op, prune
 from ..ops.base import operator
-from ..target import Target
 
 #: More operands than this make a kernel that streams too many arrays at once.
 MAX_OPERANDS = 8
 
 
-def fuse_elementwise(graph: Graph, target: Target) -> Graph:
+def fuse_elementwise(graph: Graph, context: Context) -> Graph:
     """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer."""
     ops: list[Op] = []
     position: dict[str, int] = {}

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+from ..context import Context
 from ..ir import expr as expressions
 from ..ir.expr import MOST_CALLS, Arg, Expr
 from ..ir.graph import Graph, Op, prune, toposort
-from ..ops.base import operator
+from ..ops.base import Site, operator
 from ..ops.support import fuses_epilogue, operand_class, realisable
-from ..target import Target
 
 #: Extra operands an epilogue may read: each takes a pointer and, in the tile, a register.
 MAX_OPERANDS = 4
 
 
-def fuse_epilogues(graph: Graph, target: Target) -> Graph:
+def fuse_epilogues(graph: Graph, context: Context) -> Graph:
     """Moves each `elementwise` operator into the latest of its producers that can take it."""
     ops: list[Op] = []
     position: dict[str, int] = {}
@@ -24,7 +24,7 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
         if op.kind == "elementwise":
             places = sorted({position[name] for name in op.inputs if name in position}, reverse=True)
             for place in places:
-                fused = _fuse(graph, ops[place], op, uses, target)
+                fused = _fuse(graph, ops[place], op, uses, context)
                 if fused is not None:
                     ops[place] = fused
                     position[op.outputs[0]] = place
@@ -36,7 +36,7 @@ def fuse_epilogues(graph: Graph, target: Target) -> Graph:
     return prune(graph.with_(ops=toposort(ops)))
 
 
-def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], target: Target) -> Op | None:
+def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], context: Context) -> Op | None:
     """The producer with the elementwise operator as (the end of) its epilogue; None where that cannot be."""
     if producer.kind == "elementwise" or len(producer.outputs) != 1 or not fuses_epilogue(producer.kind):
         return None
@@ -71,5 +71,5 @@ def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], target: Targ
     origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin
     fused = producer.with_(inputs=own + tuple(present), outputs=op.outputs, epilogue_start=len(own),
                            epilogue=epilogue, origin=origin)
-    accepted = realisable(fused, graph.input_types(fused), graph.output_types(fused), target, graph.constants)
+    accepted = realisable(Site.of(graph, fused, context))
     return fused if accepted else None

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..context import Context
 from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import TensorType
+from ..ops.base import Site
 from ..ops.support import realisable
-from ..target import Target
 
 
-def widen_halves(graph: Graph, target: Target) -> Graph:
+def widen_halves(graph: Graph, context: Context) -> Graph:
     """Puts `cast` operators around every operator on float16 that no kernel realises.
 
     Each result is rounded to float16 as the model says, so that a chain gives what its operators one by one give.
@@ -40,7 +41,7 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
 
     for op in graph.ops:
         if not any(map(is_half, (*op.inputs, *op.outputs))) \
-                or realisable(op, graph.input_types(op), graph.output_types(op), target, graph.constants):
+                or realisable(Site.of(graph, op, context)):
             ops.append(op)
             continue
         inputs = tuple(widened(name, op.origin) for name in op.inputs)

@@ -12,17 +12,16 @@ without the relayouts that do it, and kept if it costs little time for what it s
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-from ..codegen.tuning_log import priced, priced_relayout
+from ..context import Context
 from ..errors import ModelError
 from ..ir.graph import Attrs, Graph, Op, unused
 from ..ir.shapes import likely_type
 from ..ir.types import PLAIN, Layout, TensorType
-from ..ops.base import Kernel
-from ..ops.support import candidates, placements, refusal
-from ..target import Target
+from ..ops.base import Site
+from ..ops.choice import Choice, Option, choose, options, priced_relayout, reasons
 from .schedule import live_bytes, peak_bytes
 
 _SWEEPS = 8
@@ -37,26 +36,24 @@ _UNWANTED = 1e15
 
 
 @dataclass(frozen=True)
-class _Option:
-    kernel: Kernel
-    inputs: tuple[Layout, ...]
-    outputs: tuple[Layout, ...]
-    cost: float
+class Placed:
+    """choices: of each operator of the graph, by its first result."""
+
+    graph: Graph
+    choices: Mapping[str, Choice]
 
 
-def choose_layouts(graph: Graph, target: Target) -> Graph:
-    """Gives every value its layout and inserts `relayout` where an operator reads another one.
+def choose_layouts(graph: Graph, context: Context) -> Placed:
+    """Gives every value its layout, and every operator its kernel; inserts `relayout` where an operator reads another
+    layout.
 
     Raises:
         ModelError: naming every operator that no kernel accepts, with each candidate's reason.
     """
-    options, problems = [], []
-    for op in graph.ops:
-        found, refused = _options(graph, op, target)
-        options.append(found)
-        if not found:
-            reasons = "; ".join(f"{name}: {why}" for name, why in refused.items()) or "it has no kernels"
-            problems.append(f"{op.kind} '{op.origin}': {reasons}")
+    found = [options(Site.of(graph, op, context)) for op in graph.ops]
+    problems = [f"{op.kind} '{op.origin}': " + ("; ".join(f"{name}: {why}" for name, why in reasons(refused).items())
+                                                or "it has no kernels")
+                for op, (accepted, refused) in zip(graph.ops, found, strict=True) if not accepted]
     if problems:
         raise ModelError(graph.name, problems, "No kernel realises these operators on this target.")
     peak = peak_bytes(graph)
@@ -64,40 +61,26 @@ def choose_layouts(graph: Graph, target: Target) -> Graph:
     unwanted: set[str] = set()
     best, fastest, least = None, (0.0, 0), 0
     for _ in range(_ATTEMPTS):
-        chosen = _Chooser(graph, options, target, unwanted).run()
-        result = _apply(graph, chosen)
+        chosen = _Chooser(graph, [accepted for accepted, _ in found], context, unwanted).run()
+        result, owners = _apply(graph, chosen)
         live = live_bytes(result)
-        cost, most = _cost(result, chosen, target), max(live, default=0)
+        cost, most = _cost(result, chosen, context), max(live, default=0)
         if best is None:
-            best, fastest, least = result, (cost, most), most
+            best, fastest, least = (result, owners, chosen), (cost, most), most
         elif most < least and _SLOWER * (cost / fastest[0] - 1) <= 1 - most / fastest[1]:
-            best, least = result, most
+            best, least = (result, owners, chosen), most
         above = {op.inputs[0] for op, during in zip(result.ops, live, strict=True)
                  if op.kind == "relayout" and during > limit}
         if above <= unwanted:
             break
         unwanted |= above
-    return best
+    placed, owners, chosen = best
+    choices = {op.outputs[0]: choose(Site.of(placed, op, context)) if owner is None else
+               chosen[owner].among(*found[owner]) for op, owner in zip(placed.ops, owners, strict=True)}
+    return Placed(placed, choices)
 
 
-def _options(graph: Graph, op: Op, target: Target) -> tuple[list[_Option], dict[str, str]]:
-    inputs, outputs = graph.input_types(op), graph.output_types(op)
-    found: list[_Option] = []
-    refused: dict[str, str] = {}
-    for kernel in candidates(op.kind):
-        for placed_in, placed_out in placements(op, kernel, inputs, outputs, target):
-            reason = refusal(op, kernel, placed_in, placed_out, target, graph.constants)
-            if reason is not None:
-                refused[kernel.name] = reason
-                continue
-            variant, cost = min(priced(op, kernel, placed_in, placed_out, target, graph.constants),
-                                key=lambda option: option[1])
-            found.append(_Option(variant, tuple(t.layout if t else PLAIN for t in placed_in),
-                                 tuple(t.layout for t in placed_out), cost))
-    return found, refused
-
-
-def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Target) -> float:
+def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Context) -> float:
     """Cost of moving a tensor into another layout; the guess: one vector in, one out, at a third of a copy's speed;
     between plain and channels last element by element."""
     if source == wanted:
@@ -105,44 +88,44 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, target: Tar
     type_ = likely_type(type_)
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
     by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
-    turned = target.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % target.isa.lanes == 0
+    turned = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
     vector = 1.0 if turned else 3.0
-    guess = 200 + (vector * moved / max(target.isa.lanes, 1) if by_vectors else 0.5 * moved)
-    return priced_relayout(type_, source, wanted, target, guess)
+    guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else 0.5 * moved)
+    return priced_relayout(type_, source, wanted, context, guess)
 
 
-def _cost(graph: Graph, chosen: list[_Option], target: Target) -> float:
+def _cost(graph: Graph, chosen: list[Option], context: Context) -> float:
     """Cost of the chosen kernels and of the relayouts that they have led to."""
     moved = ((graph.types[op.inputs[0]], graph.types[op.outputs[0]]) for op in graph.ops if op.kind == "relayout")
     return (sum(option.cost for option in chosen)
-            + sum(relayout_cost(source, source.layout, wanted.layout, target) for source, wanted in moved))
+            + sum(relayout_cost(source, source.layout, wanted.layout, context) for source, wanted in moved))
 
 
 class _Chooser:
     """unwanted: values that should not be held in two layouts."""
 
-    def __init__(self, graph: Graph, options: list[list[_Option]], target: Target, unwanted: Container[str] = ()):
-        self.graph, self.options, self.target, self.unwanted = graph, options, target, unwanted
+    def __init__(self, graph: Graph, options: list[list[Option]], context: Context, unwanted: Container[str] = ()):
+        self.graph, self.options, self.context, self.unwanted = graph, options, context, unwanted
         self.position = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
         self.readers: dict[str, list[tuple[int, int]]] = {}
         for i, op in enumerate(graph.ops):
             for slot, name in enumerate(op.inputs):
                 if name in self.position:
                     self.readers.setdefault(name, []).append((i, slot))
-        self.chosen: list[_Option | None] = [None] * len(graph.ops)
+        self.chosen: list[Option | None] = [None] * len(graph.ops)
 
-    def run(self) -> list[_Option]:
+    def run(self) -> list[Option]:
         for _ in range(_SWEEPS):
             changed = False
-            for i, options in enumerate(self.options):
-                best = min(options, key=lambda option, i=i: self._cost(i, option))
+            for i, offered in enumerate(self.options):
+                best = min(offered, key=lambda option, i=i: self._cost(i, option))
                 changed |= best is not self.chosen[i]
                 self.chosen[i] = best
             if not changed:
                 break
         return self.chosen
 
-    def _cost(self, i: int, option: _Option) -> float:
+    def _cost(self, i: int, option: Option) -> float:
         op, total = self.graph.ops[i], option.cost
         for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
             if name and name not in self.graph.constants:
@@ -156,7 +139,7 @@ class _Chooser:
         return total
 
     def _relayout(self, name: str, source: Layout, wanted: Layout) -> float:
-        cost = relayout_cost(self.graph.types[name], source, wanted, self.target)
+        cost = relayout_cost(self.graph.types[name], source, wanted, self.context)
         return cost + _UNWANTED if cost and name in self.unwanted else cost
 
     def _layout_of(self, name: str) -> Layout:
@@ -167,9 +150,11 @@ class _Chooser:
         return option.outputs[self.graph.ops[i].outputs.index(name)] if option is not None else PLAIN
 
 
-def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
+def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, list[int | None]]:
+    """The graph in these layouts; and of each of its operators, which one it was, None for a relayout."""
     types, constants = dict(graph.types), dict(graph.constants)
     ops: list[Op] = []
+    owners: list[int | None] = []
     copies: dict[tuple[str, Layout], str] = {}
 
     def as_layout(name: str, layout: Layout, origin: str) -> str:
@@ -182,16 +167,18 @@ def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
                 constants[copy] = constants[name]
             else:
                 ops.append(Op("relayout", Attrs(), (name,), (copy,), origin=origin))
+                owners.append(None)
             copies[name, layout] = copy
         return copies[name, layout]
 
-    for op, option in zip(graph.ops, chosen, strict=True):
+    for owner, (op, option) in enumerate(zip(graph.ops, chosen, strict=True)):
         inputs = []
         for name, layout in zip(op.inputs, option.inputs, strict=True):
             inputs.append(as_layout(name, layout, op.origin) if name else name)
         for name, layout in zip(op.outputs, option.outputs, strict=True):
             types[name] = types[name].with_layout(layout)
         ops.append(op.with_(inputs=tuple(inputs)))
+        owners.append(owner)
     for name in graph.outputs:
         if types[name].layout == PLAIN:
             continue
@@ -204,8 +191,9 @@ def _apply(graph: Graph, chosen: list[_Option]) -> Graph:
                          and types[op.outputs[0]].layout == PLAIN), None)
         if existing is None:
             ops.append(Op("relayout", Attrs(), (inner,), (name,), origin=name))
+            owners.append(None)
         else:
             renames = {existing.outputs[0]: name}
             ops = [op.with_(inputs=tuple(renames.get(i, i) for i in op.inputs),
                             outputs=tuple(renames.get(o, o) for o in op.outputs)) for op in ops]
-    return graph.with_(ops=tuple(ops), types=types, constants=constants)
+    return graph.with_(ops=tuple(ops), types=types, constants=constants), owners

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+from ..context import Context
 from ..ir.graph import Attrs, Graph, Op, prune
-from ..target import Target
 
 #: Operators along one axis, attribute `axis`, whose result has the operand's shape: they work along any axis.
 ALONG_AXIS = ("softmax", "log_softmax")
 
 
-def absorb_transposes(graph: Graph, target: Target) -> Graph:
+def absorb_transposes(graph: Graph, context: Context) -> Graph:
     """Takes operators along an axis out of what is undone behind them:
 
     reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;

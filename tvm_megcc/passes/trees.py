@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from itertools import count, pairwise
 
+from ..context import Context
 from ..ir.graph import Graph, Op
 from ..ir.types import TensorType
 from ..ops.base import operator
-from ..target import Target
 
 
-def make_trees(graph: Graph, target: Target) -> Graph:
+def make_trees(graph: Graph, context: Context) -> Graph:
     """f(a, b, c, d) → f(f(a, b), f(c, d)), as balanced as it goes, where an operator says that it may (`fan_in`)."""
     types, ops = dict(graph.types), []
     for op in graph.ops:

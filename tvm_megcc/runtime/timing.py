@@ -24,8 +24,8 @@ import numpy as np
 
 from .. import paths
 from ..codegen import pack
+from ..codegen.bind import Bound, KernelSpec
 from ..codegen.render import render_kernel
-from ..codegen.select import Choice, KernelSpec
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
 from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
@@ -76,7 +76,7 @@ class Measurement:
     network_bytes: of the weights that are read from one call to the next, this call's included.
     """
 
-    choice: Choice
+    bound: Bound
     operands: Sequence[np.ndarray | None]
     types: Sequence[TensorType | None]
     results: Sequence[TensorType]
@@ -86,10 +86,10 @@ class Measurement:
 
     @property
     def spec(self) -> KernelSpec:
-        return self.choice.spec
+        return self.bound.spec
 
     def _size(self, size) -> int:
-        return int(substitute(size, dict(zip(self.spec.runtime_extents, self.choice.extents, strict=True))))
+        return int(substitute(size, dict(zip(self.spec.runtime_extents, self.bound.extents, strict=True))))
 
     def _bytes(self, parameter) -> int:
         return self._size(parameter.size) * DTYPES[parameter.dtype][1]
@@ -97,19 +97,19 @@ class Measurement:
     def job(self, kernel: int) -> bytes:
         """For the kernel of this number in its library."""
         spec, data = self.spec, []
-        for operand, parameter in zip(self.choice.inputs, spec.inputs, strict=True):
+        for operand, parameter in zip(self.bound.inputs, spec.inputs, strict=True):
             array = self.operands[operand.index]
             flat = pack.pack(operand.pack, array) if operand.pack \
                 else to_layout(array, self.types[operand.index].layout)
             data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
         sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]
-        weights = [operand.index in self.constant for operand in self.choice.inputs]
+        weights = [operand.index in self.constant for operand in self.bound.inputs]
         several = copies(sum(round_up(len(item), ALIGNMENT) * weight for item, weight
                              in zip(data, weights, strict=True)), self.network_bytes)
-        head = _HEAD.pack(kernel, spec.isa.code, len(self.choice.extents), len(spec.inputs), len(spec.outputs),
+        head = _HEAD.pack(kernel, spec.isa.code, len(self.bound.extents), len(spec.inputs), len(spec.outputs),
                           self._size(spec.tasks), REPEATS, LEAST_US, MOST_US, WARM_US,
                           self._size(spec.shared), self._size(spec.scratch))
-        return b"".join([head, np.array(self.choice.extents, np.int32).tobytes(), np.array(sizes, np.int64).tobytes(),
+        return b"".join([head, np.array(self.bound.extents, np.int32).tobytes(), np.array(sizes, np.int64).tobytes(),
                          np.where(weights, several, 1).astype(np.int32).tobytes(), *data])
 
     @property
@@ -126,7 +126,7 @@ class Measurement:
         if overrun:
             return Sample(error="the kernel wrote outside its memory")
         position = _TAIL.size + 8 * REPEATS
-        for operand, parameter in zip(self.choice.outputs, self.spec.outputs, strict=True):
+        for operand, parameter in zip(self.bound.outputs, self.spec.outputs, strict=True):
             size, type_ = self._bytes(parameter), self.results[operand.index]
             flat = np.frombuffer(result, numpy_dtype(type_.dtype), type_.stored, position)
             position += size

@@ -20,15 +20,17 @@ from pathlib import Path
 
 import numpy as np
 
+from ..codegen.bind import KernelSpec
 from ..codegen.render import render_kernel
-from ..codegen.select import KernelSpec
-from ..codegen.tuning_log import LogWriter, Row, TuningLog
+from ..context import Context
 from ..errors import MegccError
 from ..ir.graph import Graph, network_bytes
 from ..ir.types import numpy_dtype
+from ..passes import before_layouts
 from ..target import Target
+from ..tuning_log import LogWriter, Row, TuningLog
 from . import reference
-from .candidates import Call, Candidate, before_layouts, calls_of
+from .candidates import Call, Candidate, calls_of
 from .timing import Library, LocalRunner, Lost, Measurement, Sample, library
 
 #: Candidates in a library.
@@ -53,7 +55,7 @@ class Job:
 
     @property
     def spec(self) -> KernelSpec:
-        return self.candidates[0].choice.spec
+        return self.candidates[0].bound.spec
 
     def rows(self, target: Target, optimize: str, device: str, sample: Sample) -> Iterator[Row]:
         ns = round(min(sample.ns), 1) if sample.ns else None
@@ -94,7 +96,6 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
             given; if every device is lost. What was measured until then is in the log.
     """
     begin = time.monotonic()
-    target = target.at(optimize)
     runner = runner or LocalRunner()
     runner.require(target)
     known = TuningLog.read(log) if Path(log).exists() else TuningLog()
@@ -103,15 +104,14 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
     seen: set[tuple[str, ...]] = set()
     values: dict[int, dict[str, np.ndarray]] = {}
     for graph in graphs:
-        graph = before_layouts(graph, target)
-        read = network_bytes(graph) if weights is None else weights
-        calls = calls_of(graph, target, optimize)
+        context = Context(target, optimize, network_bytes(graph) if weights is None else weights)
+        calls = calls_of(before_layouts(graph, context), context)
         for call in calls:
             keys = [(call.text, candidate.kernel.label, candidate.layouts) for candidate in call.candidates]
             call.candidates = [candidate for candidate, key in zip(call.candidates, keys, strict=True)
                                if key not in seen]
             seen.update(keys)
-        fresh = [job for call in calls for job in _jobs(call, read, target, optimize, trials, known, summary)]
+        fresh = [job for call in calls for job in _jobs(call, context, trials, known, summary)]
         if fresh:
             values[id(fresh[0].call.graph)] = _values(fresh)
         jobs += fresh
@@ -135,20 +135,19 @@ def progress_bar(quiet: bool = False) -> Callable[[int], object]:
     return start
 
 
-def _jobs(call: Call, read: int, target: Target, optimize: str, trials: int | None, known: TuningLog,
-          summary: Summary) -> list[Job]:
-    """What is to be measured of a call in a network that reads so many bytes of weights."""
+def _jobs(call: Call, context: Context, trials: int | None, known: TuningLog, summary: Summary) -> list[Job]:
+    """What is to be measured of a call."""
     chosen = call.candidates
     if trials is not None and call.op.kind != "relayout":
         chosen = sorted(chosen, key=lambda candidate: candidate.cost)[:trials]
     summary.candidates += len(chosen)
     same: dict[tuple, list[Candidate]] = {}
     for candidate in chosen:
-        same.setdefault((candidate.choice.spec, candidate.choice.extents), []).append(candidate)
+        same.setdefault((candidate.bound.spec, candidate.bound.extents), []).append(candidate)
     jobs = []
     for candidates in same.values():
-        job = Job(call, tuple(candidates), code_of(candidates[0].choice.spec), read)
-        rows = [known.rows.get(row.key) for row in job.rows(target, optimize, "", Sample())]
+        job = Job(call, tuple(candidates), code_of(candidates[0].bound.spec), context.weight_bytes)
+        rows = [known.rows.get(row.key) for row in job.rows(context.target, context.optimize, "", Sample())]
         if all(row is not None and row.code == job.code and row.network_bytes is not None for row in rows):
             summary.known += len(rows)
         else:

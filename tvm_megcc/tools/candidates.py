@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..codegen.select import KernelSpec
+from ..codegen.bind import KernelSpec
+from ..context import Context
 from ..errors import MegccError, ToolError
 from ..ir.dims import substitute
 from ..ir.graph import Attrs, Graph, Op, network_bytes
 from ..ir.types import DTYPES, TensorType, numpy_dtype
-from ..ops.base import OPERATORS, Operator, View
+from ..ops.base import OPERATORS, Operator, Site, View
 from ..ops.support import candidates as kernels_of
 from ..ops.support import placements, refusal
 from ..runtime import elf
@@ -47,19 +48,18 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
     several = parse_targets(target)
     if len(several) > 1:
         raise MegccError(f"candidates are listed for one target, not for {target}")
-    compiled_for = several[0].at(optimize)
+    (compiled_for,) = several
     graph = _graph(declaration, shapes, weights, _attributes(declaration, attrs))
     (op,) = graph.ops
     network = network_around(graph, compiled_for) if network is None else network
-    compiled_for = compiled_for.within(network)
-    found = [c for c in candidates_of(graph, op, compiled_for, optimize)
-             if tiles or not c.kernel.tile or isinstance(c.kernel, View)]
-    refused = _refused(graph, op, compiled_for, {c.kernel.name for c in found})
+    site = Site.of(graph, op, Context(compiled_for, optimize, network))
+    found = [c for c in candidates_of(site) if tiles or not c.kernel.tile or isinstance(c.kernel, View)]
+    refused = _refused(site, {c.kernel.name for c in found})
     if not found:
         raise MegccError(f"nothing realises {kind} here: "
                          + "; ".join(f"{name}: {why}" for name, why in refused.items()))
     found.sort(key=lambda c: (bool(c.kernel.tile), c.cost))
-    specs = list(dict.fromkeys(c.choice.spec for c in found if c.choice is not None))
+    specs = list(dict.fromkeys(c.bound.spec for c in found if c.bound is not None))
     code = _code_bytes(specs, compiled_for, cc, needed=time)
     times = _times(graph, op, found, compiled_for, cc, network) if time else {}
     rows = [_row(c, code, times, chosen=c is found[0]) for c in found]
@@ -164,13 +164,13 @@ def _random(types: Mapping[str, TensorType]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _refused(graph: Graph, op: Op, target, accepted: set[str]) -> dict[str, str]:
+def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
     """Why the other kernels of the operator are no candidates, in the first of their layouts."""
     found = {}
-    for kernel in kernels_of(op.kind):
+    for kernel in kernels_of(site.kind):
         if kernel.name not in accepted:
-            for inputs, outputs in placements(op, kernel, graph.input_types(op), graph.output_types(op), target):
-                found.setdefault(kernel.name, refusal(op, kernel, inputs, outputs, target, graph.constants))
+            for placed in placements(site, kernel):
+                found.setdefault(kernel.name, refusal(placed, kernel))
     return found
 
 
@@ -201,7 +201,7 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
     results = OPERATORS[op.kind].compute(op.attrs, *(values.get(name, graph.constants.get(name)) for name in op.inputs))
     values.update(zip(op.outputs, results, strict=True))
     call = Call("", op, graph)
-    first = {c.choice.spec: c for c in reversed(found) if c.choice is not None}
+    first = {c.bound.spec: c for c in reversed(found) if c.bound is not None}
     times: dict[KernelSpec, float | str] = {}
     with library(list(first), target, runner.program, cc) as made, runner.session(made, 0) as session:
         times.update({spec: "it does not compile: " + said for spec, said in made.failed.items()})
@@ -214,12 +214,12 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
 def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> dict:
     row = {"kernel": candidate.kernel.label, "layouts": candidate.layouts, "cost": round(candidate.cost),
            "chosen": chosen, "code_bytes": 0, "weights": "", "weight_bytes": 0, "workspace_bytes": 0}
-    if candidate.choice is None:
+    if candidate.bound is None:
         return {**row, "us": 0.0} if times else row
-    spec = candidate.choice.spec
+    spec = candidate.bound.spec
     packed = [(operand.pack, parameter) for operand, parameter in
-              zip(candidate.choice.inputs, spec.inputs, strict=True) if operand.pack and operand.pack[0] != "channel"]
-    extents = dict(zip(spec.runtime_extents, candidate.choice.extents, strict=True))
+              zip(candidate.bound.inputs, spec.inputs, strict=True) if operand.pack and operand.pack[0] != "channel"]
+    extents = dict(zip(spec.runtime_extents, candidate.bound.extents, strict=True))
 
     def known(size) -> int:
         return int(substitute(size, extents))

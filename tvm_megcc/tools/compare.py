@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ..api import parse_constants, parse_inputs, parse_output_names, parse_shapes
-from ..codegen.plan import plan_kernels
-from ..codegen.tuning_log import TuningLog
-from ..compiler import at_largest, run_passes
+from ..api import parse_constants, parse_inputs, parse_output_names, parse_shapes, parse_states
+from ..compiler import checked, context_of, lower
 from ..errors import MegccError, shortened
 from ..extern import Externs
 from ..frontends._tvm import FILES
@@ -23,6 +21,7 @@ from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout, numpy_dtype
 from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
+from ..tuning_log import TuningLog
 from . import judge, run, source
 
 COSINE = 0.99999
@@ -98,11 +97,9 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     """
     graph, buckets = import_model(model, **source.graph_arguments(options))
     named = {name for op in graph.ops for name in op.outputs}
-    graph = convert_inputs(graph, parse_inputs(options.input))
-    target = session.target.at(options.optimize)
-    if options.log:
-        target = TuningLog.read(options.log).applied_to(target, options.optimize)
-    plan = plan_kernels(run_passes(at_largest(graph, buckets), target), target, options.optimize, options.threads)
+    graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets, parse_states(options.state))
+    log = TuningLog.read(options.log) if options.log else None
+    plan = lower(graph, context_of(graph, session.target, options.optimize, log), options.threads).plan
     sizes = {dim.name: size for name, array in everything.items() if name in graph.types
              for dim, size in zip(graph.types[name].shape, array.shape, strict=True) if isinstance(dim, Symbol)}
     types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)

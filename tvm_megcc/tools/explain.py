@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..codegen.plan import KernelPlan, plan_kernels
-from ..codegen.tuning_log import TuningLog
-from ..compiler import at_largest, require_bounds, run_passes
+from ..codegen.plan import KernelPlan
+from ..compiler import checked, context_of, lower
 from ..errors import MegccError, ModelError
 from ..frontends.models import import_model
 from ..ir.dims import likely
 from ..ir.text import op_text
 from ..ops.base import operator
 from ..passes.inputs import Input, convert_inputs
-from ..target import Target, parse_targets
+from ..target import parse_targets
+from ..tuning_log import TuningLog
 
 #: Characters of a value's name in an operator's text.
 NAME = 60
@@ -31,43 +31,36 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the model itself")
-    cpu = cpu_of(target, optimize, log)
-    report: dict = {"model": str(model), "target": str(cpu), "measured": cpu.measured is not None, "supported": True,
-                    "findings": [], "calls": []}
+    cpu, times = parse_targets(target)[0], TuningLog.read(log) if log else None
+    report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
     try:
         graph, buckets = import_model(model, **options)
         graph = convert_inputs(graph, inputs or {})
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
-    require_bounds(graph, buckets)
-    plan = plan_kernels(run_passes(at_largest(graph, buckets), cpu), cpu, optimize)
-    return {**report, "calls": calls_of(plan), "views": views_of(plan)}
-
-
-def cpu_of(target: str, optimize: str, log: str | Path | None) -> Target:
-    """The first of some targets, as kernels are chosen for it."""
-    cpu = parse_targets(target)[0].at(optimize)
-    return TuningLog.read(log).applied_to(cpu, optimize) if log else cpu
+    graph = checked(graph, buckets)
+    plan = lower(graph, context_of(graph, cpu, optimize, times)).plan
+    return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
 
 
 def calls_of(plan: KernelPlan) -> list[dict]:
     """{operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused}, a row a call."""
     rows = []
     for step in plan.steps:
-        op = step.choice.op
+        op = step.op
         own = plan.graph.input_types(op)[:len(op.own_inputs)]
         rows.append({
             "operator": op_text(plan.graph, op, NAME), "kind": op.kind, "origin": op.origin,
             "outputs": list(op.outputs),
-            "kernel": step.spec.symbol, "algorithm": step.choice.kernel.label, "cost": step.choice.cost,
+            "kernel": step.spec.symbol, "algorithm": step.bound.choice.kernel.label, "cost": step.bound.choice.cost,
             "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))),
-            "refused": dict(step.choice.refused)})
+            "refused": dict(step.bound.choice.refused)})
     return rows
 
 
 def views_of(plan: KernelPlan) -> list[str]:
     """The operators that need no call."""
-    called = {step.choice.op for step in plan.steps}
+    called = {step.op for step in plan.steps}
     return [op_text(plan.graph, op, NAME) for op in plan.graph.ops if op not in called]
 
 

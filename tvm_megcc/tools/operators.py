@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import onnx
 
+from ..context import Context
 from ..errors import MegccError
 from ..frontends.onnx.functions import is_function
 from ..frontends.onnx.load import OLDEST_OPSET
 from ..frontends.onnx.refused import REFUSED
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
-from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator
+from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator, Site
 from ..ops.elementwise import Elementwise
 from ..ops.support import candidates, placements, refusal
 from ..target import TARGETS, Target
@@ -120,11 +121,11 @@ def _realised(declaration: type[Operator], case: Case, target: Target) -> Iterat
         return
     names = tuple(f"i{index}" if type_ is not None else "" for index, type_ in enumerate(inputs))
     op = Op(declaration.kind, attrs, names, tuple(f"o{index}" for index in range(len(outputs))))
-    constants = {names[index] for index in case.constant}
+    site = Site(op, tuple(inputs), outputs, Context(target), frozenset(case.constant))
     for kernel in candidates(declaration.kind):
-        for placed_in, placed_out in placements(op, kernel, inputs, outputs, target):
-            if refusal(op, kernel, placed_in, placed_out, target, constants) is None:
-                yield kernel.name, str(placed_out[0].layout)
+        for placed in placements(site, kernel):
+            if refusal(placed, kernel) is None:
+                yield kernel.name, str(placed.y.layout)
 
 
 def _short(dtype: str) -> str:

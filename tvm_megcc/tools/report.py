@@ -7,20 +7,20 @@ from pathlib import Path
 
 from ..api import parse_inputs, parse_states
 from ..codegen.memory import live_bytes
-from ..codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory
-from ..compiler import at_largest, require_bounds, run_passes
+from ..codegen.plan import KernelPlan, PlannedMemory, plan_memory
+from ..compiler import checked, context_of, lower
 from ..errors import MegccError, ToolError
 from ..frontends.models import import_model
 from ..ir.dims import likely
 from ..ir.graph import Graph, Op
 from ..passes.inputs import convert_inputs
-from ..passes.states import keep_states
 from ..runtime.device import local_session
 from ..runtime.toolchain import runs_here
-from ..target import Target
+from ..target import Target, parse_targets
+from ..tuning_log import TuningLog
 from ..version import VERSION
 from . import bench, source
-from .explain import calls_of, cpu_of
+from .explain import calls_of
 from .size import size
 
 
@@ -40,12 +40,12 @@ def report(path: str | Path, options) -> dict:
     """
     if Path(path).is_dir() or Path(path).suffix == ".megcc":
         raise MegccError(f"{path}: report wants the model itself")
-    cpu = cpu_of(options.target or "native", options.optimize, options.log)
+    cpu = parse_targets(options.target or "native")[0]
+    log = TuningLog.read(options.log) if options.log else None
     graph, buckets = import_model(path, **source.graph_arguments(options))
     graph = convert_inputs(graph, parse_inputs(options.input))
-    require_bounds(graph, buckets)
-    graph = at_largest(keep_states(graph, parse_states(options.state)), buckets)
-    plan = plan_kernels(run_passes(graph, cpu), cpu, options.optimize, options.threads)
+    graph = checked(graph, buckets, parse_states(options.state))
+    plan = lower(graph, context_of(graph, cpu, options.optimize, log), options.threads).plan
     unbounded = plan.unbounded(buckets)
     planned = max((plan_memory(plan, options.keep_inputs, bucket, unbounded) for bucket in buckets),
                   key=lambda memory: memory.plan.arena_bytes)
@@ -62,7 +62,7 @@ def report(path: str | Path, options) -> dict:
 
 def rows_of(plan: KernelPlan) -> list[dict]:
     """The operators in the order of execution, with their calls where they have one."""
-    calls = dict(zip((step.choice.op for step in plan.steps), calls_of(plan), strict=True))
+    calls = dict(zip((step.op for step in plan.steps), calls_of(plan), strict=True))
     nothing = {"kernel": "", "algorithm": "", "cost": 0.0, "macs": 0, "refused": {}}
     return [{"name": op.origin or op.outputs[0], "kind": op.kind, "time": None, "share": 0.0,
              "types": [str(plan.graph.types[name]) for name in op.outputs],
@@ -86,7 +86,7 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, optio
             raise ToolError(f"this machine does not run code for {plan.target}.")
         session = local_session(folder, plan.target.name, options.cc)
     except ToolError as error:
-        in_log = plan.target.measured is not None
+        in_log = plan.context.times is not None
         times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]
         what = "times of the tuning log" if in_log else "cycles of the cost model"
         found = {"unit": "ms" if in_log else "cycles", "total": sum(times), "measured": False,
@@ -108,7 +108,7 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, optio
 
 def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, cc: str | None) -> dict:
     """Bytes. code: by kind of operator, with the runtime; None where there is no compiler for the target."""
-    kinds = {step.spec.symbol: step.choice.op.kind for step in plan.steps}
+    kinds = {step.spec.symbol: step.op.kind for step in plan.steps}
     found = {"container": next(path.stat().st_size for path in folder.glob("*.megcc")),
              "weights": sum(weight.data.nbytes for weight in plan.weights.values()),
              "weights_in_model": sum(plan.graph.constants[name].nbytes

@@ -5,21 +5,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..api import parse_inputs
-from ..codegen.plan import KernelPlan, plan_kernels
-from ..codegen.tuning_log import TuningLog, priced
-from ..compiler import require_bounds, run_passes
+from ..codegen.plan import KernelPlan
+from ..compiler import checked, context_of, lower
+from ..context import Context
 from ..errors import MegccError
 from ..frontends.models import import_model
 from ..ir.graph import Graph
 from ..ir.shapes import with_symbols
+from ..ops.base import Site
+from ..ops.choice import priced
 from ..passes.inputs import convert_inputs
 from ..runtime.timing import LocalRunner
 from ..runtime.tuner import progress_bar
 from ..runtime.tuner import tune as tune_graphs
 from ..target import Target
+from ..tuning_log import TuningLog
 from . import source
 
 __all__ = ["changes", "graph_of", "progress_bar", "runner_of", "text", "tune"]
@@ -31,8 +35,7 @@ def graph_of(model: str | Path, options) -> tuple[str, Graph]:
     if not Path(model).is_file() or Path(model).suffix == ".megcc":
         raise MegccError(f"{model}: tuning wants the model itself")
     graph, buckets = import_model(model, **source.graph_arguments(options))
-    graph = convert_inputs(graph, parse_inputs(options.input))
-    require_bounds(graph, buckets)
+    graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets)
     likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))
     return Path(model).name, with_symbols(graph, likely)
 
@@ -44,36 +47,34 @@ def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: st
     for target in targets:
         summary = tune_graphs([graph for _, graph in models], target, log, optimize=optimize, trials=trials,
                               runner=runner, cc=cc, progress=progress)
-        measured = TuningLog.read(log).applied_to(target, optimize)
+        known = TuningLog.read(log)
         report["targets"].append({
             "target": str(target), "devices": summary.devices, "calls": summary.calls,
             "candidates": summary.candidates, "known": summary.known, "measured": summary.measured,
             "seconds": summary.seconds,
             "failed": [{"candidate": name, "error": error} for name, error in summary.failed],
-            "models": [{"model": name, **changes(graph, target, measured, optimize)} for name, graph in models]})
+            "models": [{"model": name, **changes(graph, target, known, optimize)} for name, graph in models]})
     return report
 
 
-def changes(graph: Graph, target: Target, measured: Target, optimize: str) -> dict:
+def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict:
     """Calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
-    cpus = (target.at(optimize), measured.at(optimize))
-    before, after = (plan_kernels(run_passes(graph, cpu), cpu, optimize) for cpu in cpus)
-    old = {step.choice.op.origin: step.spec.symbol for step in before.steps}
-    new = {step.choice.op.origin: step.spec.symbol for step in after.steps}
+    measured = context_of(graph, target, optimize, log)
+    before, after = (lower(graph, context).plan for context in (replace(measured, times=None), measured))
+    old = {step.op.origin: step.spec.symbol for step in before.steps}
+    new = {step.op.origin: step.spec.symbol for step in after.steps}
     changed = [{"origin": origin, "before": old[origin], "after": new[origin]}
                for origin in new if origin in old and old[origin] != new[origin]]
     return {"calls": len(after.steps), "changed": changed, "before_ns": _time(before, measured),
             "after_ns": _time(after, measured)}
 
 
-def _time(plan: KernelPlan, measured: Target) -> float:
+def _time(plan: KernelPlan, measured: Context) -> float:
     """Nanoseconds of a plan's calls; those that the log does not have are guessed."""
-    total = 0.0
-    for step in plan.steps:
-        op, graph = step.choice.op, plan.graph
-        total += next(priced(op, step.choice.kernel, graph.input_types(op), graph.output_types(op), measured,
-                             graph.constants))[1]
-    return total if measured.measured is not None else 0.0
+    if measured.times is None:
+        return 0.0
+    return sum(next(priced(Site.of(plan.graph, step.op, measured), step.bound.choice.kernel))[1]
+               for step in plan.steps)
 
 
 def runner_of(rpc: str | None, key: str | None):

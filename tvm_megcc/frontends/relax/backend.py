@@ -16,10 +16,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ...codegen.tuning_log import TuningLog
 from ...compiler import compile_graph
 from ...errors import MegccError
 from ...runtime import tvm_module
+from ...tuning_log import TuningLog
 from ..tvm_common import target as tvm_target
 from ..tvm_common.link import MARK, linker_of, targets_of
 from ..tvm_common.target import our_target

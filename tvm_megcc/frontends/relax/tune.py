@@ -9,12 +9,14 @@ from pathlib import Path
 
 import tvm
 
-from ...codegen.tuning_log import TuningLog
+from ...compiler import context_of
 from ...ir.graph import Graph, network_bytes
 from ...ir.shapes import with_symbols
+from ...passes import before_layouts
 from ...runtime import tuner
-from ...runtime.candidates import before_layouts, calls_of
+from ...runtime.candidates import calls_of
 from ...target import Target
+from ...tuning_log import TuningLog
 from .importer import import_region, region_bucket
 from .regions import digest_of, is_ours
 
@@ -58,7 +60,8 @@ def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
 
 
 def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> TuningLog:
-    calls = {call.text for call in calls_of(before_layouts(graph, target), target, optimize)}
+    context = context_of(graph, target, optimize)
+    calls = {call.text for call in calls_of(before_layouts(graph, context), context)}
     return TuningLog(row for row in log.rows.values()
                      if (row.target, row.optimize) == (target.name, optimize) and row.call in calls)
 

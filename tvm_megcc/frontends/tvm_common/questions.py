@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ...context import Context
 from ...errors import MegccError, ModelError, ShapeError
 from ...ir.dims import Dim
 from ...ir.graph import Graph
@@ -14,7 +15,7 @@ from ...target import Target
 def unsupported(graph: Graph, target: Target) -> str | None:
     """Why no kernel realises some operator of a graph; None if every one has a kernel."""
     try:
-        choose_layouts(graph, target)
+        choose_layouts(graph, Context(target))
     except ModelError as error:
         return "; ".join(error.findings)
     except (ShapeError, MegccError) as error:

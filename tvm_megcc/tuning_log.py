@@ -14,17 +14,14 @@ import math
 import os
 import statistics
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..errors import MegccError, refused_by_system
-from ..ir.graph import Attrs, Op
-from ..ir.shapes import likely_types
-from ..ir.types import PLAIN, Layout, TensorType
-from ..ops.base import Kernel
-from ..target import Target
+from .errors import MegccError, refused_by_system
+from .ir.graph import Op
+from .ir.types import PLAIN, TensorType
 
 FORMAT = 1
 #: No time and no cost is longer.
@@ -71,12 +68,12 @@ class Row:
 
 
 def call_text(op: Op, inputs: Iterable[TensorType | None], outputs: Iterable[TensorType],
-              constants: Container[str]) -> str:
+              constants: Container[int] = ()) -> str:
     """`conv2d(float32[1,3,8,8], const float32[16,3,3,3]) -> float32[1,16,8,8] {…} then max(x, 0)`"""
-    def text(name: str, type_: TensorType | None) -> str:
-        return "-" if type_ is None else ("const " if name in constants else "") + str(type_.with_layout(PLAIN))
+    def text(position: int, type_: TensorType | None) -> str:
+        return "-" if type_ is None else ("const " if position in constants else "") + str(type_.with_layout(PLAIN))
 
-    operands = ", ".join(text(name, type_) for name, type_ in zip(op.inputs, inputs, strict=True))
+    operands = ", ".join(text(position, type_) for position, type_ in enumerate(inputs))
     results = ", ".join(str(type_.with_layout(PLAIN)) for type_ in outputs)
     tail = f" then {op.epilogue} from {op.epilogue_start}" if op.epilogue is not None else ""
     return f"{op.kind}({operands}) -> {results} {{{op.attrs!r}}}{tail}"
@@ -132,10 +129,10 @@ class TuningLog:
             raise refused_by_system(error, f"cannot read the tuning log {path}") from None
         return TuningLog.parse(data.decode("utf-8", errors="replace"), str(path))
 
-    def applied_to(self, target: Target, optimize: str) -> Target:
-        """The target with what was measured on it, for `compile_graph`; as it is where that is nothing."""
-        rows = [row for row in self.rows.values() if (row.target, row.optimize) == (target.name, optimize)]
-        return replace(target, measured=Measured(rows)) if rows else target
+    def times(self, target: str, optimize: str) -> Measured | None:
+        """What was measured on a target; None where that is nothing."""
+        rows = [row for row in self.rows.values() if (row.target, row.optimize) == (target, optimize)]
+        return Measured(rows) if rows else None
 
     def text(self) -> str:
         """The rows as a log, in an order that does not depend on when they were measured."""
@@ -241,39 +238,3 @@ class Measured:
                 for group in (row.call, row.kind, ""):
                     ratios.setdefault(group, []).append(row.ns / row.cost)
         return {group: statistics.median(values) for group, values in ratios.items()}
-
-
-def priced(op: Op, kernel: Kernel, inputs, outputs, target: Target, constants: Container[str]) \
-        -> Iterator[tuple[Kernel, float]]:
-    """The candidate with its cost: what was measured on the target, else the guess; then its measured other tiles.
-
-    The candidate realises the operator with these types. Costs of one target compare with each other. Extents that
-    are not known have their likely values.
-    """
-    inputs, outputs = likely_types(inputs), likely_types(outputs)
-    guess = kernel.cost(op, inputs, outputs, target)
-    measured: Measured | None = target.measured
-    if measured is None:
-        yield kernel, guess
-        return
-    call, layouts = call_text(op, inputs, outputs, constants), layouts_text(inputs, outputs)
-    time = measured.time(call, kernel.name, kernel.tile, layouts)
-    yield kernel, measured.scaled(call, guess) if time is None else time
-    for other in kernel.tiled(op, inputs, outputs, target):
-        time = measured.time(call, other.name, other.tile, layouts)
-        if time is not None:
-            yield other, time
-
-
-#: What `choose_layouts` inserts, as a call of its own.
-RELAYOUT = Op("relayout", Attrs(), ("x",), ("y",), origin="relayout")
-
-
-def priced_relayout(type_: TensorType, source: Layout, wanted: Layout, target: Target, guess: float) -> float:
-    """Cost of moving a tensor into another layout; `guess` is the cost model's."""
-    if target.measured is None:
-        return guess
-    x, y = type_.with_layout(source), type_.with_layout(wanted)
-    call = call_text(RELAYOUT, (x,), (y,), ())
-    time = target.measured.best(call, layouts_text((x,), (y,)))
-    return target.measured.scaled(call, guess) if time is None else time

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel choice: which candidate realises an operator, and the identity of the kernel that results."""
+"""An operator and the candidate that was chosen for it, as a call; and the identity of the kernel that is called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import InternalError
 from ..ir.dims import Dim, Symbol, round_up, substitute
 from ..ir.expr import Expr
-from ..ir.graph import Attrs, Graph, Op
-from ..ir.types import TensorType
-from ..ops.base import Kernel, Lowered, Operand, operator
-from ..ops.support import candidates, operand_class, refusal
-from ..target import Isa, Target
+from ..ir.graph import Attrs, Op
+from ..ops.base import Lowered, Operand, Site, operator
+from ..ops.choice import Choice
+from ..ops.support import operand_class
+from ..target import Isa
 from .symbols import expression_name, short_dtype
-from .tuning_log import priced
 
 #: Extent that the generator adds for per-channel operands of an epilogue.
 EPILOGUE_CHANNELS = "EPILOGUE_CHANNELS"
@@ -81,99 +78,69 @@ class KernelSpec:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """An operator with the candidate that realises it.
+class Bound:
+    """An operator as a call of the kernel that was chosen for it.
 
-    operands: for each input parameter of the spec, the operand of the operator it reads and how it is packed.
+    inputs: for each input parameter of the spec, the operand of the operator it reads and how it is packed.
     extents: values of the run-time extents.
     """
 
     op: Op
-    kernel: Kernel
+    choice: Choice
     spec: KernelSpec
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     extents: tuple[Dim, ...]
-    cost: float
-    refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def select(graph: Graph, op: Op, target: Target, optimize: str = "speed") -> Choice:
-    """The cheapest candidate for an operator whose operands have their final layouts; the fastest, where the target
-    has times from a tuning log.
-
-    Raises:
-        InternalError: if no candidate accepts; passes ask before they create such an operator.
-    """
-    inputs, outputs = graph.input_types(op), graph.output_types(op)
-    refused: dict[str, str] = {}
-    best: tuple[float, Kernel] | None = None
-    for kernel in candidates(op.kind):
-        reason = refusal(op, kernel, inputs, outputs, target, graph.constants)
-        if reason is not None:
-            refused[kernel.name] = reason
-            continue
-        for variant, cost in priced(op, kernel, inputs, outputs, target, graph.constants):
-            if best is None or cost < best[0]:
-                best = (cost, variant)
-    if best is None:
-        detail = "; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "it has no kernels"
-        raise InternalError(f"no kernel for {op.kind} '{op.origin}': {detail}")
-    return bind(graph, op, best[1], target, optimize, best[0], refused)
-
-
-def bind(graph: Graph, op: Op, kernel: Kernel, target: Target, optimize: str = "speed",
-         cost: float = 0.0, refused: Mapping[str, str] | None = None) -> Choice:
+def bind(site: Site, choice: Choice) -> Bound:
     """The operator lowered to a call of this candidate."""
-    inputs, outputs = graph.input_types(op), graph.output_types(op)
-    own = inputs[:op.epilogue_start] if op.epilogue is not None else inputs
-    lowered = kernel.lower(op, own, outputs, target)
+    lowered = choice.kernel.lower(site)
     extents = dict(lowered.extents)
-    extra, extra_kinds = _epilogue_operands(op, inputs, outputs[0], lowered, extents, target)
+    extra, extra_kinds = _epilogue_operands(site, lowered, extents)
 
-    known = {name: value for name, value in extents.items()
-             if optimize == "speed" and isinstance(value, int)}
+    known = {name: value for name, value in extents.items() if not site.compact and isinstance(value, int)}
     operands = (*lowered.inputs, *extra)
     kinds = ("own",) * len(lowered.inputs) + extra_kinds
     spec = KernelSpec(
         template=lowered.template,
         params=lowered.params,
         extents=tuple((name, known.get(name)) for name in extents),
-        inputs=tuple(Parameter(o.name, o.dtype or inputs[o.index].dtype, substitute(o.size, known), kind)
+        inputs=tuple(Parameter(o.name, o.dtype or site.types[o.index].dtype, substitute(o.size, known), kind)
                      for o, kind in zip(operands, kinds, strict=True)),
-        outputs=tuple(Parameter(o.name, o.dtype or outputs[o.index].dtype, substitute(o.size, known))
+        outputs=tuple(Parameter(o.name, o.dtype or site.outputs[o.index].dtype, substitute(o.size, known))
                       for o in lowered.outputs),
         tasks=substitute(lowered.tasks, known),
         shared=substitute(lowered.shared, known),
         scratch=substitute(lowered.scratch, known),
         in_place=_in_place(lowered, kinds),
-        epilogue=op.epilogue,
-        isa=target.isa,
+        epilogue=site.op.epilogue,
+        isa=site.isa,
         what=lowered.what,
         how=lowered.how)
     values = tuple(extents[name] for name in spec.runtime_extents)
-    return Choice(op, kernel, spec, operands, lowered.outputs, values, cost, dict(refused or {}))
+    return Bound(site.op, choice, spec, operands, lowered.outputs, values)
 
 
-def _epilogue_operands(op: Op, inputs, output: TensorType, lowered: Lowered, extents: dict[str, Dim],
-                       target: Target) -> tuple[tuple[Operand, ...], tuple[str, ...]]:
+def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \
+        -> tuple[tuple[Operand, ...], tuple[str, ...]]:
     """Parameters for the operands of the epilogue, after the kernel's own."""
-    if op.epilogue is None:
+    if site.op.epilogue is None:
         return (), ()
-    axis = operator(op.kind).channel_axis
+    axis, lanes = operator(site.kind).channel_axis, site.isa.lanes
     operands, kinds = [], []
-    for position in range(op.epilogue_start, len(op.inputs)):
-        kind = operand_class(inputs[position], output, axis)
+    for position in range(site.op.epilogue_start, len(site.types)):
+        kind = operand_class(site.types[position], site.y, axis)
         size: Dim = 1
         pack: tuple = ()
         if kind == "full":
             size = lowered.outputs[0].size
         elif kind == "channel":
             if lowered.channels is None:
-                extents.setdefault(EPILOGUE_CHANNELS, round_up(output.shape[axis], target.isa.lanes))
+                extents.setdefault(EPILOGUE_CHANNELS, round_up(site.y.shape[axis], lanes))
             size = Symbol(EPILOGUE_CHANNELS) if lowered.channels is None else lowered.channels
-            pack = ("channel", target.isa.lanes)
-        operands.append(Operand(f"e{position - op.epilogue_start + 1}", position, size, pack))
+            pack = ("channel", lanes)
+        operands.append(Operand(f"e{position - site.op.epilogue_start + 1}", position, size, pack))
         kinds.append(kind)
     return tuple(operands), tuple(kinds)
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..context import Context
 from ..ir.dims import product
 from ..ir.graph import Attrs, Graph, Op, unused
-from ..ops.base import operator
+from ..ops.base import Site, operator
+from ..ops.choice import choose
+from .layout import Placed
 
 
 @dataclass(frozen=True)
@@ -155,9 +158,10 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
     return True
 
 
-def with_copies(graph: Graph) -> Graph:
+def with_copies(placed: Placed, context: Context) -> Placed:
     """The graph with a `copy` wherever a view cannot be one: an output that is part of an input, of another output,
     or a constant."""
+    graph, choices = placed.graph, dict(placed.choices)
     forwarding = _forward(graph, set())
     types = dict(graph.types)
     ops = []
@@ -167,5 +171,8 @@ def with_copies(graph: Graph) -> Graph:
             continue
         inner = unused(f"{op.outputs[0]}:view", types)
         types[inner] = types[op.outputs[0]]
-        ops += [op.with_(outputs=(inner,)), Op("copy", Attrs(), (inner,), op.outputs, origin=op.origin)]
-    return graph.with_(ops=tuple(ops), types=types)
+        copy = Op("copy", Attrs(), (inner,), op.outputs, origin=op.origin)
+        ops += [op.with_(outputs=(inner,)), copy]
+        choices[inner] = choices[op.outputs[0]]
+        choices[op.outputs[0]] = choose(Site(copy, (types[inner],), (types[inner],), context))
+    return Placed(graph.with_(ops=tuple(ops), types=types), choices)

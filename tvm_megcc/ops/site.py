@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator at its place: what a kernel candidate is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, wraps
+from typing import TypeVar
+
+from ..context import Context
+from ..ir.graph import Attrs, Graph, Op
+from ..ir.shapes import likely_types
+from ..ir.types import TensorType
+from ..target import Isa, Target
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """An operator with the types, layouts included, of its operands and results.
+
+    types: of all operands, those of its epilogue included; None for absent ones.
+    constants: positions of the operands that the compiler knows.
+    """
+
+    op: Op
+    types: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType, ...]
+    context: Context
+    constants: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(graph: Graph, op: Op, context: Context) -> Site:
+        """The operator in its graph."""
+        return Site(op, tuple(graph.input_types(op)), tuple(graph.output_types(op)), context,
+                    frozenset(i for i, name in enumerate(op.inputs) if name in graph.constants))
+
+    @cached_property
+    def inputs(self) -> tuple[TensorType | None, ...]:
+        """The types of the operator's own operands."""
+        return self.types[:len(self.op.own_inputs)]
+
+    @property
+    def x(self) -> TensorType:
+        """The first operand's type."""
+        return self.types[0]
+
+    @property
+    def y(self) -> TensorType:
+        """The first result's type."""
+        return self.outputs[0]
+
+    @property
+    def kind(self) -> str:
+        return self.op.kind
+
+    @property
+    def layouts(self) -> tuple:
+        """Of all operands and results; None for absent ones."""
+        return tuple(t and t.layout for t in (*self.types, *self.outputs))
+
+    @property
+    def attrs(self) -> Attrs:
+        return self.op.attrs
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
+
+    @property
+    def isa(self) -> Isa:
+        return self.context.isa
+
+    @property
+    def compact(self) -> bool:
+        return self.context.compact
+
+    @cached_property
+    def likely(self) -> Site:
+        """The site with the likely values of extents that are not known: what costs are guessed for."""
+        if all(t is None or t.is_static for t in (*self.types, *self.outputs)):
+            return self
+        return replace(self, types=tuple(likely_types(self.types)), outputs=tuple(likely_types(self.outputs)))
+
+    def with_types(self, types: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Site:
+        return replace(self, types=tuple(types), outputs=tuple(outputs))
+
+
+def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:
+    """Of a function of a site: what it returns is kept with the site."""
+    @wraps(derive)
+    def derived(site: Site) -> T:
+        kept = site.__dict__.setdefault("_derived", {})
+        if derive not in kept:
+            kept[derive] = derive(site)
+        return kept[derive]
+    return derived

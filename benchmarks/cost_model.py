@@ -29,7 +29,8 @@ from tvm_megcc.compiler import context_of, lower
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.graph import network_bytes
 from tvm_megcc.ir.types import numpy_dtype
-from tvm_megcc.ops.base import Site, operator
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.ops.base import operator
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.candidates import Call, Candidate, before_layouts, calls_of
 from tvm_megcc.runtime.timing import LocalRunner, library

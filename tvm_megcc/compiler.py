@@ -26,9 +26,9 @@ from .ir.limits import MAX_NAMES, MAX_WORKERS
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from .ir.text import graph_text
 from .ir.verify import verify
+from .kernels.support import limit_exceeded
 from .ops.base import operator
 from .ops.ranges import input_ranges
-from .ops.support import limit_exceeded
 from .passes import PIPELINE, before_layouts
 from .passes.layout import choose_layouts
 from .passes.schedule import peak_bytes, reorder

@@ -27,7 +27,7 @@ def examples() -> Path:
 def templates() -> tuple[Path, ...]:
     """Folders of the code generator's templates, in the order of the search: those of $MEGCC_TEMPLATES, then ours."""
     own = filter(None, os.environ.get("MEGCC_TEMPLATES", "").split(os.pathsep))
-    return (*map(Path, own), PACKAGE / "codegen" / "templates")
+    return (*map(Path, own), PACKAGE / "codegen" / "templates", PACKAGE / "kernels")
 
 
 def cache() -> Path:

@@ -18,7 +18,6 @@ import numpy as np
 
 from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
-from tvm_megcc.codegen import pack
 from tvm_megcc.codegen.bind import Bound, bind
 from tvm_megcc.codegen.render import render_kernel
 from tvm_megcc.context import Context
@@ -28,9 +27,11 @@ from tvm_megcc.ir.expr import X, arg, call, evaluate, maximum
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.shapes import likely_type, likely_types
 from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
-from tvm_megcc.ops.base import Case, Site, operator
-from tvm_megcc.ops.choice import Choice
-from tvm_megcc.ops.support import placements, refusal
+from tvm_megcc.kernels import packing as pack
+from tvm_megcc.kernels.choice import Choice
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.kernels.support import placements, refusal
+from tvm_megcc.ops.base import Case, operator
 from tvm_megcc.runtime.precompiled import intrinsics
 from tvm_megcc.runtime.toolchain import Compiler
 from tvm_megcc.target import Target

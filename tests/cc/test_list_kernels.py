@@ -12,8 +12,9 @@ from tvm_megcc.codegen.bind import bind
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
 from tvm_megcc.ir.graph import Attrs
-from tvm_megcc.ops.base import OPERATORS, Site
-from tvm_megcc.ops.choice import choose
+from tvm_megcc.kernels.choice import choose
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime.toolchain import runs_here
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools import candidates as listed

@@ -15,7 +15,8 @@ from tvm_megcc.context import Context
 from tvm_megcc.ir.dims import round_up
 from tvm_megcc.ir.graph import Attrs, Graph, Op, network_bytes
 from tvm_megcc.ir.types import TensorType
-from tvm_megcc.ops.base import OPERATORS, Site
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime import timing
 from tvm_megcc.runtime.build import CFLAGS
 from tvm_megcc.runtime.candidates import Call, candidates_of

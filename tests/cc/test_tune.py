@@ -21,9 +21,9 @@ from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.onnx import import_onnx
-from tvm_megcc.ops.base import Operand
+from tvm_megcc.kernels.base import Operand
+from tvm_megcc.kernels.conv2d.plain import PlainConv
 from tvm_megcc.ops.conv import Conv2d
-from tvm_megcc.ops.conv_kernels import PlainConv
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference, timing, tuner
 from tvm_megcc.runtime.candidates import calls_of

@@ -18,6 +18,7 @@ LAYERS = (
     ("tuning_log",),
     ("context",),
     ("ops",),
+    ("kernels",),
     ("passes",),
     ("codegen",),
     ("compiler",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_megcc.ops.blocking import STEPS, Kept, chunks_first
+from tvm_megcc.kernels.blocking import STEPS, Kept, chunks_first
 from tvm_megcc.target import TARGETS
 
 ARM64 = TARGETS["arm64"]

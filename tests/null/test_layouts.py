@@ -14,9 +14,10 @@ from tvm_megcc.context import Context
 from tvm_megcc.ir.dims import Symbol
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.types import DTYPES, TensorType
-from tvm_megcc.ops import choice, support
-from tvm_megcc.ops.base import Site, possible_layouts
-from tvm_megcc.ops.support import candidates, refusal
+from tvm_megcc.kernels import choice, support
+from tvm_megcc.kernels.base import possible_layouts
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.kernels.support import candidates, refusal
 from tvm_megcc.target import TARGETS
 
 from ..graphs import Builder

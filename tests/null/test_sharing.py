@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from tvm_megcc.context import Context
-from tvm_megcc.ops.conv_kernels import Geometry
-from tvm_megcc.ops.sharing import Cut, chunks_of, is_large, waiting
-from tvm_megcc.ops.tiling import Tiling
-from tvm_megcc.ops.winograd import Blocking
+from tvm_megcc.kernels.conv2d.geometry import Geometry
+from tvm_megcc.kernels.conv2d.winograd import Blocking
+from tvm_megcc.kernels.sharing import Cut, chunks_of, is_large, waiting
+from tvm_megcc.kernels.tiling import Tiling
 from tvm_megcc.target import TARGETS
 
 CPU = TARGETS["x86-64-v4"]

@@ -10,7 +10,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc import MegccError, paths
 
-OURS = paths.PACKAGE / "codegen" / "templates" / "pool" / "window.c.j2"
+OURS = paths.PACKAGE / "kernels" / "pool" / "window.c.j2"
 
 
 def kernels(target: str = "c") -> dict[str, str]:

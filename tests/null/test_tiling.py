@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from tvm_megcc.codegen.pack import pack
-from tvm_megcc.ops.tiling import BLOCK, Tiling
+from tvm_megcc.kernels.packing import pack
+from tvm_megcc.kernels.tiling import BLOCK, Tiling
 from tvm_megcc.target import ISAS
 
 

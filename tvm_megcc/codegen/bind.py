@@ -9,9 +9,11 @@ from functools import cached_property
 from ..ir.dims import Dim, Symbol, round_up, substitute
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
-from ..ops.base import Lowered, Operand, Site, operator
-from ..ops.choice import Choice
-from ..ops.support import operand_class
+from ..kernels.base import Lowered, Operand
+from ..kernels.choice import Choice
+from ..kernels.site import Site
+from ..kernels.support import operand_class
+from ..ops.base import operator
 from ..target import Isa
 from .symbols import expression_name, short_dtype
 

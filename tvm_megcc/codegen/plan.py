@@ -14,11 +14,12 @@ from ..ir.dims import Dim, likely, round_up, substitute
 from ..ir.graph import Graph, Op, unused
 from ..ir.shapes import EVERYTHING, Bucket
 from ..ir.types import to_layout
-from ..ops.base import Site
+from ..kernels import packing as pack
+from ..kernels.site import Site
 from ..passes.layout import Placed
 from ..passes.views import Forwarding, Place, forward
 from ..target import Target
-from . import memory, pack
+from . import memory
 from .bind import Bound, KernelSpec, bind
 
 

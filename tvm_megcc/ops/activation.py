@@ -9,7 +9,6 @@ from ..ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ..ir.graph import Attrs
 from .base import Case, OnnxNode, decomposes, f32, register
 from .elementwise import Elementwise, Row, declare, emit_broadcast
-from .elementwise_kernels import SCALAR, VECTOR
 
 Y = arg(1)
 _INVERSE_SQRT2 = 0.7071067811865476
@@ -65,7 +64,6 @@ class Clip(Elementwise):
     relax = ("relax.clip",)
     relay = ("clip",)
     formula = staticmethod(lambda attrs: _clip(attrs.lo, attrs.hi))
-    kernels = (VECTOR, SCALAR)
     cases = (Case((f32(3, 37),), {"lo": -0.5, "hi": 0.75}), Case((((9,), "int32"),), {"lo": 2, "hi": 6}),
              Case((f32(5),), {"lo": float("-inf"), "hi": 0.25}))
 

@@ -7,18 +7,16 @@ importers, shape inference, constant folding, the reference interpreter, kernel 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir.dims import Dim, Symbol, product
+from ..ir.dims import Dim
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
-from ..ir.types import Layout, TensorType
-from ..target import Target
-from .site import Site, once
+from ..ir.types import TensorType
 
 Types = Sequence["TensorType | None"]
 
@@ -44,133 +42,6 @@ def f32(*shape: int) -> tuple[tuple[int, ...], str]:
     return shape, "float32"
 
 
-@dataclass(frozen=True)
-class Operand:
-    """An operand of a kernel, as its C code sees it.
-
-    name: the identifier of the pointer in the C code.
-    index: of the operator's inputs or outputs.
-    size: elements the kernel may touch, over the symbols of the kernel's extents.
-    pack: for a constant: name and arguments of the function in codegen/pack.py that brings the logical array into
-        the form the kernel reads; empty: the bytes of the array in its type's layout.
-    dtype: element type in memory; "" means that of the value.
-    """
-
-    name: str
-    index: int
-    size: Dim
-    pack: tuple = ()
-    dtype: str = ""
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """An operator as a call of one kernel.
-
-    template: "<family>/<algorithm>" below codegen/templates.
-    params: what is fixed in the kernel's code (tile, strides, flags); part of its identity and symbol.
-    extents: name -> value of each extent. At `-O speed` known extents are constants in the code, at `-O size`
-        they are arguments of the call. Sizes, tasks and workspace are written over `Symbol(name)` of these.
-    tasks: the kernel's work is [0, tasks), split anywhere.
-    shared, scratch: bytes of workspace, common and per worker.
-    in_place: (output, input) operand positions that may be the same memory.
-    epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False where partial
-        results are stored to the output before the epilogue.
-    channels: elements that a per-channel operand of the epilogue must have, over the extents; None: the channels of
-        the output as an extent of their own, which the kernel's own extents then do not vouch for.
-    what: left part of the symbol, such as "conv2d_3x3s2"; how: right part, such as "direct_14x2".
-    """
-
-    template: str
-    params: Attrs
-    extents: Mapping[str, Dim]
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
-    tasks: Dim
-    what: str
-    how: str
-    shared: Dim = 0
-    scratch: Dim = 0
-    in_place: tuple[tuple[int, int], ...] = ()
-    epilogue_in_place: bool = True
-    channels: Dim | None = None
-
-
-def extent_symbols(*names: str) -> tuple[Symbol, ...]:
-    """Symbols for a kernel's own extents: `N, C = extent_symbols("N", "C")`."""
-    return tuple(Symbol(name) for name in names)
-
-
-class Kernel:
-    """A candidate: one algorithm that can realise an operator. Immutable; operators list one instance of a subclass.
-
-    tile: names the register tile where it is not the one that the algorithm takes by itself.
-    fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
-    epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
-    constants: positions of the operands that must be constants (packed weights).
-    """
-
-    name: ClassVar[str]
-    tile: str = ""
-    fuses_epilogue: ClassVar[bool] = False
-    constants: ClassVar[tuple[int, ...]] = ()
-
-    @property
-    def label(self) -> str:
-        """Name and tile."""
-        return f"{self.name}_{self.tile}" if self.tile else self.name
-
-    def layouts(self, site: Site) -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
-        """The (input layouts, output layouts) this kernel works on, for the operator's own operands."""
-        plain = Layout()
-        yield (plain,) * len(site.op.own_inputs), (plain,) * len(site.outputs)
-
-    def refuse(self, site: Site) -> str | None:
-        """Why this kernel cannot realise the operator on operands laid out like this; None if it can."""
-        return None
-
-    def lower(self, site: Site) -> Lowered:
-        """The call; only asked where `refuse` gave None."""
-        raise NotImplementedError
-
-    def cost(self, site: Site) -> float:
-        """Estimated cycles on one core of the target."""
-        moved = sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None and t.is_static)
-        return moved / 8
-
-    def tiled(self, site: Site) -> Iterable[Kernel]:
-        """The same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes one."""
-        return ()
-
-
-class View(Kernel):
-    """The candidate of operators whose output can be the very memory of their input: nothing runs."""
-
-    name = "view"
-
-    def layouts(self, site: Site):
-        x, y = site.x, site.y
-        rest = (Layout(),) * (len(site.op.own_inputs) - 1)
-        declaration = OPERATORS[site.kind]
-        for source in possible_layouts(x, site.target):
-            for result in possible_layouts(y, site.target):
-                types = (x.with_layout(source), *site.inputs[1:])
-                if isinstance(declaration.view_offset(site.attrs, types, (y.with_layout(result),)), int):
-                    yield (source, *rest), (result,)
-
-    def cost(self, site: Site) -> float:
-        return 0.0
-
-
-def possible_layouts(type_: TensorType, target: Target) -> tuple[Layout, ...]:
-    """The layouts a tensor may have on a target."""
-    if type_.rank != 4:
-        return (Layout(),)
-    if target.isa.lanes == 1:
-        return Layout(), Layout("nhwc")
-    return Layout(), Layout("nhwc"), Layout("nchwc", target.isa.lanes)
-
-
 class Operator:
     """Declaration of one operator; subclass, then decorate with `@register`.
 
@@ -189,7 +60,7 @@ class Operator:
     relay: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
     fan_in: ClassVar[int] = 0
-    kernels: ClassVar[tuple[Kernel, ...]] = ()
+    kernels: ClassVar[tuple] = ()  # kernels.base.realise fills it
     cases: ClassVar[tuple[Case, ...]] = ()
 
     @staticmethod
@@ -360,8 +231,3 @@ def operator(kind: str) -> type[Operator]:
 
 def bytes_of(*types: TensorType | None) -> Dim:
     return sum((t.bytes for t in types if t is not None), start=0)
-
-
-__all__ = ["Attrs", "Case", "DECOMPOSITIONS", "Kernel", "Lowered", "OPERATORS", "OnnxNode", "Operand", "Operator",
-           "Site", "Types", "View", "bytes_of", "decomposes", "extent_symbols", "f32", "once", "operator",
-           "possible_layouts", "product", "register"]

@@ -9,40 +9,11 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal, require_shape
-from ..ir.dims import Dim, Symbol, product
+from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
-from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
-from .move_kernels import copy_cost, moved
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, Types, f32, register
 from .windows import output_extent
-
-
-class ColumnsRows(Kernel):
-    """Row by row of the image: every tap that reaches the row adds its columns."""
-
-    name = "rows"
-
-    def refuse(self, site: Site):
-        return "no sums in float16 or bool" if site.x.dtype in ("float16", "bool") else None
-
-    def lower(self, site: Site) -> Lowered:
-        attrs = site.attrs
-        axes = "DHW"[-len(attrs.kernel):]
-        extents: dict[str, Dim] = {"R": product(site.y.shape[:2])}
-        for axis, image, blocks, pad in zip(axes, attrs.image, attrs.blocks, attrs.pads, strict=True):
-            extents.update({f"I{axis}": image, f"B{axis}": blocks, f"P{axis}": pad})
-        rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
-        blocks = product(Symbol(f"B{axis}") for axis in axes)
-        windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
-        size = "x".join(map(str, attrs.kernel))
-        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[site.x.dtype][0]), extents,
-                       (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
-                       (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
-                       f"col2im_{size}_s{'x'.join(map(str, attrs.strides))}_d{'x'.join(map(str, attrs.dilations))}",
-                       self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.x, 2.0)
 
 
 @register
@@ -55,7 +26,6 @@ class Col2Im(Operator):
 
     kind = "col2im"
     onnx = ("Col2Im",)
-    kernels = (ColumnsRows(),)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
@@ -108,21 +78,6 @@ Col2Im.cases = (
 )
 
 
-class ScatterMaxima(Kernel):
-    """Zeros, then every element to its place, in one task: places may be anywhere. One outside fails the call."""
-
-    name = "scatter"
-
-    def lower(self, site: Site) -> Lowered:
-        count, total = extent_symbols("COUNT", "TOTAL")
-        return Lowered("pool/unpool", Attrs(moved(site.x)), {"COUNT": site.x.size, "TOTAL": site.y.size},
-                       (Operand("x", 0, count), Operand("where", 1, count)), (Operand("y", 0, total),), 1,
-                       "max_unpool", self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.0) + copy_cost(site.x, 3.0)
-
-
 @register
 class MaxUnpool(Operator):
     """Zeros of `shape`, but x[i] at place where[i], counted through the whole result; of equal places the last wins."""
@@ -130,7 +85,6 @@ class MaxUnpool(Operator):
     kind = "max_unpool"
     operands = ("x", "where")
     onnx = ("MaxUnpool",)
-    kernels = (ScatterMaxima(),)
     cases = (Case((f32(1, 2, 2, 3), ((1, 2, 2, 3), "int64")), {"shape": (1, 2, 4, 6)},
                   values={1: np.array([0, 3, 5, 13, 14, 22, 24, 29, 30, 40, 45, 47])}),
              Case((((1, 1, 3), "int8"), ((1, 1, 3), "int64")), {"shape": (1, 1, 7)}, values={1: np.array([6, 1, 6])}))

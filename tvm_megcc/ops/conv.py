@@ -11,9 +11,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
-from .conv_kernels import DepthwiseConv, DirectConv, PixelConv, PlainConv
 from .windows import output_extent, require_known_weights, window_attrs
-from .winograd import WinogradConv
 
 
 @register
@@ -30,7 +28,6 @@ class Conv2d(Operator):
     relax = ("relax.nn.conv2d",)
     relay = ("nn.conv2d",)
     channel_axis = 1
-    kernels = (DirectConv(), WinogradConv(), WinogradConv(raw=True), DepthwiseConv(), PixelConv(), PlainConv())
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:

@@ -6,51 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import Dim, ceildiv, product
+from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Types, extent_symbols, f32, register
-from .conv_kernels import has_bias
+from .base import Case, OnnxNode, Operator, Types, f32, register
 from .windows import output_extent, require_known_weights, window_attrs
-
-
-class RowsConv3d(Kernel):
-    """Plain layout, weights as they are: vectors of neighbouring outputs, for some channels that share their loads."""
-
-    name = "rows"
-    fuses_epilogue = True
-    CHANNELS = 4
-
-    def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
-        return None if site.inputs[1].is_static else f"weights {site.inputs[1]} have extents that are not known"
-
-    def lower(self, site):
-        (n, _, *spatial), (outs, ic, *kernel), groups = site.x.shape, site.inputs[1].shape, site.attrs.groups
-        extents: dict[str, Dim] = {"N": n, "G": groups, "IC": ic, "OC": outs // groups}
-        for axis, extent, result, pad in zip("DHW", spatial, site.y.shape[2:], site.attrs.pads[:3], strict=True):
-            extents.update({f"I{axis}": extent, f"O{axis}": result, f"P{axis}": pad})
-        N, G, IC, OC, ID, IH, IW, OD, OH, OW = extent_symbols("N", "G", "IC", "OC", "ID", "IH", "IW", "OD", "OH", "OW")
-        operands = [Operand("x", 0, N * G * IC * ID * IH * IW), Operand("w", 1, G * OC * IC * product(kernel))]
-        if has_bias(site.op):
-            operands.append(Operand("b", 2, G * OC))
-        strides, dilations = site.attrs.strides, site.attrs.dilations
-        what = ["conv3d_" + "x".join(map(str, kernel))]
-        what += ["s" + "x".join(map(str, strides))] if set(strides) != {1} else []
-        what += ["d" + "x".join(map(str, dilations))] if set(dilations) != {1} else []
-        what += ["bias"] * has_bias(site.op)
-        return Lowered("conv3d/rows",
-                       Attrs(kernel=tuple(kernel), strides=strides, dilations=dilations, bias=has_bias(site.op),
-                             channels=self.CHANNELS),
-                       extents, tuple(operands), (Operand("y", 0, N * G * OC * OD * OH * OW),),
-                       N * G * ceildiv(OC, self.CHANNELS) * OD * OH, "_".join(what), self.name,
-                       channels=G * OC)
-
-    def cost(self, site):
-        if not site.y.is_static:
-            return 1e6
-        return 1000 + 2.0 * site.y.size * product(site.inputs[1].shape[1:]) / site.isa.lanes
 
 
 @register
@@ -66,7 +26,6 @@ class Conv3d(Operator):
     relax = ("relax.nn.conv3d",)
     relay = ("nn.conv3d",)
     channel_axis = 1
-    kernels = (RowsConv3d(),)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:

@@ -5,24 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir.dims import Dim
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Operator, Site, f32, possible_layouts, register
-from .memory import memory_axes
-from .move_kernels import Strided, Walk, strides
-
-
-class StridedCopy(Strided):
-    """One run of elements, in whichever layout."""
-
-    def layouts(self, site: Site):
-        for layout in possible_layouts(site.x, site.target):
-            yield (layout,), (layout,)
-
-    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        steps = strides(memory_axes(x))
-        return [Walk(extent, steps[axis, part]) for axis, part, extent in memory_axes(y)], 0
+from .base import Case, Operator, f32, register
 
 
 @register
@@ -30,7 +15,6 @@ class Copy(Operator):
     """The same tensor in memory of its own."""
 
     kind = "copy"
-    kernels = (StridedCopy(),)
     cases = (Case((f32(2, 5, 3, 4),)), Case((f32(),)), Case((((7,), "int64"),)))
 
     @staticmethod

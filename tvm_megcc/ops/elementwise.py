@@ -13,7 +13,6 @@ from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
 from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
-from .elementwise_kernels import SCALAR, VECTOR
 from .rules import axis_of, broadcast, places, same_dtype, saturate
 
 Y = arg(1)
@@ -93,7 +92,6 @@ class Fused(Elementwise):
 
     kind = "elementwise"
     operands = ("x*",)
-    kernels = (VECTOR, SCALAR)
     cases = (Case((f32(3, 37), f32(3, 37)), {"expr": clip(X + Y, 0, 6) / 6}),
              Case((f32(2, 18, 3, 5), f32(1, 18, 1, 1), f32(2, 18, 3, 5)), {"expr": X * Y + arg(2)}),
              Case((f32(2, 16, 3, 5), f32(2, 16, 1, 1)), {"expr": X * Y}),
@@ -125,7 +123,7 @@ class Row:
     commutative: bool = False
 
 
-def declare(row: Row, kernels=(VECTOR, SCALAR)) -> type[Elementwise]:
+def declare(row: Row) -> type[Elementwise]:
     """Registers the operator of a line."""
     operands = ("a", "b", "c")[:row.arity]
     shapes = ((3, 1, 7), (2, 1), (3, 2, 7))[:row.arity] if row.arity > 1 else ((3, 37),)
@@ -136,7 +134,7 @@ def declare(row: Row, kernels=(VECTOR, SCALAR)) -> type[Elementwise]:
         "onnx": row.onnx, "relax": (row.relax or f"relax.{row.kind}",), "relay": (row.relay or row.kind,),
         "formula": staticmethod(row.formula) if callable(row.formula) else row.formula,
         "numpy": staticmethod(row.numpy) if row.numpy else None, "result": row.result, "defaults": row.defaults,
-        "commutative": row.commutative, "cases": cases, "kernels": kernels,
+        "commutative": row.commutative, "cases": cases,
     }
     return register(type(row.kind.title().replace("_", ""), (Elementwise,), body))
 
@@ -238,7 +236,6 @@ class Where(Elementwise):
     onnx = ("Where",)
     relax = ("relax.where",)
     relay = ("where",)
-    kernels = (SCALAR,)
     numpy = staticmethod(np.where)
     cases = (Case((((3, 1, 7), "bool"), f32(2, 1), f32(3, 2, 7))),
              Case((((5,), "bool"), ((), "int64"), ((5,), "int64"))))
@@ -261,7 +258,6 @@ class Cast(Elementwise):
     kind = "cast"
     relax = ("relax.astype",)
     relay = ("cast",)
-    kernels = (SCALAR,)
     cases = (Case((f32(3, 5),), {"dtype": "int32"}), Case((((7,), "int64"),), {"dtype": "float32"}),
              Case((f32(4),), {"dtype": "bool"}), Case((((9,), "int32"),), {"dtype": "uint8"}),
              Case((((9,), "bool"),), {"dtype": "float32"}),

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..foreign import digest
-from ..ir.dims import Dim, Symbol, product
-from ..ir.expr import c_float
+from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType
-from .base import Case, Kernel, Lowered, Operand, Operator, Site, Types, f32, register
+from .base import Case, Operator, Types, f32, register
 
 Shape = tuple[Dim, ...]
 
@@ -85,39 +83,6 @@ def real(default: object) -> bool:
     return default is float or isinstance(default, float)
 
 
-class ExternCall(Kernel):
-    """A call of the user's function."""
-
-    name = "extern"
-
-    def lower(self, site: Site) -> Lowered:
-        function: Function = site.attrs.function
-        names = [[name for name, _ in operands] for operands in (function.inputs, function.outputs)]
-        shapes = [[tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank))
-                   for name, type_ in zip(some, types, strict=True)]
-                  for some, types in zip(names, (site.inputs, site.outputs), strict=True)]
-        extents = {f"{name}_{axis}": dim for some, types in zip(names, (site.inputs, site.outputs), strict=True)
-                   for name, type_ in zip(some, types, strict=True) for axis, dim in enumerate(type_.shape)}
-        operands = [tuple(Operand(name, index, product(shape))
-                          for index, (name, shape) in enumerate(zip(some, own, strict=True)))
-                    for some, own in zip(names, shapes, strict=True)]
-        attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
-        dims = tuple((name, tuple(map(str, shape))) for some, own in zip(names, shapes, strict=True)
-                     for name, shape in zip(some, own, strict=True))
-        tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
-                          for rule, none in (("tasks", 1), ("workspace", 0)))
-        params = Attrs(prototype=function.prototype, function=function.symbol, dims=dims, attributes=attributes,
-                       tasks=function.tasks is not None, workspace=function.workspace is not None,
-                       files=function.files)
-        how = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name
-        return Lowered("extern/call", params, extents, *operands, tasks, function.symbol, how, scratch=scratch)
-
-
-def c_number(value: float | int) -> str:
-    """A literal of C."""
-    return c_float(value) if isinstance(value, float) else str(value)
-
-
 _ROW_SUMS = Function(
     "example::RowSums", "example_row_sums", (("x", "float32"),), (("y", "float32"),), (("scale", 1.0),),
     (("example_row_sums.c", """\
@@ -139,13 +104,13 @@ int example_row_sums(const float *x, const int32_t *x_dims, float *y, const int3
     compute=lambda attrs, x: [(np.float32(attrs.scale) * x).sum(1, dtype=np.float32)])
 
 
+
 @register
 class Extern(Operator):
     """A function of the user's own. Attributes `function`, and `arguments`, the node's attributes."""
 
     kind = "extern"
     operands = ("x*",)
-    kernels = (ExternCall(),)
     cases = (Case((f32(3, 5),), {"function": _ROW_SUMS, "arguments": Attrs(scale=0.5)}),)
 
     @staticmethod

@@ -10,47 +10,13 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, dim_min, product
+from ..ir.dims import Dim, dim_min
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import (
-    Case,
-    Kernel,
-    Lowered,
-    OnnxNode,
-    Operand,
-    Operator,
-    Site,
-    Types,
-    decomposes,
-    extent_symbols,
-    f32,
-    register,
-)
+from .base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from .elementwise import cast_to
 from .move import emit_slice
-from .move_kernels import copy_cost, moved
 from .rules import axis_of, places
-
-
-class GatherRuns(Kernel):
-    """Runs copied from where an index says; an index off the axis fails the call."""
-
-    name = "runs"
-
-    def lower(self, site: Site) -> Lowered:
-        x, indices = site.inputs
-        axis = site.attrs.axis % x.rank
-        outer, extent, run, count = extent_symbols("OUTER", "EXTENT", "RUN", "COUNT")
-        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "RUN": product(x.shape[axis + 1:]),
-                   "COUNT": indices.size}
-        return Lowered("move/gather", Attrs(moved(x)), extents,
-                       (Operand("x", 0, outer * extent * run), Operand("index", 1, count)),
-                       (Operand("y", 0, outer * count * run),), outer * count,
-                       f"gather_{indices.dtype[3:]}", self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.5)
 
 
 @register
@@ -58,7 +24,6 @@ class Gather(Operator):
     """Slices of `x` along `axis` at `indices`, negative ones counted from the end."""
 
     kind = "gather"
-    kernels = (GatherRuns(),)
     operands = ("x", "indices")
     onnx = ("Gather",)
     relax = ("relax.take",)
@@ -102,33 +67,6 @@ class Gather(Operator):
         return node.emit("gather", node.inputs, axis=axis)
 
 
-class GatherLines(Kernel):
-    """Element by element, each from its own line of the axis; an index off the axis fails the call."""
-
-    name = "lines"
-
-    def refuse(self, site: Site):
-        axis = site.attrs.axis % site.x.rank
-        beside = [(a, b) for i, (a, b) in enumerate(zip(site.x.shape, site.inputs[1].shape, strict=True)) if i != axis]
-        # Extents that differ in name only are required to be equal.
-        partial = any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in beside)
-        return "indices for a part of the tensor only" if partial else None
-
-    def lower(self, site: Site) -> Lowered:
-        x, indices = site.inputs
-        axis = site.attrs.axis % x.rank
-        outer, extent, inner, count = extent_symbols("OUTER", "EXTENT", "INNER", "COUNT")
-        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "INNER": product(x.shape[axis + 1:]),
-                   "COUNT": indices.shape[axis]}
-        size = outer * count * inner
-        return Lowered("move/gather_elements", Attrs(moved(x)), extents,
-                       (Operand("x", 0, outer * extent * inner), Operand("index", 1, size)),
-                       (Operand("y", 0, size),), outer * count, f"gather_elements_{indices.dtype[3:]}", self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 3.0)
-
-
 @register
 class GatherElements(Operator):
     """y[i][j] = x[index[i][j]][j] along `axis`, negative indices counted from the end."""
@@ -138,7 +76,6 @@ class GatherElements(Operator):
     onnx = ("GatherElements",)
     relax = ("relax.gather_elements",)
     relay = ("gather",)
-    kernels = (GatherLines(),)
     cases = (Case((f32(5, 3), ((2, 3), "int64")), {"axis": 0}, values={1: np.array([[0, 4, -1], [2, -5, 1]])}),
              Case((f32(2, 4, 3), ((2, 3, 3), "int32")), {"axis": 1}, values={1: np.arange(18) % 4}),
              Case((((2, 4), "uint8"), ((2, 6), "int64")), {"axis": 1}, values={1: np.arange(12) % 8 - 4}))
@@ -171,28 +108,6 @@ class GatherElements(Operator):
         return {"axis": axis_of(node.attr("axis", 0), node.type(0).rank)}
 
 
-class GatherPoints(Kernel):
-    """Runs copied from where a point of indices says; an index off its axis fails the call."""
-
-    name = "points"
-
-    def lower(self, site: Site) -> Lowered:
-        x, indices = site.inputs
-        batch, depth = site.attrs.batch, indices.shape[-1]
-        extents = {"BATCH": product(x.shape[:batch]), "COUNT": product(indices.shape[batch:-1]),
-                   "RUN": product(x.shape[batch + depth:])}
-        extents.update((f"X{index}", x.shape[batch + index]) for index in range(depth))
-        outer, count, run = extent_symbols("BATCH", "COUNT", "RUN")
-        axes = extent_symbols(*(f"X{index}" for index in range(depth)))
-        return Lowered("move/gather_points", Attrs(depth=depth, **moved(x)), extents,
-                       (Operand("x", 0, outer * product(axes) * run), Operand("index", 1, outer * count * depth)),
-                       (Operand("y", 0, outer * count * run),), outer * count,
-                       f"gather_points{depth}_{indices.dtype[3:]}", self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 2.0)
-
-
 @register
 class GatherPointsOperator(Operator):
     """y[b][i] = x[b][point[b][i]] where the last axis of the indices is a point; attribute `batch`: leading axes in
@@ -203,7 +118,6 @@ class GatherPointsOperator(Operator):
     onnx = ("GatherND",)
     relax = ("relax.gather_nd",)
     relay = ("gather_nd",)
-    kernels = (GatherPoints(),)
     cases = (Case((f32(3, 4, 5), ((2, 2), "int64")), {"batch": 0}, values={1: np.array([[0, -1], [2, 1]])}),
              Case((f32(2, 3, 4), ((2, 2, 1), "int32")), {"batch": 1}, values={1: np.array([2, 0, 1, -3])}),
              Case((((3, 4), "int64"), ((5, 2), "int64")), {"batch": 0}, values={1: np.arange(10) % 3}))

@@ -6,46 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import ceildiv, product
 from ..ir.graph import Attrs
-from ..ir.types import DTYPES, PLAIN, TensorType
-from .base import Case, Kernel, Lowered, Operand, Operator, Site, extent_symbols, f32, possible_layouts, register
-
-#: Pixels of a task: their results, in blocks of 16 channels, stay in a cache of the first levels.
-RUN = 512
-
-
-class ConvertRuns(Kernel):
-    """Every channel of a run of pixels, straight into the layout that its reader wants."""
-
-    name = "runs"
-
-    def layouts(self, site: Site):
-        for layout in possible_layouts(site.y, site.target):
-            yield (PLAIN, PLAIN, PLAIN), (layout,)
-
-    def lower(self, site: Site) -> Lowered:
-        (x, mean, _), (y,) = site.inputs, site.outputs
-        per_channel = mean.size != 1
-        channels_last, reverse, layout = site.attrs.channels_last, site.attrs.reverse, y.layout
-        shape = y.shape
-        if not (per_channel or channels_last or reverse) and layout == PLAIN:
-            shape = (1, 1, y.size)  # one run of equal elements
-        extents = {"N": shape[0], "C": shape[1], "P": product(shape[2:])}
-        n, c, pixels = extent_symbols(*extents)
-        stored = ceildiv(c, layout.block) * layout.block if layout.kind == "nchwc" else c
-        params = Attrs(channels_last=channels_last, reverse=reverse, per_channel=per_channel, run=RUN, to=layout.kind,
-                       block=layout.block, unit=DTYPES[x.dtype][0], half=x.dtype == "float16")
-        order = "nhwc" if channels_last else "nchw"
-        what = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
-        values = c if per_channel else 1
-        return Lowered("input/convert", params, extents,
-                       (Operand("x", 0, n * c * pixels), Operand("mean", 1, values), Operand("scale", 2, values)),
-                       (Operand("y", 0, n * stored * pixels),), n * ceildiv(pixels, RUN), what, self.name)
-
-    def cost(self, site: Site) -> float:
-        y = site.y
-        return 2.0 * y.size + 0.25 * (y.stored - y.size) if y.is_static else 1e6
+from ..ir.types import TensorType
+from .base import Case, Operator, f32, register
 
 
 @register
@@ -58,7 +21,6 @@ class ConvertInput(Operator):
 
     kind = "convert_input"
     operands = ("x", "mean", "scale")
-    kernels = (ConvertRuns(),)
     cases = (Case((((1, 5, 7, 3), "uint8"), f32(3), f32(3)), {"channels_last": True, "reverse": False}),
              Case((((2, 30, 41, 3), "uint8"), f32(3), f32(3)), {"channels_last": True, "reverse": True}),
              Case((((2, 3, 5, 7), "int8"), f32(3), f32(3)), {"channels_last": False, "reverse": True}),

@@ -6,43 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import product, round_up
+from ..ir.dims import product
 from ..ir.graph import Attrs
-from ..ir.types import NHWC, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, extent_symbols, f32, register
-from .conv_kernels import blocked
-from .move_kernels import c_constant, constant_name
-
-
-class LrnPixels(Kernel):
-    """Pixel by pixel: the squares of all its channels lie side by side in scratch, between zeros."""
-
-    name = "pixels"
-
-    def layouts(self, site: Site):
-        for layout in (blocked(site.target), NHWC):
-            yield (layout,), (layout,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == "float32" else "works on float32 only"
-
-    def lower(self, site: Site) -> Lowered:
-        lanes, size, layout = site.isa.lanes, site.attrs.size, site.x.layout
-        N, C, S = extent_symbols("N", "C", "S")
-        shape = site.x.shape
-        count = N * S * (C if layout == NHWC else round_up(C, lanes))
-        beta, bias, share = (c_constant(value, "float32") for value in
-                             (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
-        params = Attrs(size=size, before=(size - 1) // 2, beta=beta, bias=bias, share=share, nhwc=layout == NHWC)
-        return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
-                       (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
-                       f"lrn{size}{constant_name(beta, bias, share)}" + "_nhwc" * (layout == NHWC), self.name,
-                       scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
-
-    def cost(self, site: Site) -> float:
-        if not site.x.is_static:
-            return 1e6
-        return 200 + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, f32, register
 
 
 @register
@@ -53,7 +20,6 @@ class Lrn(Operator):
     kind = "lrn"
     onnx = ("LRN",)
     relay = ("nn.lrn",)
-    kernels = (LrnPixels(),)
     cases = (Case((f32(2, 5, 3, 2),), {"size": 3, "alpha": 0.5, "beta": 0.75, "bias": 1.0}),
              Case((f32(1, 37, 4, 5),), {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 2.0}),
              Case((f32(1, 16, 3, 3),), {"size": 4, "alpha": 2.0, "beta": 0.6, "bias": 1.0}),

@@ -14,17 +14,6 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import memory_axes, same_memory
-from .move_kernels import (
-    ConcatRuns,
-    PadRows,
-    RelayoutBlocks,
-    RelayoutElements,
-    RelayoutMatrix,
-    StridedSlice,
-    StridedTile,
-    StridedTranspose,
-    TransposeMatrix,
-)
 from .rules import FAR, axis_of, common, same_dtype, shape_text, slice_axes
 
 
@@ -33,7 +22,6 @@ class Transpose(Operator):
     """Axis i of the result is axis perm[i] of the operand."""
 
     kind = "transpose"
-    kernels = (TransposeMatrix(), StridedTranspose())
     onnx = ("Transpose",)
     relax = ("relax.permute_dims",)
     relay = ("transpose",)
@@ -71,7 +59,6 @@ class Relayout(Operator):
     """The same tensor in another memory layout: that of its result's type."""
 
     kind = "relayout"
-    kernels = (RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
     cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
              Case((f32(1, 40, 9, 11),)), Case((f32(2, 18, 31, 37),)),
              *(Case((((2, 18, 3, 5), dtype),)) for dtype in ("uint8", "float16", "int32", "float64", "bool")))
@@ -95,7 +82,6 @@ class Concat(Operator):
 
     kind = "concat"
     fan_in = 32
-    kernels = (ConcatRuns(),)
     operands = ("x*",)
     onnx = ("Concat",)
     relax = ("relax.concat",)
@@ -144,7 +130,6 @@ class Slice(Operator):
     """
 
     kind = "slice"
-    kernels = (StridedSlice(),)
     onnx = ("Slice",)
     relax = ("relax.strided_slice",)
     relay = ("strided_slice",)
@@ -259,7 +244,6 @@ class Pad(Operator):
     """
 
     kind = "pad"
-    kernels = (PadRows(),)
     onnx = ("Pad",)
     relax = ("relax.nn.pad",)
     relay = ("nn.pad",)
@@ -330,7 +314,6 @@ class Tile(Operator):
     """The operand repeated. Attribute `repeats`: an entry an axis."""
 
     kind = "tile"
-    kernels = (StridedTile(),)
     onnx = ("Tile",)
     relax = ("relax.tile",)
     relay = ("tile",)

@@ -9,7 +9,6 @@ from ..errors import ShapeError
 from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
-from .pool_kernels import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .reduce import reduce
 from .windows import output_extent, window_attrs
 
@@ -19,7 +18,6 @@ class _Pool(Operator):
     the last window of an axis may hang over its end."""
 
     channel_axis = 1
-    kernels = (WindowPool(), PlainPool())
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
@@ -100,7 +98,6 @@ class MaxPoolIndices(_Pool):
     """
 
     kind = "max_pool_indices"
-    kernels = (PlainPool(),)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
@@ -190,7 +187,6 @@ def _scalar(node: OnnxNode, value: float) -> str:
 
 class _GlobalPool(Operator):
     channel_axis = 1
-    kernels = (GlobalPool(), PlainGlobalPool())
     cases = (Case((f32(1, 32, 7, 7),)), Case((f32(2, 19, 5, 3),)), Case((f32(1, 3, 1, 1),)),
              Case((f32(1, 7, 13, 29),)))
 

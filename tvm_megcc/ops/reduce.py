@@ -10,12 +10,11 @@ import numpy as np
 
 from ..errors import MegccError
 from ..ir.conditions import require_at_most
-from ..ir.dims import Dim
+from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, OnnxNode, Operator, decomposes, f32, product, register
+from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .elementwise import cast_to
-from .reduce_kernels import ArgExtremeScalars, CumulativeScalars, ReduceScalars, ReduceVectors
 from .rules import axes_of, axis_of, places, shape_text
 from .shape import axes_operand
 
@@ -91,7 +90,7 @@ def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable)
     register(type(f"Reduce{name.title().replace('_', '')}", (Reduction,), {
         "__doc__": f"Reduction: {name.replace('_', ' ')}.", "kind": f"reduce_{name}", "onnx": (onnx_name,),
         "relax": (f"relax.{relax}",) if relax else (), "relay": (relay,) if relay else (),
-        "numpy": staticmethod(numpy), "kernels": (ReduceVectors(), ReduceScalars()), "cases": _cases(name),
+        "numpy": staticmethod(numpy), "cases": _cases(name),
         "from_onnx": classmethod(_from_onnx),
     }))
 
@@ -188,7 +187,6 @@ class ArgExtreme(Operator):
 
     numpy: Callable
     better: Callable
-    kernels = (ArgExtremeScalars(),)
     cases = (Case((f32(3, 5, 7),), {"axis": 1, "keepdims": True, "last": False}),
              Case((f32(2, 37),), {"axis": 1, "keepdims": False, "last": False}),
              Case((((4, 30), "int32"),), {"axis": 1, "keepdims": False, "last": False}),
@@ -264,7 +262,6 @@ class Cumulative(Operator):
 
     numpy: Callable
     start: int
-    kernels = (CumulativeScalars(),)
     cases = tuple(Case((((3, 5, 4), dtype),), {"axis": 1, "exclusive": exclusive, "reverse": reverse})
                   for dtype, exclusive, reverse in (("float32", False, False), ("float32", True, True),
                                                     ("int32", True, False), ("int64", False, True),

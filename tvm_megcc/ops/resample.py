@@ -7,55 +7,9 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_shape
-from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
-from ..ir.types import PLAIN, TensorType
-from .base import (
-    Case,
-    Kernel,
-    Lowered,
-    OnnxNode,
-    Operand,
-    Operator,
-    Site,
-    extent_symbols,
-    f32,
-    possible_layouts,
-    register,
-)
-from .memory import memory_axes
-from .move_kernels import copy_cost
-
-
-class ResampleRuns(Kernel):
-    """[OUTER][EXTENT][INNER] to [OUTER][OUT][INNER], runs of INNER side by side."""
-
-    name = "runs"
-
-    def layouts(self, site: Site):
-        for layout in possible_layouts(site.x, site.target):
-            if layout.kind != "nchwc" or site.attrs.axis != 1:
-                yield (layout, PLAIN, PLAIN), (layout,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == "float32" else "works on float32 only"
-
-    def lower(self, site: Site) -> Lowered:
-        axes = memory_axes(site.x)
-        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
-        extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position]),
-                                   "EXTENT": axes[position][2], "OUT": site.y.shape[site.attrs.axis],
-                                   "INNER": product(extent for _, _, extent in axes[position + 1:]),
-                                   "TAPS": site.inputs[2].shape[1]}
-        outer, extent, out, inner, taps = extent_symbols(*extents)
-        return Lowered("move/resample", Attrs(), extents,
-                       (Operand("x", 0, outer * extent * inner), Operand("first", 1, out),
-                        Operand("weight", 2, out * taps)),
-                       (Operand("y", 0, outer * out * inner),), outer * out, "resample", self.name)
-
-    def cost(self, site: Site) -> float:
-        inner = 1 if site.x.layout == PLAIN and site.attrs.axis == site.x.rank - 1 else site.isa.lanes
-        return copy_cost(site.y, 0.5 + 1.5 * site.inputs[2].shape[1] / inner)
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, f32, register
 
 
 def _case(shape: tuple[int, ...], axis: int, first: list[int], taps: int) -> Case:
@@ -72,7 +26,6 @@ class Resample(Operator):
 
     kind = "resample"
     operands = ("x", "first", "weight")
-    kernels = (ResampleRuns(),)
     cases = (_case((1, 20, 7, 5), 2, [0, 1, 3, 3], 4), _case((2, 5, 6, 9), 3, [6, 0, 2, 4, 1], 3),
              _case((3, 8, 2), 1, [7, 0, 3], 1))
 

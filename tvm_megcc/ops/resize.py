@@ -15,10 +15,17 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, f32, register
 from .elementwise import cast_to
-from .interpolation import COORDINATES, MODES, NEAREST, Interpolation, nearest_indices, source_coordinates, tables
+from .interpolation import (
+    COORDINATES,
+    MODES,
+    NEAREST,
+    Interpolation,
+    nearest_indices,
+    source_coordinates,
+    tables,
+)
 from .move import emit_slice
 from .resample import resampled
-from .resize_kernels import ResizeLinear, ResizeNearest
 from .rules import axis_of
 
 
@@ -44,7 +51,6 @@ class Resize(Operator):
     onnx = ("Resize", "Upsample")
     relax = ("relax.image.resize2d",)
     relay = ("image.resize2d",)
-    kernels = (ResizeNearest(), ResizeLinear())
     cases = (
         _case((1, 16, 3, 5), (2, 3), (6, 10), "nearest", "asymmetric"),
         _case((2, 5, 3, 4), (2, 3), (9, 8), "nearest", rounding="round_prefer_floor"),

@@ -9,30 +9,11 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_shape
-from ..ir.dims import Dim, product
+from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
-from .move_kernels import copy_cost, moved
+from .base import Case, OnnxNode, Operator, Types, f32, register
 from .rules import axis_of
-
-
-class ReverseRuns(Kernel):
-    """Runs copied from the other end; a length beyond the axis fails the call."""
-
-    name = "runs"
-
-    def lower(self, site: Site) -> Lowered:
-        x, lengths = site.inputs
-        t, b, run = extent_symbols("T", "B", "RUN")
-        time = site.attrs.time
-        extents = {"T": x.shape[time], "B": x.shape[1 - time], "RUN": product(x.shape[2:])}
-        return Lowered("move/reverse", Attrs(time=time, **moved(x)), extents,
-                       (Operand("x", 0, t * b * run), Operand("length", 1, b)), (Operand("y", 0, t * b * run),), t * b,
-                       f"reverse_sequence{time}_{lengths.dtype[3:]}", self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.5)
 
 
 @register
@@ -47,7 +28,6 @@ class ReverseSequence(Operator):
     onnx = ("ReverseSequence",)
     relax = ("relax.reverse_sequence",)
     relay = ("reverse_sequence",)
-    kernels = (ReverseRuns(),)
     cases = (Case((f32(5, 4, 3), ((4,), "int64")), {"time": 0}, values={1: np.array([0, 1, 5, 3])}),
              Case((((3, 6), "int8"), ((3,), "int32")), {"time": 1}, values={1: np.array([6, 2, 5])}))
 

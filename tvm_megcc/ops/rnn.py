@@ -19,7 +19,6 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .rnn_activations import activations_of, clipped, named
-from .rnn_kernels import DotSteps, PackedSteps
 from .rules import shape_text
 
 #: direction -> whether each of the layer's passes over the sequence runs backwards.
@@ -139,7 +138,6 @@ class Lstm(Recurrent):
     default_activations = ("Sigmoid", "Tanh", "Tanh")
     clipped = 2
     states = ("Y_h", "Y_c")
-    kernels = (PackedSteps(), DotSteps())
 
     @classmethod
     def shapes(cls, directions, batch, units):
@@ -174,7 +172,6 @@ class Gru(Recurrent):
     gates = 3
     default_activations = ("Sigmoid", "Tanh")
     clipped = 2
-    kernels = (PackedSteps(), DotSteps())
 
     @classmethod
     def shapes(cls, directions, batch, units):
@@ -208,7 +205,6 @@ class Rnn(Recurrent):
     gates = 1
     default_activations = ("Tanh",)
     clipped = 1
-    kernels = (PackedSteps(), DotSteps())
 
     @classmethod
     def shapes(cls, directions, batch, units):

@@ -9,54 +9,12 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_shape
-from ..ir.dims import Dim, round_up
+from ..ir.dims import Dim
 from ..ir.graph import Attrs
-from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, Types, extent_symbols, f32, register
-from .conv_kernels import blocked
-from .move_kernels import c_constant, constant_name
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, Types, f32, register
 
 FAR = np.float32(2**24)
-
-
-class _RoiBins(Kernel):
-    """Bin by bin, vectors of channels."""
-
-    name = "bins"
-
-    def layouts(self, site: Site):
-        yield (blocked(site.target), *(PLAIN,) * (len(site.inputs) - 1)), (blocked(site.target),)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
-
-    def _lowered(self, template: str, params: dict, site: Site, operands, what: str) -> Lowered:
-        extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), site.x.shape, strict=True))
-        extents.update(R=site.y.shape[0], OH=site.y.shape[2], OW=site.y.shape[3])
-        N, C, IH, IW, R, OH, OW = extent_symbols(*extents)
-        slots, scale = round_up(C, site.isa.lanes), c_constant(site.attrs.scale, "float32")
-        return Lowered(template, Attrs(**params, scale=scale), extents,
-                       (Operand("x", 0, N * slots * IH * IW), *operands(R)), (Operand("y", 0, R * slots * OH * OW),),
-                       R * OH * OW, what + constant_name(scale), self.name)
-
-    def cost(self, site: Site) -> float:
-        return 20.0 * site.y.stored / site.isa.lanes if site.y.is_static else 1e6
-
-
-class RoiAlignBins(_RoiBins):
-    def lower(self, site: Site) -> Lowered:
-        a = site.attrs
-        params = {"mode": a.mode, "half_pixel": bool(a.half_pixel), "samples": a.samples}
-        what = f"roi_align_{a.mode}" + f"_{a.samples}" * (a.samples > 0) + "_half" * bool(a.half_pixel)
-        return self._lowered("sample/roi_align", params, site,
-                             lambda regions: (Operand("rois", 1, regions * 4), Operand("image", 2, regions)),
-                             f"{what}_{site.inputs[2].dtype[3:]}")
-
-
-class RoiPoolBins(_RoiBins):
-    def lower(self, site: Site) -> Lowered:
-        return self._lowered("sample/roi_pool", {}, site,
-                             lambda regions: (Operand("rois", 1, regions * 5),), "roi_max_pool")
 
 
 class _Roi(Operator):
@@ -88,7 +46,6 @@ class RoiAlign(_Roi):
     onnx = ("RoiAlign",)
     relax = ("relax.vision.roi_align",)
     relay = ("vision.roi_align",)
-    kernels = (RoiAlignBins(),)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, rois: TensorType, image: TensorType) -> tuple[TensorType, ...]:
@@ -163,7 +120,6 @@ class MaxRoiPool(_Roi):
     onnx = ("MaxRoiPool",)
     relax = ("relax.vision.roi_pool",)
     relay = ("vision.roi_pool",)
-    kernels = (RoiPoolBins(),)
     columns = 5
 
     @staticmethod

@@ -7,48 +7,13 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, product, round_up
 from ..ir.graph import Attrs
-from ..ir.types import PLAIN, TensorType
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, extent_symbols, f32, register
-from .conv_kernels import blocked
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, f32, register
 
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 PADDINGS = ("zeros", "border", "reflection")
 FAR = 2.0**24
-
-
-class GridPixels(Kernel):
-    """Pixel by pixel: indices and weights once, then all channels; images in vectors of channels, volumes plain."""
-
-    name = "pixels"
-
-    def layouts(self, site: Site):
-        layout = blocked(site.target) if site.x.rank == 4 else PLAIN
-        yield (layout, PLAIN), (layout,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
-
-    def lower(self, site: Site) -> Lowered:
-        (n, c, *spatial), layout = site.x.shape, site.x.layout
-        axes = "DHW"[-len(spatial):]
-        extents: dict[str, Dim] = {"N": n, "C": c, "P": product(site.y.shape[2:])}
-        extents.update((f"I{axis}", extent) for axis, extent in zip(axes, spatial, strict=True))
-        N, C, P, *source = extent_symbols(*extents)
-        slots = C if layout == PLAIN else round_up(C, site.isa.lanes)
-        a = site.attrs
-        return Lowered("sample/grid",
-                       Attrs(axes=axes, mode=a.mode, padding=a.padding, align=bool(a.align), blocked=layout != PLAIN),
-                       extents, (Operand("x", 0, N * slots * product(source)), Operand("grid", 1, N * P * len(axes))),
-                       (Operand("y", 0, N * slots * P),), N * P,
-                       f"grid_sample_{a.mode}{len(axes)}d_{a.padding}" + "_align" * bool(a.align), self.name)
-
-    def cost(self, site: Site) -> float:
-        if not site.y.is_static:
-            return 1e6
-        taps = {"nearest": 1, "linear": 2, "cubic": 4}[site.attrs.mode] ** (site.y.rank - 2)
-        return 200 + taps * (site.y.stored / site.isa.lanes + 10.0 * product(site.y.shape[2:]))
 
 
 @register
@@ -66,7 +31,6 @@ class GridSample(Operator):
     onnx = ("GridSample",)
     relax = ("relax.image.grid_sample",)
     relay = ("image.grid_sample",)
-    kernels = (GridPixels(),)
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, grid: TensorType) -> tuple[TensorType, ...]:

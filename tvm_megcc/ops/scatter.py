@@ -4,77 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_shape
-from ..ir.dims import Dim, dim_min, product
-from ..ir.graph import Attrs, Op
-from ..ir.types import DTYPES, TensorType
-from .base import (
-    Case,
-    Kernel,
-    Lowered,
-    OnnxNode,
-    Operand,
-    Operator,
-    Site,
-    Types,
-    decomposes,
-    extent_symbols,
-    f32,
-    register,
-)
+from ..ir.dims import Dim, dim_min
+from ..ir.graph import Attrs
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from .elementwise import cast_to, emit_broadcast
-from .move_kernels import copy_cost
-from .reduce_kernels import INTEGER_FOLDS
 from .rules import axis_of, places, same_dtype
 
 #: How an update `v` joins what is there, `a`: in C over reals, and in numpy.
 REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
               "max": ("v > a || v != v ? v : a", np.maximum), "min": ("v < a || v != v ? v : a", np.minimum)}
-#: Names of the same among the folds of integers.
-_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
-
-
-class ScatterKernel(Kernel):
-    """Copies the tensor, unless the result lies where it is, and writes the updates in their order."""
-
-    def refuse(self, site: Site):
-        wants_arithmetic = site.attrs.reduction != "none" and site.x.dtype in ("float16", "bool")
-        return f"no arithmetic on {site.x.dtype}" if wants_arithmetic else None
-
-    def called(self, op: Op, inputs, template: str, params: dict, extents: dict, sizes: tuple, tasks) -> Lowered:
-        """The call; sizes: elements of x, of index and of update."""
-        x, indices, _ = inputs
-        reduction = op.attrs.reduction
-        real = x.dtype.startswith("float") or reduction == "none"
-        combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
-        attrs = Attrs(unit=DTYPES[x.dtype][0], combine=combine, unsigned=f"uint{max(32, 8 * x.itemsize)}_t", **params)
-        operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
-        suffix = "" if reduction == "none" else f"_{reduction}"
-        return Lowered(template, attrs, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
-                       f"{op.kind}{suffix}_{indices.dtype[3:]}", self.name, in_place=((0, 0),))
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
-
-
-class ScatterLines(ScatterKernel):
-    name = "lines"
-
-    def lower(self, site: Site) -> Lowered:
-        x, indices, _ = site.inputs
-        axis = site.attrs.axis % x.rank
-        extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
-        extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
-        whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
-        lowered = self.called(site.op, site.inputs, "move/scatter_elements", {"axis": axis, "rank": x.rank}, extents,
-                              (product(whole), product(part), product(part)), product(whole[:axis]))
-        return replace(lowered, what=f"{lowered.what}_axis{axis}of{x.rank}")
 
 
 class Scatter(Operator):
@@ -97,7 +42,6 @@ class ScatterElements(Scatter):
 
     kind = "scatter_elements"
     relax = ("relax.scatter_elements",)
-    kernels = (ScatterLines(),)
     cases = (Case((f32(5, 3), ((2, 3), "int64"), f32(2, 3)), {"axis": 0, "reduction": "none"},
                   values={1: np.array([[0, 4, -1], [2, -5, 1]])}),
              Case((f32(2, 4, 3), ((2, 3, 2), "int32"), f32(2, 3, 2)), {"axis": 1, "reduction": "add"},
@@ -151,29 +95,12 @@ def import_scatter_elements(node: OnnxNode) -> tuple[str, ...]:
                      reduction=node.attr("reduction", "none"))
 
 
-class ScatterRows(ScatterKernel):
-    """One task: points are anywhere, and their order counts."""
-
-    name = "points"
-
-    def lower(self, site: Site) -> Lowered:
-        x, indices, _ = site.inputs
-        depth = indices.shape[-1]
-        extents = {f"X{i}": x.shape[i] for i in range(depth)}
-        extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
-        *axes, count, run = extent_symbols(*extents)
-        lowered = self.called(site.op, site.inputs, "move/scatter_points", {"depth": depth}, extents,
-                              (product(axes) * run, count * depth, count * run), 1)
-        return replace(lowered, what=f"{lowered.what}_depth{depth}")
-
-
 @register
 class ScatterPoints(Scatter):
     """y = x, but y[point[i]] = update[i] where the last axis of the indices is a point."""
 
     kind = "scatter_nd"
     relax = ("relax.scatter_nd",)
-    kernels = (ScatterRows(),)
     cases = (Case((f32(3, 4, 5), ((2, 2), "int64"), f32(2, 5)), {"reduction": "none"},
                   values={1: np.array([[0, -1], [2, 1]])}),
              Case((f32(8), ((2, 2, 1), "int32"), f32(2, 2)), {"reduction": "add"}, values={1: np.array([1, 1, 7, -8])}),

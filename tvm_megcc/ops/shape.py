@@ -12,9 +12,8 @@ from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType, numpy_dtype
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, decomposes, f32, register
+from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import same_memory
-from .move_kernels import StridedExpand
 from .rules import axes_of, broadcast, shape_text
 
 
@@ -140,28 +139,12 @@ def identity(node: OnnxNode) -> tuple[str, ...]:
     return node.inputs[:1]
 
 
-class DimsKernel(Kernel):
-    """Writes extents as data."""
-
-    name = "dims"
-
-    def lower(self, site: Site) -> Lowered:
-        values = site.attrs.extents
-        extents = {f"D{index}": value for index, value in enumerate(values)}
-        return Lowered("shape/dims", Attrs(count=len(values), dtype=site.y.dtype), extents, (),
-                       (Operand("y", 0, len(values)),), 1, f"dims_{len(values)}", "store")
-
-    def cost(self, site: Site) -> float:
-        return float(len(site.attrs.extents))
-
-
 @register
 class Dims(Operator):
     """Extents as data. Attributes `extents` (row-major), `shape`, `dtype`."""
 
     kind = "dims"
     operands = ()
-    kernels = (DimsKernel(),)
     cases = (Case((), {"extents": (2, 7, 11), "shape": (3,), "dtype": "int64"}),
              Case((), {"extents": (5,), "shape": (), "dtype": "int32"}))
 
@@ -326,7 +309,6 @@ class Expand(Operator):
     """Broadcasts to at least `shape`, as an elementwise operator with an operand of that shape would."""
 
     kind = "expand"
-    kernels = (StridedExpand(),)
     onnx = ("Expand",)
     relax = ("relax.broadcast_to",)
     relay = ("broadcast_to",)
@@ -347,4 +329,3 @@ class Expand(Operator):
         if broadcast(node.type(0).shape, shape) == node.type(0).shape:
             return node.inputs[:1]
         return node.emit("expand", node.inputs[:1], shape=shape)
-

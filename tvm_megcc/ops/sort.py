@@ -7,39 +7,9 @@ import numpy as np
 
 from ..ir.conditions import require_at_most
 from ..ir.graph import Attrs
-from ..ir.types import DTYPES, PLAIN, TensorType
-from .base import Case, Lowered, OnnxNode, Operand, Operator, Site, extent_symbols, f32, register
-from .reduce_kernels import AlongAxis
+from ..ir.types import TensorType
+from .base import Case, OnnxNode, Operator, f32, register
 from .rules import axis_of
-
-#: The heap of a line lies in a worker's scratch.
-MOST = 1 << 16
-
-
-class TopKHeap(AlongAxis):
-    """A heap of the best elements so far."""
-
-    name = "heap"
-
-    def layouts(self, site: Site):
-        yield (PLAIN,), (PLAIN, PLAIN)
-
-    def refuse(self, site: Site):
-        if site.x.dtype == "float16":
-            return "not float16"
-        return f"more than the best {MOST}" if site.attrs.k > MOST else None
-
-    def lower(self, site: Site) -> Lowered:
-        x = site.x
-        extents = {**self.extents(site.op, x), "K": site.attrs.k}
-        outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
-        params = Attrs(unit=DTYPES[x.dtype][0], real=x.dtype.startswith("float"), largest=site.attrs.largest)
-        return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
-                       (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
-                       outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)
-
-    def cost(self, site: Site) -> float:
-        return 8.0 * site.x.size if site.x.is_static else 1e6
 
 
 @register
@@ -50,7 +20,6 @@ class TopK(Operator):
     kind = "top_k"
     onnx = ("TopK",)
     relax = ("relax.topk", "relax.sort", "relax.argsort")
-    kernels = (TopKHeap(),)
     cases = (Case((f32(3, 40),), {"axis": 1, "k": 7, "largest": True}),
              Case((f32(2, 9, 5),), {"axis": 1, "k": 9, "largest": False}),
              Case((((4, 30), "int32"),), {"axis": 1, "k": 12, "largest": True}),

@@ -9,8 +9,8 @@ from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal
 from ..ir.dims import product
 from ..ir.graph import Attrs
-from ..ir.types import DTYPES, TensorType, numpy_dtype
-from .base import Case, Kernel, Lowered, OnnxNode, Operand, Operator, Site, decomposes, extent_symbols, f32, register
+from ..ir.types import TensorType, numpy_dtype
+from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .move import emit_slice
 from .rules import axis_of
 
@@ -132,30 +132,12 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     return (node.constant(result.astype(dtype)),)
 
 
-class DeterminantKernel(Kernel):
-    name = "elimination"
-
-    def refuse(self, site: Site):
-        n = site.x.shape[-1]
-        if site.x.dtype not in ("float32", "float64"):
-            return f"not on {site.x.dtype}"
-        return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
-
-    def lower(self, site: Site) -> Lowered:
-        x = site.x
-        count, n = extent_symbols("COUNT", "N")
-        return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype][0]),
-                       {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),
-                       (Operand("y", 0, count),), count, "determinant", self.name, scratch=8 * n * n)
-
-
 @register
 class Determinant(Operator):
     """Of the square matrices on the last two axes."""
 
     kind = "determinant"
     onnx = ("Det",)
-    kernels = (DeterminantKernel(),)
     cases = (Case((f32(3, 5, 5),)), Case((((2, 3, 1, 1), "float64"),)),
              Case((f32(3, 3),), values={0: np.array([[0, 1, 2], [0, 0, 3], [4, 5, 6]])}),
              Case((f32(2, 2),), values={0: np.ones((2, 2))}))

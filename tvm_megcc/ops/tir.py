@@ -14,7 +14,7 @@ from ..ir.conditions import require_shape
 from ..ir.dims import Dim, Symbol, differ, substitute
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
-from .base import Case, Kernel, Lowered, Operand, Operator, Site, Types, f32, register
+from .base import Case, Operator, Types, f32, register
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,6 @@ class Program:
         return {**values, **dict(zip(self.given, attrs.get("given", ()), strict=True))}
 
 
-class TirLoops(Kernel):
-    """The loops as they were printed."""
-
-    name = "tir"
-
-    def lower(self, site: Site) -> Lowered:
-        program: Program = site.attrs.program
-        operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(some))
-                    for some in (program.inputs, program.outputs)]
-        return Lowered("tir/function", Attrs(program=program), program.values(site.attrs, site.inputs), *operands,
-                       program.tasks, program.name, f"{self.name}_{program.digest}", program.shared, program.scratch)
-
-    def cost(self, site: Site) -> float:
-        return 8.0 * sum(t.size for t in site.outputs if t.is_static)
-
-
 _REVERSED_SUM = Program(
     "reversed_sum", "example", (("x", TensorType("float32", (Symbol("N"),))),),
     (("y", TensorType("float32", (Symbol("N"),))),),
@@ -84,7 +68,6 @@ class Tir(Operator):
 
     kind = "tir"
     operands = ("x*",)
-    kernels = (TirLoops(),)
     cases = (Case((f32(17),), {"program": _REVERSED_SUM}),)
 
     @staticmethod

@@ -8,8 +8,8 @@ import numpy as np
 from ..context import Context
 from ..ir.graph import Graph, Op, prune, unused
 from ..ir.types import TensorType
+from ..kernels.support import operand_class
 from ..ops.base import operator
-from ..ops.support import operand_class
 
 #: Axis of the weights that is the output channel, from their last, for operators with operands (x, w, b?).
 _OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}

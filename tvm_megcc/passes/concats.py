@@ -14,7 +14,7 @@ from ..context import Context
 from ..ir.dims import product
 from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import TensorType
-from ..ops.support import fuses_epilogue
+from ..kernels.support import fuses_epilogue
 from .elementwise import is_float_map
 
 #: More parts are more kernel calls than a pass over the result is worth.

@@ -7,8 +7,9 @@ from ..context import Context
 from ..ir import expr as expressions
 from ..ir.expr import MOST_CALLS, Arg, Expr
 from ..ir.graph import Graph, Op, prune, toposort
-from ..ops.base import Site, operator
-from ..ops.support import fuses_epilogue, operand_class, realisable
+from ..kernels.site import Site
+from ..kernels.support import fuses_epilogue, operand_class, realisable
+from ..ops.base import operator
 
 #: Extra operands an epilogue may read: each takes a pointer and, in the tile, a register.
 MAX_OPERANDS = 4

@@ -10,8 +10,8 @@ import numpy as np
 from ..context import Context
 from ..ir.graph import Attrs, Graph, Op, prune, unused
 from ..ir.types import TensorType
-from ..ops.base import Site
-from ..ops.support import realisable
+from ..kernels.site import Site
+from ..kernels.support import realisable
 
 
 def widen_halves(graph: Graph, context: Context) -> Graph:

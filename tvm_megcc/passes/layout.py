@@ -20,8 +20,8 @@ from ..errors import ModelError
 from ..ir.graph import Attrs, Graph, Op, unused
 from ..ir.shapes import likely_type
 from ..ir.types import PLAIN, Layout, TensorType
-from ..ops.base import Site
-from ..ops.choice import Choice, Option, choose, options, priced_relayout, reasons
+from ..kernels.choice import Choice, Option, choose, options, priced_relayout, reasons
+from ..kernels.site import Site
 from .schedule import live_bytes, peak_bytes
 
 _SWEEPS = 8

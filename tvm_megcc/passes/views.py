@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from ..context import Context
 from ..ir.dims import product
 from ..ir.graph import Attrs, Graph, Op, unused
-from ..ops.base import Site, operator
-from ..ops.choice import choose
+from ..kernels.choice import choose
+from ..kernels.site import Site
+from ..ops.base import operator
 from .layout import Placed
 
 

@@ -13,9 +13,10 @@ from ..codegen.bind import Bound, bind
 from ..context import Context
 from ..ir.graph import Graph, Op
 from ..ir.types import PLAIN, Layout, TensorType
-from ..ops.base import Kernel, Site, View
-from ..ops.choice import RELAYOUT, Choice
-from ..ops.support import candidates, placements, refusal
+from ..kernels.base import Kernel, View
+from ..kernels.choice import RELAYOUT, Choice
+from ..kernels.site import Site
+from ..kernels.support import candidates, placements, refusal
 from ..tuning_log import call_text, layouts_text
 from .timing import Measurement
 

@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 
 from .. import paths
-from ..codegen import pack
 from ..codegen.bind import Bound, KernelSpec
 from ..codegen.render import render_kernel
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
 from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
+from ..kernels import packing as pack
 from ..target import Target
 from .build import CFLAGS, JOBS, Objects, run_tool
 from .toolchain import Compiler, find_compiler, runs_here

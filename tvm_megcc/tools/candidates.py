@@ -16,9 +16,11 @@ from ..errors import MegccError, ToolError
 from ..ir.dims import substitute
 from ..ir.graph import Attrs, Graph, Op, network_bytes
 from ..ir.types import DTYPES, TensorType, numpy_dtype
-from ..ops.base import OPERATORS, Operator, Site, View
-from ..ops.support import candidates as kernels_of
-from ..ops.support import placements, refusal
+from ..kernels.base import View
+from ..kernels.site import Site
+from ..kernels.support import candidates as kernels_of
+from ..kernels.support import placements, refusal
+from ..ops.base import OPERATORS, Operator
 from ..runtime import elf
 from ..runtime.candidates import Call, Candidate, candidates_of
 from ..runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library
@@ -235,7 +237,7 @@ def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> d
 
 
 def _pack_name(pack: tuple) -> str:
-    """`conv_oihw(16,1)`: the function of codegen/pack.py and its arguments."""
+    """`conv_oihw(16,1)`: the packer (kernels/packing.py) and its arguments."""
     return f"{pack[0]}({','.join(map(str, pack[1:]))})" if len(pack) > 1 else pack[0]
 
 

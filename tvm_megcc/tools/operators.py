@@ -17,9 +17,10 @@ from ..frontends.onnx.load import OLDEST_OPSET
 from ..frontends.onnx.refused import REFUSED
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, TensorType
-from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator, Site
+from ..kernels.site import Site
+from ..kernels.support import candidates, placements, refusal
+from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator
 from ..ops.elementwise import Elementwise
-from ..ops.support import candidates, placements, refusal
 from ..target import TARGETS, Target
 
 #: The target whose kernels are asked: it has vectors and blocked layouts, as most have.

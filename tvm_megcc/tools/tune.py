@@ -16,8 +16,8 @@ from ..errors import MegccError
 from ..frontends.models import import_model
 from ..ir.graph import Graph
 from ..ir.shapes import with_symbols
-from ..ops.base import Site
-from ..ops.choice import priced
+from ..kernels.choice import priced
+from ..kernels.site import Site
 from ..passes.inputs import convert_inputs
 from ..runtime.timing import LocalRunner
 from ..runtime.tuner import progress_bar

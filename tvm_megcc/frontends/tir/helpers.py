@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...errors import MegccError
 from ...ir.types import DTYPES
-from ...ops.elementwise_kernels import conversion
+from ...kernels.elementwise.loops import conversion
 
 #: Short names of element types in names of helpers.
 SHORT = {"float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",

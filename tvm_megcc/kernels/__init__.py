@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The algorithms: a folder a family, in it the classes of its kernels, how they pack and tile, and their templates.
+
+The table says which kernels can realise which operator; of several that can at the same cost, the first is taken.
+"""
+
+from __future__ import annotations
+
+from .. import ops
+from .base import realise
+from .conv2d.depthwise import DepthwiseConv
+from .conv2d.direct import DirectConv
+from .conv2d.pixels import PixelConv
+from .conv2d.plain import PlainConv
+from .conv2d.winograd import WinogradConv
+from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
+from .conv3d.rows import RowsConv3d
+from .elementwise.loops import SCALAR, VECTOR
+from .extern.call import ExternCall
+from .input.convert import ConvertRuns
+from .linear.determinant import DeterminantKernel
+from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
+from .move.copies import ConcatRuns, PadRows
+from .move.copy import StridedCopy
+from .move.gather import GatherLines, GatherPoints, GatherRuns
+from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
+from .move.resample import ResampleRuns
+from .move.resize import ResizeLinear, ResizeNearest
+from .move.reverse import ReverseRuns
+from .move.scatter import ScatterLines, ScatterRows
+from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
+from .norm.lrn import LrnPixels
+from .pool.columns import ColumnsRows, ScatterMaxima
+from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
+from .quant.axis import PerAxisKernel
+from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
+from .reduce.folds import ReduceScalars, ReduceVectors
+from .rnn.steps import DotSteps, PackedSteps
+from .sample.deform_conv import WindowsDeformConv
+from .sample.grid import GridPixels
+from .sample.roi import RoiAlignBins, RoiPoolBins
+from .shape.dims import DimsKernel
+from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
+from .sort.heap import TopKHeap
+from .tir.loops import TirLoops
+
+realise(ops.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True), DepthwiseConv(), PixelConv(),
+        PlainConv())
+realise(ops.conv3d.Conv3d, RowsConv3d())
+realise(ops.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
+realise(ops.deform_conv.DeformConv, WindowsDeformConv())
+realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
+realise(ops.spectral.Determinant, DeterminantKernel())
+realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
+realise(ops.rnn.Gru, PackedSteps(), DotSteps())
+realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
+
+realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
+realise(ops.elementwise.Fused, VECTOR, SCALAR)
+realise(ops.activation.Clip, VECTOR, SCALAR)
+realise(ops.elementwise.Where, SCALAR)
+realise(ops.elementwise.Cast, SCALAR)
+realise(ops.quant._Quantisation, PerAxisKernel())
+
+realise(ops.pool._Pool, WindowPool(), PlainPool())
+realise(ops.pool.MaxPoolIndices, PlainPool())
+realise(ops.pool._GlobalPool, GlobalPool(), PlainGlobalPool())
+realise(ops.columns.Col2Im, ColumnsRows())
+realise(ops.columns.MaxUnpool, ScatterMaxima())
+realise(ops.lrn.Lrn, LrnPixels())
+realise(ops.reduce.Reduction, ReduceVectors(), ReduceScalars())
+realise(ops.reduce.ArgExtreme, ArgExtremeScalars())
+realise(ops.reduce.Cumulative, CumulativeScalars())
+realise(ops.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
+realise(ops.sort.TopK, TopKHeap())
+
+realise(ops.move.Transpose, TransposeMatrix(), StridedTranspose())
+realise(ops.move.Relayout, RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())
+realise(ops.move.Concat, ConcatRuns())
+realise(ops.move.Slice, StridedSlice())
+realise(ops.move.Pad, PadRows())
+realise(ops.move.Tile, StridedTile())
+realise(ops.shape.Expand, StridedExpand())
+realise(ops.shape.Dims, DimsKernel())
+realise(ops.copy.Copy, StridedCopy())
+realise(ops.gather.Gather, GatherRuns())
+realise(ops.gather.GatherElements, GatherLines())
+realise(ops.gather.GatherPointsOperator, GatherPoints())
+realise(ops.scatter.ScatterElements, ScatterLines())
+realise(ops.scatter.ScatterPoints, ScatterRows())
+realise(ops.reverse.ReverseSequence, ReverseRuns())
+realise(ops.inputs.ConvertInput, ConvertRuns())
+
+realise(ops.resample.Resample, ResampleRuns())
+realise(ops.resize.Resize, ResizeNearest(), ResizeLinear())
+realise(ops.sampling.GridSample, GridPixels())
+realise(ops.roi.RoiAlign, RoiAlignBins())
+realise(ops.roi.MaxRoiPool, RoiPoolBins())
+
+realise(ops.extern.Extern, ExternCall())
+realise(ops.tir.Tir, TirLoops())

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which candidate realises an operator: asked once, by the pass that chooses layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..context import Context
+from ..errors import InternalError
+from ..ir.graph import Attrs, Op
+from ..ir.types import PLAIN, Layout, TensorType
+from ..tuning_log import call_text, layouts_text
+from .base import Kernel
+from .site import Site
+from .support import OTHER_LAYOUTS, candidates, placements, refusal
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate that realises an operator.
+
+    cost: estimated cycles, or nanoseconds where there is a tuning log.
+    refused: the candidates that cannot, with the reason.
+    """
+
+    kernel: Kernel
+    cost: float = 0.0
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A candidate with the layouts it reads and writes."""
+
+    site: Site
+    kernel: Kernel
+    cost: float
+
+    @property
+    def inputs(self) -> tuple[Layout, ...]:
+        """Layouts of all operands; absent ones are plain."""
+        return tuple(t.layout if t else PLAIN for t in self.site.types)
+
+    @property
+    def outputs(self) -> tuple[Layout, ...]:
+        return tuple(t.layout for t in self.site.outputs)
+
+    def among(self, accepted: Sequence[Option], refused: Refused) -> Choice:
+        """This option as the choice, with what the other candidates would have said to its layouts."""
+        able = {option.kernel.name for option in accepted if option.site.layouts == self.site.layouts}
+        why = {kernel.name: refused.get(kernel.name, {}).get(self.site.layouts, OTHER_LAYOUTS)
+               for kernel in candidates(self.site.kind) if kernel.name not in able}
+        return Choice(self.kernel, self.cost, why)
+
+
+Refused = Mapping[str, Mapping[tuple, str]]
+"""Why candidates cannot realise an operator: name -> layouts -> reason."""
+
+
+def options(site: Site) -> tuple[list[Option], Refused]:
+    """What can realise the operator, in any layouts, and what cannot."""
+    found: list[Option] = []
+    refused: dict[str, dict[tuple, str]] = {}
+    for kernel in candidates(site.kind):
+        for placed in placements(site, kernel):
+            reason = refusal(placed, kernel)
+            if reason is not None:
+                refused.setdefault(kernel.name, {})[placed.layouts] = reason
+                continue
+            variant, cost = min(priced(placed, kernel), key=lambda option: option[1])
+            found.append(Option(placed, variant, cost))
+    return found, refused
+
+
+def reasons(refused: Refused) -> dict[str, str]:
+    """A reason a candidate: that of the last layouts it was asked about."""
+    return {name: list(by_layouts.values())[-1] for name, by_layouts in refused.items()}
+
+
+def choose(site: Site) -> Choice:
+    """The cheapest candidate for an operator whose operands have their final layouts.
+
+    Raises:
+        InternalError: if no candidate accepts; passes ask before they create such an operator.
+    """
+    refused: dict[str, str] = {}
+    best: Choice | None = None
+    for kernel in candidates(site.kind):
+        reason = refusal(site, kernel)
+        if reason is not None:
+            refused[kernel.name] = reason
+            continue
+        for variant, cost in priced(site, kernel):
+            if best is None or cost < best.cost:
+                best = Choice(variant, cost, refused)
+    if best is None:
+        detail = "; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "it has no kernels"
+        raise InternalError(f"no kernel for {site.kind} '{site.op.origin}': {detail}")
+    return best
+
+
+def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
+    """The candidate with its cost: what was measured on the target, else the guess; then its measured other tiles.
+
+    The candidate realises the operator with these types. Costs in one context compare with each other. Extents that
+    are not known have their likely values.
+    """
+    site, times = site.likely, site.context.times
+    guess = kernel.cost(site)
+    if times is None:
+        yield kernel, guess
+        return
+    call, layouts = call_text(site.op, site.types, site.outputs, site.constants), layouts_text(site.types, site.outputs)
+    time = times.time(call, kernel.name, kernel.tile, layouts)
+    yield kernel, times.scaled(call, guess) if time is None else time
+    for other in kernel.tiled(site):
+        time = times.time(call, other.name, other.tile, layouts)
+        if time is not None:
+            yield other, time
+
+
+#: What `choose_layouts` inserts, as a call of its own.
+RELAYOUT = Op("relayout", Attrs(), ("x",), ("y",), origin="relayout")
+
+
+def priced_relayout(type_: TensorType, source: Layout, wanted: Layout, context: Context, guess: float) -> float:
+    """Cost of moving a tensor into another layout; `guess` is the cost model's."""
+    if context.times is None:
+        return guess
+    x, y = type_.with_layout(source), type_.with_layout(wanted)
+    call = call_text(RELAYOUT, (x,), (y,))
+    time = context.times.best(call, layouts_text((x,), (y,)))
+    return context.times.scaled(call, guess) if time is None else time

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution of one filter a channel."""
+
+from __future__ import annotations
+
+from ...ir.dims import ceildiv
+from ...ir.graph import Attrs
+from ...ir.types import PLAIN
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..tiling import Tiling
+from .geometry import Geometry, blocked, has_bias, reach
+
+
+class DepthwiseConv(Kernel):
+    """One filter a channel: all its weights stay in registers along a row."""
+
+    name = "depthwise"
+    fuses_epilogue = True
+    constants = (1, 2)
+
+    def layouts(self, site):
+        layout = blocked(site.target)
+        yield (layout, *(PLAIN,) * (len(site.op.own_inputs) - 1)), (layout,)
+
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
+            return "works on float32 only"
+        outputs_, per_group = site.inputs[1].shape[:2]
+        if per_group != 1 or outputs_ != site.attrs.groups:
+            return "needs one filter a channel"
+        return None
+
+    def lower(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        bias = has_bias(site.op)
+        N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
+        blocks = ceildiv(C, lanes)
+        extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
+                   "PL": s.pads[1]}
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
+        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
+        operands = [Operand("x", 0, N * blocks * lanes * height * width),
+                    Operand("w", 1, blocks * lanes * s.taps, ("depthwise", lanes))]
+        if bias:
+            operands.append(Operand("b", 2, blocks * lanes, ("channel", lanes)))
+        return Lowered(
+            "conv2d/depthwise",
+            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
+                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(site.isa)),
+            extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
+            "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0,
+            channels=blocks * lanes)
+
+    def cost(self, site):
+        s = Geometry.of(site)
+        if not s.is_static:
+            return float(s.g)
+        return 200 + s.n * -(-s.g // site.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)

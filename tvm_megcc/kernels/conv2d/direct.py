@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel candidates of conv2d. Layouts, packed weights and loop orders are described in docs/kernels.md."""
+
+from __future__ import annotations
+
+from ...ir.dims import Dim, dim_max, round_up
+from ...ir.graph import Attrs
+from ...ir.types import NHWC, PLAIN
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..blocking import Kept, chunks_first
+from ..sharing import Cut
+from ..site import Site
+from ..tiling import BLOCK, Tiling
+from .geometry import Geometry, blocked, has_bias, reach, stored
+
+
+class DirectConv(Kernel):
+    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length.
+
+    vectors: of output channels in the main tile; 0: what covers the shape best.
+    """
+
+    name = "direct"
+    fuses_epilogue = True
+    constants = (1, 2)
+
+    def __init__(self, vectors: int = 0):
+        self.vectors = vectors
+        self.tile = f"{vectors}v" if vectors else ""
+
+    def layouts(self, site):
+        rest = (PLAIN,) * (len(site.op.own_inputs) - 1)
+        for x in dict.fromkeys((blocked(site.target), PLAIN, NHWC)):
+            for y in (blocked(site.target), NHWC):
+                yield (x, *rest), (y,)
+
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
+            return "works on float32 only"
+        groups, lanes = site.attrs.groups, site.isa.lanes
+        if groups > 1:
+            if site.x.layout != blocked(site.target) or site.y.layout != blocked(site.target):
+                return "works on groups in the blocked layout only"
+            if site.inputs[1].shape[1] % lanes or site.inputs[1].shape[0] // groups % lanes:
+                return f"groups of {site.inputs[1].shape[1]} channels are no whole vectors"
+        return None
+
+    def _cut(self, site: Site) -> Cut:
+        s, x = Geometry.of(site), site.x.layout
+        rows = s.is_pointwise and x == blocked(site.target) and not site.compact
+        tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
+        return Cut.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
+
+    def lower(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        x_layout = site.x.layout.kind
+        y_layout = "nchwc" if site.y.layout == blocked(site.target) else site.y.layout.kind
+        cut = self._cut(site)
+        tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
+        ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        bias = has_bias(site.op)
+        row = ow if isinstance(ow, int) else None
+        vectors = tiling.best(row, s.oc)
+        block = BLOCK if site.compact else tiling.block(row, vectors)
+        packed = (block, vectors * lanes) if block > BLOCK else ()
+        pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
+
+        kept, first = None, False
+        if tiling.assembler and row is not None and pixels < row:
+            kept = Kept.of(s.ic, vectors * lanes, row, site.target)
+        if kept and s.is_static and chunks > 1:
+            first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
+
+        def columns(pixels: int) -> int:
+            return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+
+        N, G, IC, IH, IW, OC, OH, OW, CHUNKS, PATCH = extent_symbols(
+            "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS", "PATCH")
+        extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
+                   "PT": s.pads[0], "PL": s.pads[1], "CHUNKS": chunks}
+        scratch: Dim = 0
+        if hpad:
+            extents["PATCH"] = columns(pixels)
+            scratch = 4 * s.kh * stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
+        elif kept:
+            scratch = kept.sums(s.ic, row)
+        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
+        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
+        operands = [Operand("x", 0, N * G * stored(IC, x_layout, lanes) * height * width),
+                    Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packed))]
+        if bias:
+            operands.append(Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
+        flags = {"x_" + x_layout: x_layout != "nchwc", "y_" + y_layout: y_layout != "nchwc", "grouped": s.g > 1,
+                 "vpad": vpad, "hpad": hpad, "bias": bias}
+        return Lowered(
+            "conv2d/direct",
+            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
+                  x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
+                  tiling=tiling, block=block, kept=kept, chunks_first=first),
+            extents, tuple(operands),
+            (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
+            N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,
+            channels=round_up(G * OC, lanes))
+
+    def tiled(self, site):
+        s = Geometry.of(site)
+        if s.is_static:
+            cut = DirectConv()._cut(site)
+            yield from map(type(self), cut.tiling.others(cut.pixels, s.oc))
+
+    def cost(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        if not s.is_static:
+            return float(s.ic * s.oc)
+        wide = -(-s.oc // lanes)
+        # AVX-512 takes a pixel from memory while it multiplies, NEON four channels of one by lane.
+        load = 0.5 if lanes == 16 else 0.8
+        if site.x.layout != PLAIN and (lanes == 16 or site.isa.lane_fma):
+            load = 0.25
+        if site.isa.assembler and s.is_pointwise and s.ic >= lanes:
+            # Instructions for each multiply-add: in assembler; in C; in C, with inputs loaded one by one.
+            wide *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
+        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
+        other = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
+        # Lanes behind the last channel of a blocked input are memory all the same.
+        padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
+        return vectors + (other * site.y.size + 2 * padded) / lanes + 200

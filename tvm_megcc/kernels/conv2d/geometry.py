@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every convolution has to know of its shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import Dim, dim_max, round_up
+from ...ir.graph import Op
+from ...ir.types import PLAIN, Layout, nchwc
+from ...target import Target
+from ..site import Site, once
+
+
+def blocked(target: Target) -> Layout:
+    """The layout with channels in vectors; for scalar code that is the plain one."""
+    return nchwc(target.isa.lanes) if target.isa.lanes > 1 else PLAIN
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The geometry of one convolution. ic, oc: channels of one group."""
+
+    n: Dim
+    g: int
+    ic: int
+    ih: Dim
+    iw: Dim
+    oc: int
+    oh: Dim
+    ow: Dim
+    kh: int
+    kw: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+    @staticmethod
+    @once
+    def of(site: Site) -> Geometry:
+        (n, _, ih, iw), (oc, ic, kh, kw) = site.x.shape, site.inputs[1].shape
+        groups = site.attrs.groups
+        return Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
+                      tuple(site.attrs.dilations), tuple(site.attrs.pads))
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(d, int) for d in (self.n, self.ih, self.iw, self.oh, self.ow))
+
+    @property
+    def taps(self) -> int:
+        return self.kh * self.kw
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.taps == 1 and self.strides == (1, 1) and not any(self.pads)
+
+    def overhangs(self, axis: int) -> bool:
+        """Whether some window leaves the input along the axis."""
+        before = self.pads[axis]
+        extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
+        last = (out - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - before - extent
+        # Where extents are not known, the last window reaches into the pad behind, if there is one.
+        return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
+
+    def name(self, **flags) -> str:
+        """`conv2d_3x3_s2`: what the kernel's code is specialised to."""
+        parts = [f"conv2d_{self.kh}x{self.kw}"]
+        if self.strides != (1, 1):
+            parts.append("s" + "x".join(map(str, dict.fromkeys(self.strides))))
+        if self.dilations != (1, 1):
+            parts.append("d" + "x".join(map(str, dict.fromkeys(self.dilations))))
+        return "_".join(parts + [flag for flag, is_set in flags.items() if is_set])
+
+
+def has_bias(op: Op) -> bool:
+    """Whether the optional third operand is there."""
+    return len(op.own_inputs) > 2 and bool(op.own_inputs[2])
+
+
+def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
+    """Length of an axis as far as unclipped windows read it: its extent, whatever the call says of the outputs."""
+    return dim_max(extent, (outputs - 1) * stride + (kernel - 1) * dilation + 1)
+
+
+def stored(channels: Dim, layout: str, lanes: int) -> Dim:
+    return round_up(channels, lanes) if layout == "nchwc" else channels

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution of vectors of neighbouring pixels."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ...ir.dims import Dim, ceildiv, dim_max, round_up
+from ...ir.graph import Attrs
+from ...target import Target
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..sharing import is_large, waiting
+from ..site import Site
+from ..tiling import Tiling
+from .geometry import Geometry, has_bias, reach
+
+
+class PixelConv(Kernel):
+    """Vectors of neighbouring pixels in plain layout: groups and channels of any number."""
+
+    name = "pixels"
+    fuses_epilogue = True
+    constants = (1, 2)
+    #: Bytes of the rows that a task copies, where it has a choice, and at most.
+    COPY, MOST_COPY = 32 << 10, 128 << 10
+
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
+            return "works on float32 only"
+        if site.isa.lanes == 1:
+            return "has nothing to gain without vectors"
+        s = Geometry.of(site)
+        if not s.is_pointwise:
+            if not isinstance(s.oh, int) or not isinstance(s.ow, int):
+                return "copies rows of a known length only"
+            if self._copied(s, site.target, 1) > self.MOST_COPY:
+                return f"a copy of the rows that {s.ic} channels need is too large"
+        return None
+
+    @staticmethod
+    def _tiling(site: Site) -> Tiling:
+        return Tiling.of(site.isa, assembler=Geometry.of(site).is_pointwise and not site.compact)
+
+    @staticmethod
+    def _columns(s: Geometry, target: Target) -> int:
+        """Of a stride phase of the copy."""
+        columns = round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
+        # Rows that start at vectors are loaded in pairs (ldp).
+        return round_up(columns, target.isa.lanes) if target.isa.lane_fma else columns
+
+    @staticmethod
+    def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
+        """Bytes of the copy for so many output rows."""
+        phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
+        height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
+        return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
+                    + 2 * target.isa.lanes)
+
+    def _split(self, site: Site) -> tuple[Dim, Dim, int]:
+        """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
+        s = Geometry.of(site)
+        if not isinstance(s.oh, int) or not isinstance(s.ow, int):
+            return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
+        if s.is_pointwise:
+            return *_pixel_rows(self._tiling(site), s.oh * s.ow, s.oc, s.ic, site.target), 1
+        rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, site.target, r) <= self.COPY)
+        return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
+
+    def lower(self, site):
+        s = Geometry.of(site)
+        tiling = self._tiling(site)
+        bias = has_bias(site.op)
+        vpad, hpad = s.overhangs(0), s.overhangs(1)
+        oh, ow, rows = self._split(site)
+        ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
+        N, G, IC, IH, IW, OC, OH, OW, ROWS, COLUMNS = extent_symbols(
+            "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
+        extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
+                   "PT": s.pads[0], "PL": s.pads[1], "ROWS": rows}
+        if s.is_pointwise:
+            small = tiling.small_pixels()[0]
+            vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
+            extents["COLUMNS"] = vectors * site.isa.lanes
+            scratch = self._copied(s, site.target, 1, IC, dim_max(COLUMNS, small * site.isa.lanes))
+        else:
+            extents["COLUMNS"] = self._columns(s, site.target)
+            scratch = self._copied(s, site.target, ROWS, IC, COLUMNS)
+        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
+        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
+        operands = [Operand("x", 0, N * G * IC * height * width),
+                    Operand("w", 1, G * OC * IC * s.taps, ("conv_oihw", 1, s.g))]
+        if bias:
+            operands.append(Operand("b", 2, G * OC))
+        return Lowered(
+            "conv2d/pixels",
+            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
+                  in_place=s.is_pointwise, bias=bias, tiling=tiling),
+            extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
+            s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
+
+    def cost(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        if not s.is_static:
+            return float(s.ic * s.oc * 4)
+        tiling, (height, pixels, rows) = self._tiling(site), self._split(site)
+        tile = tiling.pixel_tile(pixels, s.oc)
+        steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
+        if not site.isa.lane_fma and not s.is_pointwise:
+            steps *= 0.86  # measured on AVX-512: loads hide behind multiply-adds (benchmarks/cost_model.py)
+        tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
+        if site.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
+            steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs
+        copied = 0.0
+        if not s.is_pointwise:
+            # Columns of stride 2 are taken apart by shuffles, others one by one.
+            vector = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
+            lines = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
+            copied = s.ic * lines * s.strides[1] * (10 + vector * pixels / lanes)
+        return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)
+
+
+@lru_cache(maxsize=1024)
+def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: Target) -> tuple[int, int]:
+    """(rows, pixels a row) of an image whose shape does not matter: rows that fill vectors and tiles, and workers."""
+    options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
+    short = [option for option in options if option[1] <= 1024] or options[-1:]
+
+    def cost(rows: int, row: int) -> float:
+        shared = target.l2 and not tiling.assembler and is_large(pixels * channels * depth)
+        return (rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
+                * (waiting(1, 1, 1, rows) if shared else 1))
+
+    return min(short, key=lambda option: (cost(*option), option[1]))

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution as its definition says."""
+
+from __future__ import annotations
+
+from ...ir.dims import product
+from ...ir.graph import Attrs
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from .geometry import Geometry, has_bias
+
+
+class PlainConv(Kernel):
+    """Any convolution in plain layout, weights as they are: slow, and always there."""
+
+    name = "plain"
+    fuses_epilogue = True
+
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
+            return "works on float32 only"
+        return None
+
+    def lower(self, site):
+        s = Geometry.of(site)
+        bias = has_bias(site.op)
+        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
+        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
+        N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])
+        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps)]
+        if bias:
+            operands.append(Operand("b", 2, G * OC))
+        return Lowered("conv2d/plain",
+                       Attrs(bias=bias, kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0],
+                             dw=s.dilations[1]),
+                       dict(zip(names, values, strict=True)), tuple(operands),
+                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(bias=bias), "plain",
+                       channels=G * OC)
+
+    def cost(self, site):
+        s = Geometry.of(site)
+        if not s.is_static:
+            return float(s.ic * s.oc * 1000)
+        return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Winograd's convolution: fewer products for square kernels of stride 1, on transformed tiles.
+
+The points of interpolation are 0, ±2/3, ±3/2 and infinity: the product of 2/3 and 3/2 is 1, which keeps the
+transforms short, and rounding costs half a digit against the direct sum, where the usual 0, ±1, ±2 cost a whole one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ...ir.dims import ceildiv, likely, round_up
+from ...ir.graph import Attrs
+from ...ir.types import PLAIN
+from ...target import Target
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..packing import pack_columns, packer
+from ..sharing import TASKS, is_large, waiting
+from ..tiling import BLOCK, Tiling
+from .geometry import Geometry, blocked, has_bias
+
+WINDOW = 6
+"""Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
+NEAR, FAR = 2 / 3, 3 / 2
+_POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
+#: Cost of the transforms of a vector of channels of a tile, and of a vector of weights, in multiply-adds of vectors.
+_INPUT, _OUTPUT, _WEIGHTS = 260, 200, 100
+#: The same of a weight that is read: at 40 GB/s and 124 GB/s, beside two multiply-adds of vectors at 4.2 GHz.
+_MEMORY, _LAST_CACHE = 0.85, 0.27
+#: A model with so many times the second cache's bytes of weights leaves none of them in a cache.
+_LARGE_NETWORK = 16
+
+
+@lru_cache(maxsize=8)
+def kernel_transform(taps: int) -> np.ndarray:
+    """[WINDOW, taps]: a line of a kernel at the points, each divided by the product of its distances to the others."""
+    rows = [[point ** tap / np.prod([point - other for other in _POINTS if other != point]) for tap in range(taps)]
+            for point in _POINTS]
+    return np.array([*rows, [0.0] * (taps - 1) + [1.0]])
+
+
+class WinogradConv(Kernel):
+    """Tiles of 6x6 inputs, transformed, times transformed weights: 36 products a tile for its 16 outputs, where the
+    sum itself takes 144. For each of the 36 places the product is one of matrices: tiles × input channels × output
+    channels. A task is a group of tiles of one image with a part of the output channels. 5x5 kernels would take 36 for
+    4 outputs; on digits of mnist8 their rounding was half as much again as the direct sum's, so they do without.
+
+    An input that is not finite spoils its whole tile, not only the outputs whose window it lies in.
+
+    raw: weights are transformed where they are used, for a block of input channels at a time. Transformed ones are
+    four times as many: where they do not stay in a cache, reading them takes longer than making them.
+    """
+
+    fuses_epilogue = True
+    constants = (1, 2)
+    #: In assembler: tasks that an image should give, output channels worth transforming the input for once more.
+    TASKS, CHUNK = 4, 128
+    FEWEST = 8
+
+    def __init__(self, raw: bool = False):
+        self.raw = raw
+        self.name = "winograd_raw" if raw else "winograd"
+
+    def layouts(self, site):
+        yield (blocked(site.target), *(PLAIN,) * (len(site.op.own_inputs) - 1)), (blocked(site.target),)
+
+    def refuse(self, site):
+        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
+            return "works on float32 only"
+        if site.compact:
+            return ("its code is several times as large as the sum's" if self.raw else
+                    "its weights are several times as large as the model's")
+        if not site.target.l2:
+            return "needs a cache for its tiles"
+        s = Geometry.of(site)
+        if (s.kh, s.kw) != (3, 3):
+            return f"needs a kernel of 3x3, not {s.kh}x{s.kw}"
+        if s.strides != (1, 1) or s.dilations != (1, 1) or s.g > 1:
+            return "needs strides, dilations and groups of 1"
+        if s.ic < self.FEWEST:
+            return f"{s.ic} input channels do not pay for transforming them"
+        return None
+
+    def lower(self, site):
+        s, lanes = Geometry.of(site), site.isa.lanes
+        bias, size, cut = has_bias(site.op), WINDOW + 1 - s.kh, self._blocking(site)
+        N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
+        extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
+                   "CHUNKS": cut.chunks}
+        inputs_, outputs_ = round_up(s.ic, lanes), round_up(s.oc, lanes)
+        operands = [Operand("x", 0, N * inputs_ * IH * IW),
+                    Operand("w", 1, outputs_ * s.ic * s.taps, ("conv_taps", lanes)) if self.raw else
+                    Operand("w", 1, outputs_ * s.ic * WINDOW ** 2, ("winograd", lanes))]
+        if bias:
+            operands.append(Operand("b", 2, outputs_, ("channel", lanes)))
+        parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), cut.tiles)
+        return Lowered(
+            "conv2d/winograd",
+            Attrs(ic=s.ic, oc=s.oc, size=size, bias=bias, tiling=cut.tiling, vectors=cut.vectors, pixels=cut.pixels,
+                  tiles=cut.tiles, depth=cut.depth, raw=self.raw, near=NEAR, far=FAR,
+                  kernel=tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()),
+            extents, tuple(operands), (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
+            f"{s.name(bias=bias)}_ic{s.ic}oc{s.oc}",
+            f"{self.name}_{cut.tiles}x{cut.pixels}x{cut.vectors}{f'x{cut.depth}' if self.raw else ''}",
+            scratch=cut.scratch, channels=outputs_)
+
+    def cost(self, site):
+        s = Geometry.of(site)
+        return 400 + s.n * self._blocking(site).cost(s)
+
+    def _blocking(self, site):
+        return Blocking.of(Geometry.of(site), self.raw, site.target, site.context.weight_bytes)
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a task goes through its tiles and channels.
+
+    vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
+    multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts
+    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache. weight_bytes: of the
+    whole model.
+    """
+
+    tiling: Tiling
+    vectors: int
+    pixels: int
+    tiles: int
+    depth: int
+    chunks: int
+    raw: bool
+    scratch: int
+    l2: int
+    weight_bytes: int
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(s: Geometry, raw: bool, target: Target, weight_bytes: int) -> Blocking:
+        """The one of least cost."""
+        tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
+        count = _tiles(s)
+        options = []
+        for vectors in tiling.widths():
+            most = tiling.most_pixels(vectors)
+            fewest = -(-count // most)
+            # Fewer pixels load more. In assembler they are worth it where they divide the count, else where one more
+            # of few products is a task more to share.
+            for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
+                    {-(-count // products) for products in (fewest, fewest + (fewest < TASKS))}:
+                options += Blocking._fitting(s, raw, target, weight_bytes, tiling, vectors, pixels)
+        return min(options, key=lambda cut: cut.cost(s) * cut.sharing(s))
+
+    @staticmethod
+    def _fitting(s: Geometry, raw: bool, target: Target, weight_bytes: int, tiling: Tiling, vectors: int,
+                 pixels: int) -> list[Blocking]:
+        """Tasks of so many tiles that what they work on fits into the caches, and so many tasks as there should be."""
+        lanes = target.isa.lanes
+        products = -(-_tiles(s) // pixels)
+        bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
+        room = target.l2 // 4
+        if raw:
+            # Weights are transformed again for each task, so it has many tiles: as many as the second cache has room
+            # for, of what one block of input channels works on.
+            bytes_ = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
+            room = target.l2 // 2
+        elif tiling.assembler:
+            # Each task reads all weights again: the more they are, the more tiles should share that.
+            room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
+        parts = -(-products // max(1, min(products, room // bytes_)))
+        tiles = -(-products // parts) * pixels
+        depth = s.ic
+        if raw:
+            # A block of weights and six places of them, transformed, stay in the first cache.
+            fitting = target.l1 // (4 * (s.taps + WINDOW) * vectors * lanes) // lanes * lanes
+            if fitting == 0 and vectors > 1:
+                return []
+            depth = min(s.ic, max(lanes, fitting))
+        scratch = _scratch(ceildiv(s.ic, lanes), tiles, pixels, vectors, lanes)
+        if raw:
+            scratch += 4 * WINDOW * (depth + 1) * round_up(vectors * lanes, BLOCK)
+        most = max(1, min(TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
+        if tiling.assembler:
+            most = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
+        return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, weight_bytes)
+                for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
+
+    def sharing(self, s: Geometry) -> float:
+        """What the cost is multiplied by for threads that have to wait for each other."""
+        if self.tiling.assembler or not isinstance(s.n, int) \
+                or not is_large(round(s.n * self.cost(s)) * self.tiling.lanes):
+            return 1.0
+        parts = -(-_tiles(s) // self.tiles)
+        return waiting(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
+
+    def cost(self, s: Geometry) -> float:
+        """Multiply-adds of vectors, roughly, of an image."""
+        lanes = self.tiling.lanes
+        count = -(-_tiles(s) // self.pixels) * self.pixels
+        inputs, outputs, passes = -(-s.ic // lanes), -(-s.oc // lanes), -(-count // self.tiles)
+        steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
+        transforms = _INPUT * self.chunks * inputs + _OUTPUT * outputs
+        if not self.raw:
+            # Weights come from where the last inference left them, then from a cache.
+            weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
+            again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
+            far = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
+            first = _MEMORY * weights if far else again
+            return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
+        # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.
+        moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)
+        return count * (steps + transforms + WINDOW ** 2 * moved) + passes * _WEIGHTS * s.ic * outputs
+
+
+def _overlapped(multiply: float, weights: float) -> float:
+    """Cost of a pass: weights are read while others are multiplied, all but a tenth."""
+    return max(multiply, weights) + 0.1 * min(multiply, weights)
+
+
+def _tiles(s: Geometry) -> int:
+    size = WINDOW + 1 - s.kh
+    return max(1, -(-likely(s.oh) // size) * -(-likely(s.ow) // size))
+
+
+def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
+    """Cost of one step of the sums of a tile of the product with all output channels."""
+    cost = 0.0
+    for group in tiling.plan(pixels, channels, vectors):
+        # A single vector takes an input from memory for each multiply-add.
+        load = 0.45 if group.vectors == 1 else 0.25
+        step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else
+                pixels * group.vectors + 0.5 * (group.vectors + load * pixels) + 0.5)
+        cost += step * -(-(group.end - group.start) // (group.vectors * tiling.lanes))
+    return cost
+
+
+def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
+    """Bytes of the transformed tiles, of a part of their products, of half a transform and of zeros."""
+    places = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
+    return 4 * lanes * (WINDOW ** 2 * places + WINDOW)
+
+
+@packer("winograd")
+def pack_winograd(array: np.ndarray, lanes: int) -> np.ndarray:
+    """[O, I, K, K] → transformed, as [O/16][WINDOW, WINDOW][I][16]."""
+    line = kernel_transform(array.shape[-1])
+    transformed = np.einsum("ai,ocij,bj->abco", line, array.astype(np.float64), line, optimize=True)
+    return pack_columns(transformed.astype(array.dtype).reshape(-1, array.shape[0]), lanes)

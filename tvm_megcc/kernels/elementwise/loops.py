@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of elementwise operators: vectors of float32, and scalars of every type."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+from ...ir import expr as expressions
+from ...ir.dims import Dim, Symbol, ceildiv, product
+from ...ir.expr import Arg, Call, Const, Expr
+from ...ir.graph import Attrs, Op
+from ...ir.types import DTYPES, PLAIN, TensorType
+from ...ops.base import operator
+from ...ops.memory import memory_axes
+from ..base import Kernel, Lowered, Operand, possible_layouts
+from ..site import Site
+
+CHUNK = 2048
+"""Elements a task computes, roughly."""
+
+
+def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
+    """The output's axes in memory, neighbours merged: extent, and which inputs vary along it."""
+    merged: list[tuple[Dim, tuple[bool, ...]]] = []
+    aligned = [_aligned(type_, output) for type_ in inputs]
+    for position, (_, _, extent) in enumerate(memory_axes(output)):
+        varies = tuple(axes is not None and axes[position] != 1 for axes in aligned)
+        if extent == 1:
+            continue
+        if merged and merged[-1][1] == varies:
+            merged[-1] = (merged[-1][0] * extent, varies)
+        else:
+            merged.append((extent, varies))
+    return merged or [(1, (True,) * len(inputs))]
+
+
+def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
+    """Extents of an operand along the output's axes in memory; None for a single value."""
+    if type_.size == 1:
+        return None
+    if type_.layout == PLAIN:
+        return [1] * (output.rank - type_.rank) + list(type_.shape)
+    return [extent for _, _, extent in memory_axes(type_)]
+
+
+def _offset(axes, operand: int, position: int) -> Dim:
+    """Elements between neighbours of an operand along an axis, over the extents of the kernel."""
+    return product(Symbol(f"D{index}") for index in range(position + 1, len(axes)) if axes[index][1][operand])
+
+
+def elements(axes, operand: int) -> Dim:
+    """Elements of an operand, over the extents of the kernel."""
+    return _offset(axes, operand, -1)
+
+
+class Broadcast(Kernel):
+    """What both kernels share: operands of one layout, walked together."""
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            if layout != PLAIN and any(t.size != 1 and t.rank != 4 for t in site.inputs):
+                continue
+            # A single channel spread over many occupies one lane only in a blocked layout.
+            if layout.kind == "nchwc" and any(t.size != 1 and t.shape[1] != site.y.shape[1] for t in site.inputs):
+                continue
+            yield tuple(PLAIN if t.size == 1 else layout for t in site.inputs), (layout,)
+
+    def lower(self, site: Site) -> Lowered:
+        axes = broadcast_axes(site.y, site.inputs)
+        extents: dict[str, Dim] = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
+        symbols = [Symbol(name) for name in extents]
+        if len(axes) == 1:
+            tasks = ceildiv(symbols[0], CHUNK)
+        else:
+            columns = axes[-1][0]
+            extents["ROWS"] = max(1, CHUNK // columns) if isinstance(columns, int) else 16
+            tasks = product(symbols[:-2]) * ceildiv(symbols[-2], Symbol("ROWS"))
+        names = [f"x{index}" for index in range(len(site.inputs))]
+        varies = tuple(flags for _, flags in axes)
+        pattern = "".join(f"{sum(flag << n for n, flag in enumerate(flags)):x}" for flags in varies)
+        formula = self.formula(site)
+        params = Attrs(names=tuple(names), varies=varies, chunk=CHUNK, formula=formula,
+                       **self.params(site))
+        whole = [index for index in range(len(site.inputs)) if all(flags[index] for flags in varies)]
+        same_size = [index for index in whole if site.inputs[index].itemsize == site.y.itemsize]
+        return Lowered(
+            f"elementwise/{self.name}", params, extents,
+            tuple(Operand(name, index, elements(axes, index)) for index, name in enumerate(names)),
+            (Operand("y", 0, product(symbols)),), tasks, f"{_name(site.op, formula)}_{pattern}", self.name,
+            in_place=tuple((0, index) for index in same_size))
+
+    def formula(self, site: Site) -> str:
+        raise NotImplementedError
+
+    def params(self, site: Site) -> dict:
+        return {}
+
+
+def _name(op: Op, formula: str) -> str:
+    """A word for the symbol; the digest tells formulas apart."""
+    if op.kind != "elementwise" and not op.attrs:
+        return op.kind
+    words = sorted(expressions.functions_of(op.attrs.expr))[:3] if op.kind == "elementwise" else [op.kind]
+    return "_".join([*words, hashlib.sha256(formula.encode()).hexdigest()[:6]])
+
+
+class VectorKernel(Broadcast):
+    """Any expression over float32 operands."""
+
+    name = "vector"
+
+    def refuse(self, site: Site):
+        if any(type_.dtype != "float32" for type_ in (*site.inputs, *site.outputs)):
+            return "only float32"
+        return None if operator(site.kind).expression(site.attrs) is not None else "has no expression"
+
+    def formula(self, site: Site) -> str:
+        return expressions.to_c(operator(site.kind).expression(site.attrs), [f"a{n}" for n in range(len(site.inputs))])
+
+    def cost(self, site: Site) -> float:
+        size = site.y.size if site.y.is_static else 1 << 16
+        calls = expressions.cost(operator(site.kind).expression(site.attrs))
+        return size / site.isa.lanes * (1 + len(site.inputs) + calls)
+
+
+#: Operators in C over scalars a0, a1, a2. T is the operands' type, U the unsigned type arithmetic wraps in.
+SCALARS = {
+    "equal": "a0 == a1", "less": "a0 < a1", "less_equal": "a0 <= a1", "greater": "a0 > a1",
+    "greater_equal": "a0 >= a1",
+    "logical_and": "a0 && a1", "logical_or": "a0 || a1", "logical_xor": "!a0 != !a1", "logical_not": "!a0",
+    "bitwise_and": "a0 & a1", "bitwise_or": "a0 | a1", "bitwise_xor": "a0 ^ a1", "bitwise_not": "~a0",
+    "shift_left": "(U)a1 < BITS ? (U)a0 << (U)a1 : 0",
+    "where": "a0 ? a1 : a2", "is_nan": "a0 != a0", "is_inf": "a0 == MGC_INF || a0 == -MGC_INF",
+}
+
+#: The same where signed and unsigned integers and floats differ.
+SIGNED = {
+    "div": "a1 == 0 ? 0 : a1 == -1 ? (T)(0u - (U)a0) : (T)(a0 / a1)",
+    "mod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1 + ((a0 % a1 != 0 && (a0 % a1 < 0) != (a1 < 0)) ? a1 : 0))",
+    "fmod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1)",
+    "sign": "(a0 > 0) - (a0 < 0)",
+    "shift_right": "(U)a1 < BITS ? (a0 < 0 ? ~(~a0 >> a1) : a0 >> a1) : a0 < 0 ? -1 : 0",
+    "neg": "0u - (U)a0", "abs": "a0 < 0 ? 0u - (U)a0 : (U)a0",
+    "pow": "a1 < 0 ? (a0 == 1 ? 1 : a0 == -1 ? 1 - 2 * (a1 & 1) : 0) : (T)POWER((U)a0, (U)a1)",
+}
+UNSIGNED = {
+    "div": "a1 == 0 ? 0 : a0 / a1", "mod": "a1 == 0 ? 0 : a0 % a1", "fmod": "a1 == 0 ? 0 : a0 % a1",
+    "shift_right": "(U)a1 < BITS ? (U)a0 >> (U)a1 : 0", "sign": "a0 > 0", "neg": "0u - (U)a0", "abs": "a0",
+}
+FLOATS = {
+    "sign": "a0 != a0 ? a0 : (T)((a0 > 0) - (a0 < 0))", "mod": "mgd_mod((double)a0, (double)a1)",
+    "fmod": "mgd_fmod((double)a0, (double)a1)",
+}
+
+#: Integer arithmetic that wraps, and what needs no care.
+INTEGER_FUNCTIONS = {
+    "add": "(T)((U){} + (U){})", "sub": "(T)((U){} - (U){})", "mul": "(T)((U){} * (U){})",
+    "min": "MIN({}, {})", "max": "MAX({}, {})",
+}
+
+FLOAT_TYPES = ("float32", "float64")
+
+#: Operators on some element types only: by the beginning of their kind, the beginnings of the types.
+ONLY_ON = {"bitwise": ("int", "uint"), "shift": ("int", "uint"), "logical": ("bool",), "is_": ("float",)}
+
+
+def _is_signed(dtype: str) -> bool:
+    return dtype.startswith("int")
+
+
+class ScalarKernel(Broadcast):
+    """Integers, booleans, comparisons, conversions: one element at a time, every result defined."""
+
+    name = "scalar"
+
+    def refuse(self, site: Site):
+        if site.kind in ("cast", "where"):
+            return None
+        if any(type_.dtype == "float16" for type_ in (*site.inputs, *site.outputs)):
+            return "not float16"
+        if self._formula(site.op, site.inputs[-1].dtype) is None:
+            return f"not on {site.inputs[-1].dtype}"
+        return None
+
+    @staticmethod
+    def _formula(op: Op, dtype: str) -> str | None:
+        if not all(dtype.startswith(types) for kinds, types in ONLY_ON.items() if op.kind.startswith(kinds)):
+            return None
+        if op.kind in SCALARS:
+            return SCALARS[op.kind]
+        expression = operator(op.kind).expression(op.attrs)
+        if dtype in FLOAT_TYPES:
+            real = dtype == "float64" and expression is not None
+            return expressions.to_c_double(expression, ("a0", "a1", "a2", "a3")) if real else FLOATS.get(op.kind)
+        if dtype == "bool":
+            return None
+        table = SIGNED if _is_signed(dtype) else UNSIGNED
+        if op.kind in table:
+            return table[op.kind]
+        return None if expression is None else integer_expression(expression)
+
+    def formula(self, site: Site) -> str:
+        if site.kind == "cast":
+            return conversion(site.x.dtype, site.y.dtype)
+        return self._formula(site.op, site.inputs[-1].dtype)
+
+    def params(self, site: Site) -> dict:
+        dtype = site.inputs[-1].dtype
+        wide = DTYPES[dtype][1] == 8
+        return {"types": tuple(DTYPES[type_.dtype][0] for type_ in site.inputs), "result": DTYPES[site.y.dtype][0],
+                "unsigned": "uint64_t" if wide else "uint32_t", "bits": 8 * DTYPES[dtype][1]}
+
+    def cost(self, site: Site) -> float:
+        return 2.0 * site.y.size if site.y.is_static else float(1 << 18)
+
+
+def integer_expression(expr: Expr) -> str | None:
+    """An expression in C over integers; None where it has a function or a constant that integers have not."""
+    if isinstance(expr, Arg):
+        return f"a{expr.index}"
+    if isinstance(expr, Const):
+        return f"(T){int(expr.value)}" if expr.value == int(expr.value) and abs(expr.value) < 2**31 else None
+    assert isinstance(expr, Call)
+    texts = [integer_expression(argument) for argument in expr.args]
+    if expr.fn not in INTEGER_FUNCTIONS or None in texts:
+        return None
+    return INTEGER_FUNCTIONS[expr.fn].format(*texts)
+
+
+def conversion(source: str, result: str) -> str:
+    """The conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap."""
+    if source == "float16":
+        real = conversion("float32", result)
+        return re.sub(r"\ba0\b", "mgc_from_half(a0)", real)
+    if result == "float16":
+        return "mgc_to_half((double)a0)"
+    if result == "bool":
+        return "a0 != 0"
+    if source not in FLOAT_TYPES or result in FLOAT_TYPES:
+        return "a0"
+    bits, signed = 8 * DTYPES[result][1], _is_signed(result)
+    suffix = "f" if source == "float32" else ""
+    high, low = float(2 ** (bits - signed)), float(-(2 ** (bits - 1))) if signed else 0.0
+    name = f"INT{bits}" if signed else f"UINT{bits}"
+    least = f"{name}_MIN" if signed else "0"
+    return (f"a0 != a0 ? 0 : a0 <= {low!r}{suffix} ? {least} : a0 >= {high!r}{suffix} ? {name}_MAX : "
+            f"({DTYPES[result][0]})a0")
+
+
+VECTOR = VectorKernel()
+SCALAR = ScalarKernel()

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the user's own function."""
+
+from __future__ import annotations
+
+from ...foreign import digest
+from ...ir.dims import Symbol, product
+from ...ir.expr import c_float
+from ...ir.graph import Attrs
+from ...ops.extern import Function
+from ..base import Kernel, Lowered, Operand
+from ..site import Site
+
+
+class ExternCall(Kernel):
+    """A call of the user's function."""
+
+    name = "extern"
+
+    def lower(self, site: Site) -> Lowered:
+        function: Function = site.attrs.function
+        names = [[name for name, _ in operands] for operands in (function.inputs, function.outputs)]
+        shapes = [[tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank))
+                   for name, type_ in zip(some, types, strict=True)]
+                  for some, types in zip(names, (site.inputs, site.outputs), strict=True)]
+        extents = {f"{name}_{axis}": dim for some, types in zip(names, (site.inputs, site.outputs), strict=True)
+                   for name, type_ in zip(some, types, strict=True) for axis, dim in enumerate(type_.shape)}
+        operands = [tuple(Operand(name, index, product(shape))
+                          for index, (name, shape) in enumerate(zip(some, own, strict=True)))
+                    for some, own in zip(names, shapes, strict=True)]
+        attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
+        dims = tuple((name, tuple(map(str, shape))) for some, own in zip(names, shapes, strict=True)
+                     for name, shape in zip(some, own, strict=True))
+        tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
+                          for rule, none in (("tasks", 1), ("workspace", 0)))
+        params = Attrs(prototype=function.prototype, function=function.symbol, dims=dims, attributes=attributes,
+                       tasks=function.tasks is not None, workspace=function.workspace is not None,
+                       files=function.files)
+        how = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name
+        return Lowered("extern/call", params, extents, *operands, tasks, function.symbol, how, scratch=scratch)
+
+
+def c_number(value: float | int) -> str:
+    """A literal of C."""
+    return c_float(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a caller gives as an input of the model: bytes of an image to floats."""
+
+from __future__ import annotations
+
+from ...ir.dims import ceildiv, product
+from ...ir.graph import Attrs
+from ...ir.types import DTYPES, PLAIN
+from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..site import Site
+
+#: Pixels of a task: their results, in blocks of 16 channels, stay in a cache of the first levels.
+RUN = 512
+
+
+class ConvertRuns(Kernel):
+    """Every channel of a run of pixels, straight into the layout that its reader wants."""
+
+    name = "runs"
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            yield (PLAIN, PLAIN, PLAIN), (layout,)
+
+    def lower(self, site: Site) -> Lowered:
+        (x, mean, _), (y,) = site.inputs, site.outputs
+        per_channel = mean.size != 1
+        channels_last, reverse, layout = site.attrs.channels_last, site.attrs.reverse, y.layout
+        shape = y.shape
+        if not (per_channel or channels_last or reverse) and layout == PLAIN:
+            shape = (1, 1, y.size)  # one run of equal elements
+        extents = {"N": shape[0], "C": shape[1], "P": product(shape[2:])}
+        n, c, pixels = extent_symbols(*extents)
+        stored = ceildiv(c, layout.block) * layout.block if layout.kind == "nchwc" else c
+        params = Attrs(channels_last=channels_last, reverse=reverse, per_channel=per_channel, run=RUN, to=layout.kind,
+                       block=layout.block, unit=DTYPES[x.dtype][0], half=x.dtype == "float16")
+        order = "nhwc" if channels_last else "nchw"
+        what = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
+        values = c if per_channel else 1
+        return Lowered("input/convert", params, extents,
+                       (Operand("x", 0, n * c * pixels), Operand("mean", 1, values), Operand("scale", 2, values)),
+                       (Operand("y", 0, n * stored * pixels),), n * ceildiv(pixels, RUN), what, self.name)
+
+    def cost(self, site: Site) -> float:
+        y = site.y
+        return 2.0 * y.size + 0.25 * (y.stored - y.size) if y.is_static else 1e6

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Determinants of small matrices."""
+
+from __future__ import annotations
+
+from ...ir.dims import product
+from ...ir.graph import Attrs
+from ...ir.types import DTYPES
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..site import Site
+
+
+class DeterminantKernel(Kernel):
+    name = "elimination"
+
+    def refuse(self, site: Site):
+        n = site.x.shape[-1]
+        if site.x.dtype not in ("float32", "float64"):
+            return f"not on {site.x.dtype}"
+        return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
+
+    def lower(self, site: Site) -> Lowered:
+        x = site.x
+        count, n = extent_symbols("COUNT", "N")
+        return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype][0]),
+                       {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),
+                       (Operand("y", 0, count),), count, "determinant", self.name, scratch=8 * n * n)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of what moves elements, of any element type."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.dims import Dim, Symbol, product
+from ...ir.graph import Attrs
+from ...ir.types import DTYPES, TensorType
+from ...ops.memory import memory_axes
+from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..sharing import TASKS
+from ..site import Site
+
+CHUNK = 2048
+"""Elements a task moves, roughly."""
+
+def moved(type_: TensorType) -> dict[str, str]:
+    """Parameter `unit`: the C type of an element."""
+    return {"unit": DTYPES[type_.dtype][0]}
+
+
+def copy_cost(type_: TensorType, per_element: float) -> float:
+    return type_.stored * per_element if type_.is_static else 1e6
+
+
+class ConcatRuns(Kernel):
+    """Runs of every operand copied one after the other."""
+
+    name = "runs"
+    #: Elements that are worth sharing among threads.
+    LARGE = 1 << 15
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            if layout.kind == "nchwc" and site.attrs.axis == 1 \
+                    and any(not isinstance(t.shape[1], int) or t.shape[1] % layout.block for t in site.inputs[:-1]):
+                continue
+            yield (layout,) * len(site.inputs), (layout,)
+
+    def lower(self, site: Site) -> Lowered:
+        axes = memory_axes(site.y)
+        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
+        extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position])}
+        for index, type_ in enumerate(site.inputs):
+            extents[f"RUN{index}"] = product(extent for _, _, extent in memory_axes(type_)[position:])
+        # Few long rows are cut for threads to share.
+        size, rows = site.y.size, extents["OUTER"]
+        parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
+        outer, *runs = extent_symbols(*extents)
+        names = tuple(f"x{index}" for index in range(len(site.inputs)))
+        return Lowered("move/concat", Attrs(names=names, parts=parts, **moved(site.y)), extents,
+                       tuple(Operand(name, index, outer * run)
+                             for index, (name, run) in enumerate(zip(names, runs, strict=True))),
+                       (Operand("y", 0, outer * sum(runs, start=0)),), outer * parts, f"concat{len(site.inputs)}",
+                       self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 0.7)
+
+
+class PadRows(Kernel):
+    """Row by row; only axes that are padded are told apart."""
+
+    name = "rows"
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.y, site.target):
+            if layout.kind != "nchwc" or not (site.attrs.before[1] or site.attrs.after[1]):
+                yield (layout,), (layout,)
+
+    def refuse(self, site: Site):
+        amounts = (*site.attrs.before, *site.attrs.after)
+        if any(isinstance(amount, int) and amount < 0 for amount in amounts):
+            return "crops; a slice does that"
+        return None
+
+    def lower(self, site: Site) -> Lowered:
+        axes: list[tuple[Dim, Dim, Dim]] = []
+        for axis, part, extent in memory_axes(site.x):
+            low, high = (0, 0) if part else (site.attrs.before[axis], site.attrs.after[axis])
+            if axes and low == high == 0 and axes[-1][1:] == (0, 0):
+                axes[-1] = (axes[-1][0] * extent, 0, 0)
+            else:
+                axes.append((extent, low, high))
+        inner = axes.pop()[0] if len(axes) > 1 and axes[-1][1:] == (0, 0) else 1
+        extents: dict[str, Dim] = {"RUN": inner}
+        for index, (extent, low, high) in enumerate(axes):
+            extents[f"X{index}"], extents[f"B{index}"], extents[f"A{index}"] = extent, low, high
+        run = Symbol("RUN")
+        x = [Symbol(f"X{index}") for index in range(len(axes))]
+        y = [Symbol(f"B{index}") + Symbol(f"X{index}") + Symbol(f"A{index}") for index in range(len(axes))]
+        mode, dtype = site.attrs.mode, site.x.dtype
+        params, what = {"axes": len(axes), "mode": mode, **moved(site.x)}, f"pad_{mode}{len(axes)}"
+        if mode == "constant":
+            params["value"] = c_constant(site.attrs.value, dtype)
+            what += constant_name(params["value"]) * bool(site.attrs.value)
+        return Lowered("move/pad", Attrs(params), extents, (Operand("x", 0, product(x) * run),),
+                       (Operand("y", 0, product(y) * run),), product(y[:-1]), what, self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0)
+
+
+def constant_name(*constants: str) -> str:
+    """C constants as a part of a kernel's name: `_0p75_1em05` of 0.75f and 1e-05f."""
+    words = (c.removesuffix("f").removesuffix(".0").replace(".", "p").replace("-", "m").replace("+", "")
+             for c in constants)
+    return "".join(f"_{word}" for word in words)
+
+
+def c_constant(value: float, dtype: str) -> str:
+    """A value as a C constant of an element type; float16 as its bits."""
+    if dtype == "float16":
+        return f"{int(np.float16(value).view(np.uint16))}u"
+    if dtype.startswith("float"):
+        number = float(value)
+        if number != number:
+            return "MGC_NAN"
+        if number in (float("inf"), float("-inf")):
+            return "MGC_INF" if number > 0 else "-MGC_INF"
+        return repr(number) if dtype == "float64" else f"{number!r}f"
+    number = int(value)
+    if number == -2**63:
+        return "INT64_MIN"
+    return f"{number}" if abs(number) < 2**31 else f"{number}{'u' if number >= 2**63 else ''}ll"

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy, where a view cannot be one."""
+
+from __future__ import annotations
+
+from ...ir.dims import Dim
+from ...ir.graph import Op
+from ...ir.types import TensorType
+from ...ops.memory import memory_axes
+from ..base import possible_layouts
+from ..site import Site
+from .strided import Strided, Walk, strides
+
+
+class StridedCopy(Strided):
+    """One run of elements, in whichever layout."""
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            yield (layout,), (layout,)
+
+    def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
+        steps = strides(memory_axes(x))
+        return [Walk(extent, steps[axis, part]) for axis, part, extent in memory_axes(y)], 0

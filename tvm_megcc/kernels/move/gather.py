@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that read where indices say."""
+
+from __future__ import annotations
+
+from ...ir.dims import product
+from ...ir.graph import Attrs
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..site import Site
+from .copies import copy_cost, moved
+
+
+class GatherRuns(Kernel):
+    """Runs copied from where an index says; an index off the axis fails the call."""
+
+    name = "runs"
+
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        axis = site.attrs.axis % x.rank
+        outer, extent, run, count = extent_symbols("OUTER", "EXTENT", "RUN", "COUNT")
+        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "RUN": product(x.shape[axis + 1:]),
+                   "COUNT": indices.size}
+        return Lowered("move/gather", Attrs(moved(x)), extents,
+                       (Operand("x", 0, outer * extent * run), Operand("index", 1, count)),
+                       (Operand("y", 0, outer * count * run),), outer * count,
+                       f"gather_{indices.dtype[3:]}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)
+
+
+class GatherLines(Kernel):
+    """Element by element, each from its own line of the axis; an index off the axis fails the call."""
+
+    name = "lines"
+
+    def refuse(self, site: Site):
+        axis = site.attrs.axis % site.x.rank
+        beside = [(a, b) for i, (a, b) in enumerate(zip(site.x.shape, site.inputs[1].shape, strict=True)) if i != axis]
+        # Extents that differ in name only are required to be equal.
+        partial = any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in beside)
+        return "indices for a part of the tensor only" if partial else None
+
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        axis = site.attrs.axis % x.rank
+        outer, extent, inner, count = extent_symbols("OUTER", "EXTENT", "INNER", "COUNT")
+        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "INNER": product(x.shape[axis + 1:]),
+                   "COUNT": indices.shape[axis]}
+        size = outer * count * inner
+        return Lowered("move/gather_elements", Attrs(moved(x)), extents,
+                       (Operand("x", 0, outer * extent * inner), Operand("index", 1, size)),
+                       (Operand("y", 0, size),), outer * count, f"gather_elements_{indices.dtype[3:]}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 3.0)
+
+
+class GatherPoints(Kernel):
+    """Runs copied from where a point of indices says; an index off its axis fails the call."""
+
+    name = "points"
+
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        batch, depth = site.attrs.batch, indices.shape[-1]
+        extents = {"BATCH": product(x.shape[:batch]), "COUNT": product(indices.shape[batch:-1]),
+                   "RUN": product(x.shape[batch + depth:])}
+        extents.update((f"X{index}", x.shape[batch + index]) for index in range(depth))
+        outer, count, run = extent_symbols("BATCH", "COUNT", "RUN")
+        axes = extent_symbols(*(f"X{index}" for index in range(depth)))
+        return Lowered("move/gather_points", Attrs(depth=depth, **moved(x)), extents,
+                       (Operand("x", 0, outer * product(axes) * run), Operand("index", 1, outer * count * depth)),
+                       (Operand("y", 0, outer * count * run),), outer * count,
+                       f"gather_points{depth}_{indices.dtype[3:]}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 2.0)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a tensor into another layout."""
+
+from __future__ import annotations
+
+from ...ir.dims import Dim, ceildiv
+from ...ir.graph import Attrs, Op
+from ...ir.types import NHWC, PLAIN, TensorType, nchwc
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..site import Site
+from .copies import copy_cost, moved
+from .strided import (
+    TransposeMatrix,
+)
+
+
+class RelayoutMatrix(TransposeMatrix):
+    """Between plain and nhwc: a transpose of channels and pixels."""
+
+    name = "tiled"
+
+    def layouts(self, site: Site):
+        if site.x.rank == 4:
+            yield (PLAIN,), (NHWC,)
+            yield (NHWC,), (PLAIN,)
+
+    @staticmethod
+    def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
+        n, c, h, w = x.shape
+        return (n, c, h * w) if x.layout == PLAIN else (n, h * w, c)
+
+    def refuse(self, site: Site):
+        return None
+
+
+class RelayoutBlocks(Kernel):
+    """Between blocks of channels and plain or nhwc, by vectors."""
+
+    name = "blocks"
+    template = "move/relayout"
+    #: Pixels of a block that a task moves, at most: 64 KB of it where vectors have 16 lanes.
+    PIXELS = 1024
+
+    def layouts(self, site: Site):
+        if site.x.rank == 4 and site.isa.lanes > 1:
+            for other in (PLAIN, NHWC):
+                yield (other,), (nchwc(site.isa.lanes),)
+                yield (nchwc(site.isa.lanes),), (other,)
+
+    def refuse(self, site: Site):
+        return None if site.x.dtype == "float32" else "only float32"
+
+    def params(self, type_: TensorType) -> dict:
+        return {}
+
+    def lower(self, site: Site) -> Lowered:
+        n, c, pixels = extent_symbols("N", "C", "HW")
+        shape = site.x.shape
+        extents = {"N": shape[0], "C": shape[1], "HW": shape[2] * shape[3]}
+        block = site.isa.lanes
+        padded = ceildiv(c, block) * block * n * pixels
+        source, result = site.x.layout, site.y.layout
+        sizes = [padded if layout.kind == "nchwc" else n * c * pixels for layout in (source, result)]
+        to_blocks = result.kind == "nchwc"
+        other = source if to_blocks else result
+        attrs = Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS, **self.params(site.x))
+        return Lowered(self.template, attrs, extents, (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
+                       n * ceildiv(c, block) * ceildiv(pixels, self.PIXELS), f"relayout_{source}_{result}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)
+
+
+class RelayoutElements(RelayoutBlocks):
+    """The same element by element, of any type: no type may be without a way between two layouts."""
+
+    name = "elements"
+    template = "move/relayout_elements"
+
+    def refuse(self, site: Site):
+        return "float32 goes by vectors" if site.x.dtype == "float32" else None
+
+    def params(self, type_: TensorType) -> dict:
+        return moved(type_)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 4.0)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of resizing by tables."""
+
+from __future__ import annotations
+
+from ...ir.dims import Dim, product
+from ...ir.graph import Attrs, Op
+from ...ir.types import PLAIN, TensorType
+from ...ops.memory import memory_axes
+from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..site import Site
+from .copies import copy_cost, moved
+
+
+class ResizeNearest(Kernel):
+    """[OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices; H is 1 without table for one axis."""
+
+    name = "nearest"
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            if self._position(site.op, site.x.with_layout(layout)) is not None:
+                yield (layout, *(PLAIN,) * (len(site.inputs) - 1)), (layout,)
+
+    @staticmethod
+    def _position(op: Op, x: TensorType) -> int | None:
+        """Where in memory the resized axes are, if they are neighbours there."""
+        order = [axis if part == "" else -1 for axis, part, _ in memory_axes(x)]
+        first = op.attrs.axes[0]
+        if first not in order:
+            return None
+        position = order.index(first)
+        return position if tuple(order[position:position + len(op.attrs.axes)]) == op.attrs.axes else None
+
+    def refuse(self, site: Site):
+        return None if site.attrs.mode == "nearest" else "is not nearest"
+
+    def lower(self, site: Site) -> Lowered:
+        source, result = ([extent for _, _, extent in memory_axes(t)] for t in (site.x, site.y))
+        position, two = self._position(site.op, site.x), len(site.attrs.axes) == 2
+        last = position + two
+        extents: dict[str, Dim] = {"OUTER": product(source[:position]), "W": source[last], "OW": result[last],
+                                   "INNER": product(source[last + 1:])}
+        if two:
+            extents.update(H=source[position], OH=result[position])
+        outer, w, ow, inner, h, oh = extent_symbols("OUTER", "W", "OW", "INNER", "H", "OH")
+        rows, result_rows = (outer * h, outer * oh) if two else (outer, outer)
+        names = ("row", "column") if two else ("column",)
+        if site.attrs.mode == "linear":
+            names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
+        tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
+        return Lowered(f"move/resize_{self.name}", Attrs(two=two, **moved(site.x)), extents,
+                       (Operand("x", 0, rows * w * inner), *tables),
+                       (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name,
+                       scratch=4 * (w + 2 * site.isa.lanes) if two and site.attrs.mode == "linear" else 0)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0)
+
+
+class ResizeLinear(ResizeNearest):
+    """The same with the weights of the upper neighbours."""
+
+    name = "linear"
+
+    def refuse(self, site: Site):
+        if site.x.dtype != "float32":
+            return "only float32"
+        return None if site.attrs.mode == "linear" else "is not linear"

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines read backwards."""
+
+from __future__ import annotations
+
+from ...ir.dims import product
+from ...ir.graph import Attrs
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..site import Site
+from .copies import copy_cost, moved
+
+
+class ReverseRuns(Kernel):
+    """Runs copied from the other end; a length beyond the axis fails the call."""
+
+    name = "runs"
+
+    def lower(self, site: Site) -> Lowered:
+        x, lengths = site.inputs
+        t, b, run = extent_symbols("T", "B", "RUN")
+        time = site.attrs.time
+        extents = {"T": x.shape[time], "B": x.shape[1 - time], "RUN": product(x.shape[2:])}
+        return Lowered("move/reverse", Attrs(time=time, **moved(x)), extents,
+                       (Operand("x", 0, t * b * run), Operand("length", 1, b)), (Operand("y", 0, t * b * run),), t * b,
+                       f"reverse_sequence{time}_{lengths.dtype[3:]}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.5)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisation over neighbouring channels."""
+
+from __future__ import annotations
+
+from ...ir.dims import product, round_up
+from ...ir.graph import Attrs
+from ...ir.types import NHWC
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..conv2d.geometry import blocked
+from ..move.copies import c_constant, constant_name
+from ..site import Site
+
+
+class LrnPixels(Kernel):
+    """Pixel by pixel: the squares of all its channels lie side by side in scratch, between zeros."""
+
+    name = "pixels"
+
+    def layouts(self, site: Site):
+        for layout in (blocked(site.target), NHWC):
+            yield (layout,), (layout,)
+
+    def refuse(self, site: Site):
+        return None if site.x.dtype == "float32" else "works on float32 only"
+
+    def lower(self, site: Site) -> Lowered:
+        lanes, size, layout = site.isa.lanes, site.attrs.size, site.x.layout
+        N, C, S = extent_symbols("N", "C", "S")
+        shape = site.x.shape
+        count = N * S * (C if layout == NHWC else round_up(C, lanes))
+        beta, bias, share = (c_constant(value, "float32") for value in
+                             (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
+        params = Attrs(size=size, before=(size - 1) // 2, beta=beta, bias=bias, share=share, nhwc=layout == NHWC)
+        return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
+                       (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
+                       f"lrn{size}{constant_name(beta, bias, share)}" + "_nhwc" * (layout == NHWC), self.name,
+                       scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
+
+    def cost(self, site: Site) -> float:
+        if not site.x.is_static:
+            return 1e6
+        return 200 + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes

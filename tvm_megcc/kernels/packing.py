@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants as kernels read them: `Operand.pack = (name, *arguments)` names a packer.
+
+Each is pure: a logical array (ONNX order) in, a flat array out. Blocks of 16 output channels serve vectors of 4, 8
+and 16 lanes with the same bytes; only the last block is narrower, the rest of the channels rounded up to lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+BLOCK = 16
+"""Output channels in a block of packed weights, where `Tiling.block` does not say more."""
+
+PACKERS: dict[str, Callable[..., np.ndarray]] = {}
+
+
+def packer(name: str):
+    """Registers a function under the name that operands use."""
+    def add(function: Callable[..., np.ndarray]):
+        PACKERS[name] = function
+        return function
+    return add
+
+
+def pack(how: tuple, array: np.ndarray) -> np.ndarray:
+    """The array packed as `how` = (name, *arguments) says, flat."""
+    name, *arguments = how
+    return np.ascontiguousarray(PACKERS[name](array, *arguments)).reshape(-1)
+
+
+@packer("channel")
+def pack_channel(array: np.ndarray, lanes: int) -> np.ndarray:
+    """One value a channel → the same, zeros up to whole vectors."""
+    return _padded(array.reshape(-1), 0, lanes)
+
+
+@packer("conv_oihw")
+def pack_conv(array: np.ndarray, lanes: int, groups: int = 1, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
+    """[O, I, KH, KW] → for each group [O/16][I/16, KH, KW, I%16][16], or as `columns` has it for `block` and `step`.
+
+    Input channels are not padded: the last of their blocks has only the real ones.
+    """
+    return np.concatenate([_pack_group(part, lanes, block, step) for part in np.split(array, groups)])
+
+
+def _pack_group(array: np.ndarray, lanes: int, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
+    outputs, inputs = array.shape[:2]
+    blocks = [np.moveaxis(array[:, i:i + BLOCK], 1, -1).reshape(outputs, -1) for i in range(0, inputs, BLOCK)]
+    return pack_columns(np.concatenate(blocks, axis=1).T, lanes, False, block, step)
+
+
+@packer("conv_taps")
+def pack_taps(array: np.ndarray, lanes: int) -> np.ndarray:
+    """[O, I, KH, KW] → [O/16][I][KH, KW][16]."""
+    return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
+
+
+@packer("conv_iohw")
+def pack_conv_transpose(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
+    """[I, O, KH, KW] (O of one group) → as `conv_oihw`."""
+    return np.concatenate([_pack_group(part.swapaxes(0, 1), lanes) for part in np.split(array, groups)])
+
+
+@packer("depthwise")
+def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
+    """[C, 1, KH, KW] → [C/16][KH, KW][16]."""
+    return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
+
+
+@packer("columns")
+def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
+                 step: int = BLOCK) -> np.ndarray:
+    """[K, N], or [N, K] if transposed → [N/block][K][block]; one block is behind the last multiple of `step`."""
+    if transposed:
+        array = array.T
+    array = _padded(array, 1, lanes)
+    whole = array.shape[1] // step * step
+    blocks = [array[:, n:n + block].reshape(-1) for n in range(0, whole, block)]
+    return np.concatenate([*blocks, array[:, whole:].reshape(-1)])
+
+
+@packer("recurrent")
+def pack_recurrent(array: np.ndarray, lanes: int, products: tuple[int, ...]) -> np.ndarray:
+    """[D, G*H, K] → for each direction and product [H/16][K][gates][16], its gates being the next of the G."""
+    units = array.shape[1] // sum(products)
+    parts = []
+    for direction in array:
+        first = 0
+        for gates in products:
+            # [K, gates, H], a block of units at a time
+            weights = _padded(direction[first * units:(first + gates) * units].reshape(gates, units, -1), 1, lanes)
+            weights = np.moveaxis(weights, -1, 0)
+            parts += [weights[..., unit:unit + BLOCK].reshape(-1) for unit in range(0, weights.shape[-1], BLOCK)]
+            first += gates
+    return np.concatenate(parts)
+
+
+def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, -array.shape[axis] % multiple)
+    return np.pad(array, widths)

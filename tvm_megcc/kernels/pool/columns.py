@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows as columns and back, maxima at their places."""
+
+from __future__ import annotations
+
+from ...ir.dims import Dim, Symbol, product
+from ...ir.graph import Attrs
+from ...ir.types import DTYPES
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..move.copies import copy_cost, moved
+from ..site import Site
+
+
+class ColumnsRows(Kernel):
+    """Row by row of the image: every tap that reaches the row adds its columns."""
+
+    name = "rows"
+
+    def refuse(self, site: Site):
+        return "no sums in float16 or bool" if site.x.dtype in ("float16", "bool") else None
+
+    def lower(self, site: Site) -> Lowered:
+        attrs = site.attrs
+        axes = "DHW"[-len(attrs.kernel):]
+        extents: dict[str, Dim] = {"R": product(site.y.shape[:2])}
+        for axis, image, blocks, pad in zip(axes, attrs.image, attrs.blocks, attrs.pads, strict=True):
+            extents.update({f"I{axis}": image, f"B{axis}": blocks, f"P{axis}": pad})
+        rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
+        blocks = product(Symbol(f"B{axis}") for axis in axes)
+        windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
+        size = "x".join(map(str, attrs.kernel))
+        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[site.x.dtype][0]), extents,
+                       (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
+                       (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
+                       f"col2im_{size}_s{'x'.join(map(str, attrs.strides))}_d{'x'.join(map(str, attrs.dilations))}",
+                       self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.x, 2.0)
+
+
+class ScatterMaxima(Kernel):
+    """Zeros, then every element to its place, in one task: places may be anywhere. One outside fails the call."""
+
+    name = "scatter"
+
+    def lower(self, site: Site) -> Lowered:
+        count, total = extent_symbols("COUNT", "TOTAL")
+        return Lowered("pool/unpool", Attrs(moved(site.x)), {"COUNT": site.x.size, "TOTAL": site.y.size},
+                       (Operand("x", 0, count), Operand("where", 1, count)), (Operand("y", 0, total),), 1,
+                       "max_unpool", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 1.0) + copy_cost(site.x, 3.0)

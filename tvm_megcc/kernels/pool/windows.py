@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.dims import ceildiv, product, round_up
+from ...ir.graph import Attrs
+from ...ir.types import DTYPES, PLAIN
+from ...ops.base import Types
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..conv2d.geometry import blocked
+
+
+def _mode(op) -> str:
+    return next(mode for mode in ("max", "avg", "sum") if mode in op.kind)
+
+
+def _float_refusal(inputs: Types) -> str | None:
+    return None if inputs[0].dtype == "float32" else "works on float32 only"
+
+
+class WindowPool(Kernel):
+    """Vectors of channels; neighbouring outputs share their loads."""
+
+    name = "window"
+    fuses_epilogue = True
+
+    def layouts(self, site):
+        if site.x.rank == 4:
+            yield (blocked(site.target),), (blocked(site.target),)
+
+    def refuse(self, site):
+        return _float_refusal(site.inputs)
+
+    def lower(self, site):
+        (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations
+        mode, counts, lanes = _mode(site.op), bool(site.attrs.get("count_pads", 0)), site.isa.lanes
+        (n, c, ih, iw), (oh, ow) = site.x.shape, site.y.shape[2:]
+        N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
+        top, left, bottom, right = site.attrs.pads
+        extents = {"N": n, "C": c, "IH": ih, "IW": iw, "OH": oh, "OW": ow, "PT": top, "PL": left}
+        if mode == "avg" and counts:
+            extents.update(EH=ih + top + bottom, EW=iw + left + right)
+        slots = round_up(C, lanes)
+        return Lowered(
+            "pool/window",
+            Attrs(mode=mode, count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw), extents,
+            (Operand("x", 0, N * slots * IH * IW),), (Operand("y", 0, N * slots * OH * OW),),
+            N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=slots)
+
+    def cost(self, site):
+        if not site.y.is_static:
+            return 1000.0
+        return 200 + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
+
+
+class PlainPool(Kernel):
+    """Windows of two or three axes in plain layout, one output after the other; maxima of any number type, and where
+    they were found."""
+
+    name = "plain"
+
+    def layouts(self, site):
+        yield (PLAIN,), (PLAIN,) * len(site.outputs)
+
+    def refuse(self, site):
+        if _mode(site.op) == "max" and site.x.dtype not in ("float16", "bool"):
+            return None
+        return _float_refusal(site.inputs)
+
+    def lower(self, site):
+        attrs, spatial = site.attrs, site.x.shape[2:]
+        axes = "DHW"[-len(spatial):]
+        extents = {"R": product(site.x.shape[:2])}
+        for index, (axis, extent, result) in enumerate(zip(axes, spatial, site.y.shape[2:], strict=True)):
+            before, after = attrs.pads[index], attrs.pads[len(axes) + index]
+            extents.update({f"I{axis}": extent, f"O{axis}": result, f"P{axis}": before,
+                            f"E{axis}": extent + before + after})
+        R, *ins = extent_symbols("R", *(f"I{axis}" for axis in axes))
+        outs = extent_symbols(*(f"O{axis}" for axis in axes))
+        results = [Operand(name, index, R * product(outs))
+                   for index, name in enumerate(("y", "where")[:len(site.outputs)])]
+        dtype = site.x.dtype
+        windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
+        order = attrs.get("order", "")
+        params = Attrs(mode=_mode(site.op), count_pads=bool(attrs.get("count_pads", 0)), windows=windows, order=order,
+                       unit=DTYPES[dtype][0], least=_least(dtype))
+        return Lowered("pool/plain", params, extents, (Operand("x", 0, R * product(ins)),), tuple(results),
+                       R * product(outs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
+
+    def cost(self, site):
+        if not site.y.is_static:
+            return 100000.0
+        return 500 + 4.0 * site.y.size * product(site.attrs.kernel)
+
+
+def _least(dtype: str) -> str:
+    """The C constant that no maximum of the element type falls below."""
+    if dtype.startswith("float"):
+        return "-MGC_INF"
+    least = int(np.iinfo(dtype).min)
+    return f"INT{8 * np.dtype(dtype).itemsize}_MIN" if least else "0"
+
+
+class GlobalPool(Kernel):
+    """A vector of channels at a time over all pixels."""
+
+    name = "global"
+    fuses_epilogue = True
+
+    def layouts(self, site):
+        if site.x.rank == 4 or site.isa.lanes == 1:
+            yield (blocked(site.target),), (blocked(site.target),)
+
+    def refuse(self, site):
+        return _float_refusal(site.inputs)
+
+    def lower(self, site):
+        lanes = site.isa.lanes
+        N, C, S = extent_symbols("N", "C", "S")
+        n, c = site.x.shape[:2]
+        return Lowered("pool/global", Attrs(mode=_mode(site.op)), {"N": n, "C": c, "S": product(site.x.shape[2:])},
+                       (Operand("x", 0, N * round_up(C, lanes) * S),), (Operand("y", 0, N * round_up(C, lanes)),),
+                       N * ceildiv(C, lanes), f"global_{_mode(site.op)}_pool", "blocks",
+                       channels=round_up(C, lanes))
+
+    def cost(self, site):
+        return 200 + site.x.stored / site.isa.lanes if site.x.is_static else 1000.0
+
+
+class PlainGlobalPool(Kernel):
+    """A channel at a time over its pixels, which lie side by side."""
+
+    name = "global_plain"
+
+    def layouts(self, site):
+        # One value a channel lies the same way in both layouts, up to the pad lanes.
+        yield (PLAIN,), (PLAIN,)
+
+    def refuse(self, site):
+        return _float_refusal(site.inputs)
+
+    def lower(self, site):
+        R, S = extent_symbols("R", "S")
+        return Lowered("pool/global_plain", Attrs(mode=_mode(site.op)),
+                       {"R": product(site.x.shape[:2]), "S": product(site.x.shape[2:])},
+                       (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
+
+    def cost(self, site):
+        if not site.x.is_static:
+            return 2000.0
+        return 200 + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
+
+
+def _name(op) -> str:
+    """`max_pool_3x3_s2`: what the kernel's code is specialised to."""
+    def size(prefix: str, pair) -> str:
+        return prefix + "x".join(map(str, dict.fromkeys(pair)))
+
+    parts = [f"{_mode(op)}_pool_" + "x".join(map(str, op.attrs.kernel))]
+    parts += [size("s", op.attrs.strides)] if set(op.attrs.strides) != {1} else []
+    parts += [size("d", op.attrs.dilations)] if set(op.attrs.dilations) != {1} else []
+    return "_".join(parts + ["pads"] * bool(op.attrs.get("count_pads", 0)))

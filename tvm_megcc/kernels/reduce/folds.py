@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of reductions and of what walks along one axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import Dim, Symbol, ceildiv, product
+from ...ir.graph import Attrs, Op
+from ...ir.types import DTYPES, PLAIN, TensorType
+from ...ops.memory import memory_axes
+from ..base import Kernel, Lowered, Operand, possible_layouts
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction in C.
+
+    start: the value of no elements. step: joins accumulator `a` and element `v`, vectors. join: joins two scalars
+    `a` and `v`; "" where missing lanes may count as 0 and mgc_sum() joins them. finish: the result of the vector
+    `a` of reduced values; `count` is how many elements each came from. Of the tables for scalars all are scalars.
+    """
+
+    start: str
+    step: str
+    join: str = ""
+    finish: str = "a"
+
+
+FOLDS = {
+    "sum": Fold("0.0f", "a + v"),
+    "mean": Fold("0.0f", "a + v", finish="a / mgc_set1(count)"),
+    "max": Fold("-MGC_INF", "mgc_max(a, v)", "v > a ? v : a"),
+    "min": Fold("MGC_INF", "mgc_min(a, v)", "v < a ? v : a"),
+    "prod": Fold("1.0f", "a * v", "a * v"),
+    "l1": Fold("0.0f", "a + mgc_abs(v)"),
+    "l2": Fold("0.0f", "mgc_fma(v, v, a)", finish="mgc_sqrt(a)"),
+    "sum_square": Fold("0.0f", "mgc_fma(v, v, a)"),
+    "log_sum": Fold("0.0f", "a + v", finish="mgc_log(a)"),
+}
+
+#: The same for integers, which wrap; start "least" or "most" is the limit of the element type.
+INTEGER_FOLDS = {
+    "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
+    "max": Fold("least", "v > a ? v : a"), "min": Fold("most", "v < a ? v : a"),
+    "l1": Fold("0", "(T)(v < 0 ? (U)a - (U)v : (U)a + (U)v)"), "sum_square": Fold("0", "(T)((U)a + (U)v * (U)v)"),
+}
+
+#: The same for float64.
+REAL_FOLDS = {
+    "sum": Fold("0.0", "a + v"), "mean": Fold("0.0", "a + v", finish="a / count"),
+    "max": Fold("-MGD_INF", "mgd_max(a, v)"), "min": Fold("MGD_INF", "mgd_min(a, v)"), "prod": Fold("1.0", "a * v"),
+    "l1": Fold("0.0", "a + mgd_abs(v)"), "l2": Fold("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
+    "sum_square": Fold("0.0", "mgd_mla(v, v, a)"), "log_sum": Fold("0.0", "a + v", finish="mgd_log(a)"),
+}
+
+
+def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]:
+    """The operand's axes in memory, neighbours merged: extent, and whether it is reduced."""
+    merged: list[tuple[Dim, bool]] = []
+    for axis, _, extent in memory_axes(x):
+        reduced = axis in axes
+        if extent == 1:
+            continue
+        if merged and merged[-1][1] == reduced:
+            merged[-1] = (merged[-1][0] * extent, reduced)
+        else:
+            merged.append((extent, reduced))
+    return merged if any(reduced for _, reduced in merged) else [*merged, (1, True)]
+
+
+class Reduce(Kernel):
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            # The pad lanes of a blocked tensor are no elements.
+            blocked = layout.kind == "nchwc"
+            if layout == PLAIN or (site.attrs.keepdims and not (blocked and 1 in site.attrs.axes)):
+                yield (layout,), (layout,)
+
+    def lower(self, site: Site) -> Lowered:
+        axes = reduced_axes(site.x, site.attrs.axes)
+        extents = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
+        d = [Symbol(name) for name in extents]
+        kept = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
+        reduced = tuple(flag for _, flag in axes)
+        pattern = "".join("kr"[flag] for flag in reduced)
+        return Lowered(
+            f"reduce/{self.name}", Attrs(reduced=reduced, **self.params(site.op, site.x)), extents,
+            (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, site.target),
+            f"{site.kind}_{pattern}", self.name)
+
+    def tasks(self, kept: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
+        return product(kept)
+
+    def params(self, op: Op, x: TensorType) -> dict:
+        raise NotImplementedError
+
+    @staticmethod
+    def _name(op: Op) -> str:
+        return op.kind.removeprefix("reduce_")
+
+
+class ReduceVectors(Reduce):
+    """float32: along the last axis with vectors of partial results, across it a vector of results at a time."""
+
+    name = "vector"
+
+    def refuse(self, site: Site):
+        if self._name(site.op) not in FOLDS:
+            return "is several simpler reductions"
+        return None if site.x.dtype == "float32" else "only float32"
+
+    def tasks(self, kept, reduced, target) -> Dim:
+        return product(kept) if reduced[-1] else product(kept[:-1]) * ceildiv(kept[-1], target.isa.lanes)
+
+    def params(self, op: Op, x: TensorType) -> dict:
+        fold = FOLDS[self._name(op)]
+        return {"start": fold.start, "step": fold.step, "join": fold.join, "finish": fold.finish}
+
+    def cost(self, site: Site) -> float:
+        return site.x.stored * 2 / site.isa.lanes if site.x.is_static else 1e6
+
+
+class ReduceScalars(Reduce):
+    """Integers and float64, one element at a time."""
+
+    name = "scalar"
+
+    def refuse(self, site: Site):
+        if site.x.dtype in ("float32", "float16", "bool"):
+            return "only integers and float64"
+        return None if self._name(site.op) in self._folds(site.x) else "not on integers"
+
+    @staticmethod
+    def _folds(x: TensorType) -> dict[str, Fold]:
+        return REAL_FOLDS if x.dtype == "float64" else INTEGER_FOLDS
+
+    def params(self, op: Op, x: TensorType) -> dict:
+        fold = self._folds(x)[self._name(op)]
+        name = x.dtype.upper()
+        limits = {"least": f"{name}_MIN" if name.startswith("INT") else "0", "most": f"{name}_MAX"}
+        # Without a sign there is nothing to compare with 0.
+        step = "(T)((U)a + (U)v)" if self._name(op) == "l1" and x.dtype.startswith("uint") else fold.step
+        return {"start": limits.get(fold.start, fold.start), "step": step, "finish": fold.finish,
+                "unit": DTYPES[x.dtype][0], "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}

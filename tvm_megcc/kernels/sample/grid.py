@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that read between pixels, where a grid says."""
+
+from __future__ import annotations
+
+from ...ir.dims import Dim, product, round_up
+from ...ir.graph import Attrs
+from ...ir.types import PLAIN
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..conv2d.geometry import blocked
+from ..site import Site
+
+
+class GridPixels(Kernel):
+    """Pixel by pixel: indices and weights once, then all channels; images in vectors of channels, volumes plain."""
+
+    name = "pixels"
+
+    def layouts(self, site: Site):
+        layout = blocked(site.target) if site.x.rank == 4 else PLAIN
+        yield (layout, PLAIN), (layout,)
+
+    def refuse(self, site: Site):
+        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
+
+    def lower(self, site: Site) -> Lowered:
+        (n, c, *spatial), layout = site.x.shape, site.x.layout
+        axes = "DHW"[-len(spatial):]
+        extents: dict[str, Dim] = {"N": n, "C": c, "P": product(site.y.shape[2:])}
+        extents.update((f"I{axis}", extent) for axis, extent in zip(axes, spatial, strict=True))
+        N, C, P, *source = extent_symbols(*extents)
+        slots = C if layout == PLAIN else round_up(C, site.isa.lanes)
+        a = site.attrs
+        return Lowered("sample/grid",
+                       Attrs(axes=axes, mode=a.mode, padding=a.padding, align=bool(a.align), blocked=layout != PLAIN),
+                       extents, (Operand("x", 0, N * slots * product(source)), Operand("grid", 1, N * P * len(axes))),
+                       (Operand("y", 0, N * slots * P),), N * P,
+                       f"grid_sample_{a.mode}{len(axes)}d_{a.padding}" + "_align" * bool(a.align), self.name)
+
+    def cost(self, site: Site) -> float:
+        if not site.y.is_static:
+            return 1e6
+        taps = {"nearest": 1, "linear": 2, "cubic": 4}[site.attrs.mode] ** (site.y.rank - 2)
+        return 200 + taps * (site.y.stored / site.isa.lanes + 10.0 * product(site.y.shape[2:]))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of softmax along an axis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.dims import Symbol, ceildiv
+from ...ir.graph import Attrs
+from ..base import Lowered, Operand, extent_symbols
+from ..reduce.along_axis import AlongAxis
+from ..site import Site
+
+
+class SoftmaxRows(AlongAxis):
+    """Along the last axis in memory: a row a task."""
+
+    name = "rows"
+
+    def refuse(self, site: Site):
+        if site.x.dtype != "float32":
+            return "only float32"
+        return self.wrong_axis(self.extents(site.op, site.x)["INNER"] == 1)
+
+    def wrong_axis(self, last: bool) -> str | None:
+        return None if last else "not the last axis in memory"
+
+    def lower(self, site: Site) -> Lowered:
+        extents = self.extents(site.op, site.x)
+        outer, n, inner = extent_symbols(*extents)
+        last = extents["INNER"] == 1
+        size = outer * n if last else outer * n * inner
+        if last:
+            extents.pop("INNER")
+        tasks = outer if last else outer * ceildiv(inner, site.isa.lanes)
+        return Lowered(f"softmax/{self.name}", Attrs(log=site.kind == "log_softmax"), extents, (Operand("x", 0, size),),
+                       (Operand("y", 0, size),), tasks, site.kind, self.name, in_place=((0, 0),))
+
+    def cost(self, site: Site) -> float:
+        if not site.x.is_static:
+            return 1e6
+        extents = self.extents(site.op, site.x)
+        line = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
+        return 20 * site.x.size // line * ceildiv(line, site.isa.lanes)
+
+
+class SoftmaxShortRows(SoftmaxRows):
+    """Rows of a few elements: a vector of rows a task, turned into columns."""
+
+    name = "short"
+    LONGEST = 8
+
+    def refuse(self, site: Site):
+        n = self.extents(site.op, site.x)["N"]
+        if site.isa.lanes == 1 or not isinstance(n, int) or n > self.LONGEST:
+            return f"only vectors of rows of at most {self.LONGEST}"
+        return super().refuse(site)
+
+    def lower(self, site: Site) -> Lowered:
+        lowered = super().lower(site)
+        params = Attrs(log=site.kind == "log_softmax", longest=self.LONGEST)
+        return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), site.isa.lanes))
+
+    def cost(self, site: Site) -> float:
+        return site.x.stored * (4 + 15 / site.isa.lanes) if site.x.is_static else 1e6
+
+
+class SoftmaxColumns(SoftmaxRows):
+    """Along any other axis: a vector of neighbouring lines a task."""
+
+    name = "columns"
+
+    def wrong_axis(self, last: bool) -> str | None:
+        return "the last axis in memory" if last else None

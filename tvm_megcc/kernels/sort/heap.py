@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest elements of a line, by a heap."""
+
+from __future__ import annotations
+
+from ...ir.graph import Attrs
+from ...ir.types import DTYPES, PLAIN
+from ..base import Lowered, Operand, extent_symbols
+from ..reduce.along_axis import AlongAxis
+from ..site import Site
+
+#: The heap of a line lies in a worker's scratch.
+MOST = 1 << 16
+
+
+class TopKHeap(AlongAxis):
+    """A heap of the best elements so far."""
+
+    name = "heap"
+
+    def layouts(self, site: Site):
+        yield (PLAIN,), (PLAIN, PLAIN)
+
+    def refuse(self, site: Site):
+        if site.x.dtype == "float16":
+            return "not float16"
+        return f"more than the best {MOST}" if site.attrs.k > MOST else None
+
+    def lower(self, site: Site) -> Lowered:
+        x = site.x
+        extents = {**self.extents(site.op, x), "K": site.attrs.k}
+        outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
+        params = Attrs(unit=DTYPES[x.dtype][0], real=x.dtype.startswith("float"), largest=site.attrs.largest)
+        return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
+                       (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
+                       outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)
+
+    def cost(self, site: Site) -> float:
+        return 8.0 * site.x.size if site.x.is_static else 1e6

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one definition of *supported*: does some kernel accept this operator with these types?
+
+Passes ask before they fuse or choose a layout, the code generator when it picks a kernel, the pattern checks when
+they decide what to take from TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..ir import limits
+from ..ir.conditions import Condition, distinct, recording
+from ..ir.graph import Graph, Op
+from ..ir.types import PLAIN, TensorType
+from ..ops.base import Operator, operator
+from .base import Kernel, View
+from .site import Site
+
+_VIEW = View()
+OTHER_LAYOUTS = "does not work on these layouts"
+
+
+def candidates(kind: str) -> tuple[Kernel, ...]:
+    """The kernels of an operator, with the view in front where it can be one."""
+    declaration = operator(kind)
+    is_view = declaration.view_offset is not Operator.view_offset
+    return ((_VIEW,) if is_view else ()) + declaration.kernels
+
+
+def conditions(graph: Graph) -> tuple[Condition, ...]:
+    """What the shapes of a graph have to satisfy: what its operators demand, and what those that it was imported from
+    did."""
+    found = list(graph.conditions)
+    for op in graph.ops:
+        with recording(op.origin) as stated:
+            operator(op.kind).infer(op.attrs, *map(graph.type_of, op.own_inputs))
+        found += stated
+    return distinct(found)
+
+
+def limit_exceeded(op: Op, inputs, outputs) -> str | None:
+    """Which limit of the runtime no kernel of the operator could keep to; None where there is none."""
+    count = sum(t is not None for t in inputs) + len(outputs)
+    if count > limits.MAX_OPERANDS and not operator(op.kind).fan_in:
+        return f"has {count} operands and results, a kernel has at most {limits.MAX_OPERANDS}"
+    rank = max((t.rank for t in (*inputs, *outputs) if t is not None), default=0)
+    return f"has a tensor of {rank} axes, tensors have at most {limits.MAX_RANK}" if rank > limits.MAX_RANK else None
+
+
+def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
+    """How an elementwise operand relates to the output: "full", "channel", "scalar", or None (other broadcast)."""
+    if operand.shape == output.shape:
+        return "full"
+    if operand.size == 1:
+        return "scalar"
+    if channel_axis is None or operand.rank > output.rank:
+        return None
+    axis = channel_axis % output.rank
+    aligned = (1,) * (output.rank - operand.rank) + operand.shape
+    rest = aligned[:axis] + aligned[axis + 1:]
+    return "channel" if aligned[axis] == output.shape[axis] and all(dim == 1 for dim in rest) else None
+
+
+def epilogue_refusal(site: Site, kernel: Kernel) -> str | None:
+    """Why the kernel cannot apply the operator's epilogue on operands laid out like this; None if it can."""
+    if site.op.epilogue is None:
+        return None
+    if not kernel.fuses_epilogue:
+        return "does not fuse an epilogue"
+    axis, y = operator(site.kind).channel_axis, site.y
+    for type_ in site.types[site.op.epilogue_start:]:
+        kind = operand_class(type_, y, axis)
+        if kind is None:
+            return f"epilogue operand {type_} is neither full, per channel nor scalar"
+        if kind == "full" and type_.layout != y.layout:
+            return f"epilogue operand has layout {type_.layout}, the output {y.layout}"
+    return None
+
+
+def refusal(site: Site, kernel: Kernel) -> str | None:
+    """Why the candidate does not realise the operator with these types; None if it does."""
+    limit = limit_exceeded(site.op, site.types, site.outputs)
+    if limit is not None:
+        return limit
+    wanted = [t.layout for t in site.inputs if t is not None]
+    offered = [[layout for layout, t in zip(ins, site.inputs, strict=True) if t is not None] + list(outs)
+               for ins, outs in kernel.layouts(site)]
+    if wanted + [t.layout for t in site.outputs] not in offered:
+        return OTHER_LAYOUTS
+    variable = [i for i in kernel.constants if i < len(site.inputs) and site.op.inputs[i] and i not in site.constants]
+    if variable:
+        return f"operand {variable[0]} is not constant"
+    return kernel.refuse(site) or epilogue_refusal(site, kernel)
+
+
+def placements(site: Site, kernel: Kernel) -> Iterator[Site]:
+    """The site in each combination of layouts that the candidate works on, whatever layouts it has."""
+    for ins, outs in kernel.layouts(site):
+        outputs = [t.with_layout(layout) for t, layout in zip(site.outputs, outs, strict=True)]
+        types = [t and t.with_layout(layout) for t, layout in zip(site.inputs, ins, strict=True)]
+        types += [t.with_layout(outputs[0].layout if t.shape == outputs[0].shape else PLAIN)
+                  for t in site.types[len(types):]]
+        yield site.with_types(types, outputs)
+
+
+def realisable(site: Site) -> bool:
+    """Whether some candidate realises the operator in some layout."""
+    return any(refusal(placed, kernel) is None
+               for kernel in candidates(site.kind) for placed in placements(site, kernel))
+
+
+def fuses_epilogue(kind: str) -> bool:
+    """Whether some kernel of the operator applies an elementwise tail."""
+    return any(kernel.fuses_epilogue for kernel in candidates(kind))

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Register tiles of convolutions and products: so many pixels by so many vectors of output channels.
+
+A tile keeps pixels x vectors accumulators in registers. For each step of the reduction it loads `vectors` weights and
+`pixels` inputs, so tall and wide tiles load least; what counts is how well they cover the shape at hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..target import Isa
+from .packing import BLOCK
+
+ANY_ROW = 64
+"""Pixels that tiles are chosen for where the length of a row is known at run time only."""
+ANY_PIXELS = 1024
+"""The same for rows in plain layout."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring output channels that tiles of one width cover.
+
+    vectors: of a tile. start, end: range of channels, `vectors * lanes` apart. width: channels in the weight block.
+    tiles: (pixels, how many in a row), in order; 0: chosen when the length of a row is known.
+    """
+
+    vectors: int
+    start: int
+    end: int
+    width: int
+    tiles: tuple[tuple[int, int], ...]
+
+    @property
+    def half(self) -> int:
+        """Pixels of the lowest of the tiles that a row of more pixels than the tallest has is cut into."""
+        return (self.tiles[0][0] + 1) // 2
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """The tiles, in powers of two, for shorter rows."""
+        return tuple(p for p, _ in self.tiles if p < self.half)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Equal tiles along a row of a depthwise convolution or pool.
+
+    missing: columns of a tile's window, counted from its first, that lie outside the input.
+    """
+
+    pixels: int
+    count: int
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How an ISA tiles a reduction.
+
+    lane_fma: inputs are loaded as vectors and multiplied by lane.
+    vectors: of the main tile; 0: those that cover the shape at hand best.
+    assembler: the loop over input channels is written in assembler, which uses every register.
+    """
+
+    lanes: int
+    registers: int
+    lane_fma: bool
+    fused: bool
+    vectors: int = 0
+    assembler: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
+
+    @staticmethod
+    def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
+        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"), vectors,
+                      assembler and isa.assembler)
+
+    def widths(self, pixels: int = 0) -> tuple[int, ...]:
+        """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
+        most = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
+        return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
+
+    def most_pixels(self, vectors: int) -> int:
+        """Pixels of the tallest tile that does not spill; compilers load some inputs ahead of their use."""
+        if self.lane_fma:
+            return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
+        spare = 1 if self.fused else 2
+        most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
+        return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
+
+    def rows(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
+        """A row of pixels in nearly equal tiles; None: those that rows of any length need to be cut so."""
+        most = self.most_pixels(vectors)
+        if pixels is None:
+            # Taller tiles of one vector wait for loads as much: they are not worth their code.
+            most = min(most, max(8, self.lanes)) if vectors == 1 else most
+            return tuple((p, 0) for p in range(most, 0, -1) if 2 * p >= most or p & (p - 1) == 0)
+        return _even(pixels, most)
+
+    def cost(self, pixels: int, vectors: int) -> float:
+        """Cycles, roughly, of a row of pixels for one step of the reduction."""
+        if self.assembler:
+            return sum(n * self.assembler_step(p, vectors) for p, n in self.rows(pixels, vectors))
+        load = 0.5 if self.lanes > 1 else 1.0
+        inputs = 0.25 if self.lanes == 16 or self.lane_fma else 1.0
+        return sum(n * (p * vectors + load * (vectors + inputs * p) + 0.5) for p, n in self.rows(pixels, vectors))
+
+    @staticmethod
+    def assembler_step(pixels: int, vectors: int) -> float:
+        """Instructions of a tile in assembler for one step: a row of weights is one load, four channels of up to four
+        pixels are another, and eight steps share a decrement and a branch."""
+        return pixels * vectors + 1 + (pixels + 3) // 4 / 4 + 0.25
+
+    def total(self, pixels: int, channels: int, vectors: int) -> float:
+        return sum((g.end - g.start + g.vectors * self.lanes - 1) // (g.vectors * self.lanes)
+                   * self.cost(pixels, g.vectors) for g in self.plan(pixels, channels, vectors))
+
+    def best(self, pixels: int | None, channels: int) -> int:
+        """Vectors of the main tile for this shape; pixels None: for long rows."""
+        if self.vectors:
+            return self.vectors
+        pixels = ANY_ROW if pixels is None else pixels
+        return min(self.widths(pixels), key=lambda v: (self.total(pixels, channels, v), -v))
+
+    def others(self, pixels: int, channels: int) -> tuple[int, ...]:
+        """Vectors of the tiles that cover this shape in another way than the best one does."""
+        covers = [self.plan(pixels, channels, self.best(pixels, channels))]
+        found = []
+        for vectors in self.widths(pixels):
+            if (cover := self.plan(pixels, channels, vectors)) not in covers:
+                covers.append(cover)
+                found.append(vectors)
+        return tuple(found)
+
+    def block(self, pixels: int | None, vectors: int) -> int:
+        """Output channels in a block of weights that are packed for rows of this length. A single pixel uses each
+        weight once and waits for memory: its tiles are two blocks, since CPUs foresee two long streams better than
+        many short ones, and better than one twice as fast."""
+        half = vectors // 2 * self.lanes
+        return half if pixels == 1 and vectors % 2 == 0 and half > BLOCK else BLOCK
+
+    def plan(self, pixels: int | None, channels: int, vectors: int, block: int = BLOCK) -> tuple[Group, ...]:
+        """Tiles that cover `channels` output channels: the main ones, then the rest, which is one block and one tile
+        where blocks are larger than `BLOCK`."""
+        return _plan(self, pixels, channels, vectors, block)
+
+    def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
+             most: int) -> tuple[Run, ...]:
+        """A row of windows over `extent` columns as tiles of at most `most` pixels, edges known."""
+        runs: list[Run] = []
+        first = 0
+        for p, count in _even(pixels, most):
+            width = (p - 1) * stride + (kernel - 1) * dilation + 1
+            for _ in range(count):
+                start = first * stride - pad
+                missing = tuple(j for j in range(width) if not 0 <= start + j < extent)
+                if runs and (runs[-1].pixels, runs[-1].missing) == (p, missing):
+                    runs[-1] = Run(p, runs[-1].count + 1, missing)
+                else:
+                    runs.append(Run(p, 1, missing))
+                first += p
+        return tuple(runs)
+
+    @staticmethod
+    def any_runs(most: int) -> tuple[Run, ...]:
+        """Tiles that cover what lies inside a row of any length: the widest, then powers of two. They have no count."""
+        return tuple(Run(p, 0, ()) for p in range(most, 0, -1) if p == most or p & (p - 1) == 0)
+
+    def most_windows(self, taps: int) -> int:
+        """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all."""
+        return min(8, max(4, self.registers - taps - 2))
+
+    def pixel_tile(self, pixels: int | None, channels: int) -> tuple[int, int]:
+        """(vectors of pixels, output channels) of the tile that covers a row of pixels in plain layout best; None:
+        that covers long rows best."""
+        return _pixel_tile(self, ANY_PIXELS if pixels is None else pixels, channels)
+
+    def pixel_cost(self, pixels: int, channels: int, vectors: int, most: int) -> float:
+        """Cycles, roughly, of a row of pixels for one step of the reduction, in such tiles."""
+        sizes = [size for width, sizes in self.pixel_blocks(channels, most)
+                 for size, _ in sizes for _ in range(channels // BLOCK if width == BLOCK else 1)]
+        if self.assembler:
+            # Pixels are one load and weights another; in C, each weight is one.
+            return sum(count * (p * o + (2.25 if o % 4 == 0 else o + 3))
+                       for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
+        return sum(count * (p * o + 0.5 * (p + o) + 1) for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
+
+    def pixel_runs(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
+        """(vectors, how many) of the tiles along a row; the last vector may hang over."""
+        return _even(-(-pixels // self.lanes), vectors)
+
+    @staticmethod
+    def any_pixel_runs(vectors: int) -> tuple[tuple[int, int], ...]:
+        """(vectors, 0) of the tiles that cover a row of any length: the widest, then powers of two."""
+        return tuple((p, 0) for p in range(vectors, 0, -1) if p == vectors or p & (p - 1) == 0)
+
+    def pixel_blocks(self, channels: int, most: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+        """(channels, tiles in it) of the full blocks of weights and of the last one; a tile: (channels, first)."""
+        widths = [BLOCK] * (channels >= BLOCK) + [channels % BLOCK] * (channels % BLOCK > 0)
+        found = []
+        for width in widths:
+            sizes = [size for size, count in _even(width, most) for _ in range(count)]
+            found.append((width, tuple((size, sum(sizes[:i])) for i, size in enumerate(sizes))))
+        return tuple(found)
+
+    def small_pixels(self) -> tuple[int, int]:
+        """(vectors of pixels, output channels) of the only large tile in plain layout at `-O size`."""
+        return 3 if self.registers > 16 else 2, 4
+
+    def small(self) -> tuple[int, int]:
+        """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels."""
+        vectors = {16: 1, 8: 2}.get(self.lanes, 4)
+        return min(self.most_pixels(vectors), 8), vectors
+
+
+def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
+    """(size, how many) of as few and as equal parts as there can be, none larger than `most`."""
+    count = -(-pixels // most)
+    small = pixels // count
+    tall = pixels - small * count
+    return tuple((p, n) for p, n in ((small + 1, tall), (small, count - tall)) if n)
+
+
+@lru_cache(maxsize=4096)
+def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
+    options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
+               if vectors * (most + 1) + 2 <= tiling.registers]
+    if tiling.assembler:
+        options = [(3, 8), (2, 8), (4, 4)]
+    return min(options, key=lambda tile: (tiling.pixel_cost(pixels, channels, *tile), tile))
+
+
+@lru_cache(maxsize=4096)
+def _plan(tiling: Tiling, pixels: int | None, channels: int, vectors: int, block: int) -> tuple[Group, ...]:
+    lanes, step = tiling.lanes, vectors * tiling.lanes
+    full = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
+    groups: list[Group] = []
+
+    def add(vectors: int, start: int, end: int, width: int) -> int:
+        if end > start:
+            groups.append(Group(vectors, start, end, width, tiling.rows(pixels, vectors)))
+        return end
+
+    done = add(vectors, 0, full // step * step, block)
+    if block > BLOCK:
+        rest = -(-(channels - done) // lanes)
+        add(rest, done, done + rest * lanes, rest * lanes)
+        return tuple(groups)
+    if full > done:
+        done = add((full - done) // lanes, done, full, BLOCK)
+    rest = -(-(channels - done) // lanes)
+    width = rest * lanes
+    while rest > 0:
+        part = max(v for v in tiling.widths() if v <= min(rest, vectors))
+        done = add(part, done, done + part * lanes, width)
+        rest -= part
+    return tuple(groups)

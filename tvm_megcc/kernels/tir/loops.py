@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops of TVM as a kernel: their text comes with the operator."""
+
+from __future__ import annotations
+
+from ...ir.graph import Attrs
+from ...ops.tir import Program
+from ..base import Kernel, Lowered, Operand
+from ..site import Site
+
+
+class TirLoops(Kernel):
+    """The loops as they were printed."""
+
+    name = "tir"
+
+    def lower(self, site: Site) -> Lowered:
+        program: Program = site.attrs.program
+        operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(some))
+                    for some in (program.inputs, program.outputs)]
+        return Lowered("tir/function", Attrs(program=program), program.values(site.attrs, site.inputs), *operands,
+                       program.tasks, program.name, f"{self.name}_{program.digest}", program.shared, program.scratch)
+
+    def cost(self, site: Site) -> float:
+        return 8.0 * sum(t.size for t in site.outputs if t.is_static)

@@ -87,7 +87,7 @@ def test_json(capsys):
     (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pads=1,1"), "pads=1,1: a value such as pads=0,0,0,0 is wanted"),
     (("conv2d", ["1x4x5x5"], ["4x4x3x3"], "pads=one"), "pads=one: a value such as"),
     (("conv2d", ["1by4"], ["4x4x3x3"]), "'1by4' is no shape; write it as 1x64x56x56"),
-    (("conv2d", ["int8:1x4x5x5"], ["4x4x3x3"]), "direct: works on float32 only"),
+    (("conv2d", ["int8:1x4x5x5"], ["4x4x3x3"]), "direct: x is int8, it works on float32"),
     (("reshape", ["1x4x5x5"], [], "shape=4,6"), "cannot have shape [4,6]"),
     (("softmax", ["4x4"], [], "", "c,arm64"), "one target, not for c,arm64"),
 ], ids=lambda value: value if isinstance(value, str) else "")

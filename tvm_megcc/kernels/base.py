@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..ir.dims import Dim, Symbol
 from ..ir.graph import Attrs
-from ..ir.types import Layout, TensorType
+from ..ir.types import DTYPES, Layout, TensorType
 from ..ops.base import (
     OPERATORS,
     Operator,
@@ -75,10 +75,22 @@ def extent_symbols(*names: str) -> tuple[Symbol, ...]:
     return tuple(Symbol(name) for name in names)
 
 
+#: For `Kernel.dtypes`.
+ANY: tuple[str, ...] = ()
+FLOAT32 = ("float32",)
+INTEGERS = tuple(dtype for dtype in DTYPES if dtype.startswith(("int", "uint")))
+#: What scalar code computes with: integers and the floats of C.
+NUMBERS = (*INTEGERS, "float32", "float64")
+
+
 class Kernel:
     """A candidate: one algorithm that can realise an operator. Immutable; operators list one instance of a subclass.
 
     tile: names the register tile where it is not the one that the algorithm takes by itself.
+    dtypes: element types that each operand may have, by position; the last of them counts for the operands after it
+        too, and an empty one is any. Of an operator without operands it is the result's.
+    uniform: all operands and results have the element type of the first.
+    static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
@@ -86,6 +98,9 @@ class Kernel:
 
     name: ClassVar[str]
     tile: str = ""
+    dtypes: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    uniform: ClassVar[bool] = False
+    static: ClassVar[tuple[int, ...]] = ()
     fuses_epilogue: ClassVar[bool] = False
     constants: ClassVar[tuple[int, ...]] = ()
 

@@ -14,7 +14,7 @@ from ..ir.conditions import Condition, distinct, recording
 from ..ir.graph import Graph, Op
 from ..ir.types import PLAIN, TensorType
 from ..ops.base import Operator, operator
-from .base import Kernel, View
+from .base import ANY, Kernel, View
 from .site import Site
 
 _VIEW = View()
@@ -91,7 +91,28 @@ def refusal(site: Site, kernel: Kernel) -> str | None:
     variable = [i for i in kernel.constants if i < len(site.inputs) and site.op.inputs[i] and i not in site.constants]
     if variable:
         return f"operand {variable[0]} is not constant"
-    return kernel.refuse(site) or epilogue_refusal(site, kernel)
+    return types_refusal(site, kernel) or kernel.refuse(site) or epilogue_refusal(site, kernel)
+
+
+def types_refusal(site: Site, kernel: Kernel) -> str | None:
+    """Why the kernel does not take operands of these element types, or with unknown extents; None if it does."""
+    given = [t for t in site.inputs if t is not None] or list(site.outputs)
+    for index, type_ in enumerate(site.inputs or site.outputs):
+        dtypes = kernel.dtypes[min(index, len(kernel.dtypes) - 1)] if kernel.dtypes else ANY
+        if type_ is not None and dtypes and type_.dtype not in dtypes:
+            return f"{_name_of(site, index)} is {type_.dtype}, it works on {' '.join(dtypes)}"
+    if kernel.uniform and any(t.dtype != given[0].dtype for t in (*given, *site.outputs)):
+        return "operands and results have different element types"
+    for index in kernel.static:
+        if not site.inputs[index].is_static:
+            return f"{_name_of(site, index)} {site.inputs[index]} has extents that are not known"
+    return None
+
+
+def _name_of(site: Site, index: int) -> str:
+    """Of an operand, as its operator calls it; without operands, the result's."""
+    names = operator(site.kind).operands if site.inputs else ("y",)
+    return names[min(index, len(names) - 1)].rstrip("?*")
 
 
 def placements(site: Site, kernel: Kernel) -> Iterator[Site]:

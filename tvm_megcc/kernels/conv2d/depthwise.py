@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import ceildiv
 from ...ir.graph import Attrs
 from ...ir.types import PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..tiling import Tiling
 from .geometry import Geometry, blocked, has_bias, reach
 
@@ -15,6 +15,7 @@ class DepthwiseConv(Kernel):
     """One filter a channel: all its weights stay in registers along a row."""
 
     name = "depthwise"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
 
@@ -23,8 +24,6 @@ class DepthwiseConv(Kernel):
         yield (layout, *(PLAIN,) * (len(site.op.own_inputs) - 1)), (layout,)
 
     def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
         outputs_, per_group = site.inputs[1].shape[:2]
         if per_group != 1 or outputs_ != site.attrs.groups:
             return "needs one filter a channel"

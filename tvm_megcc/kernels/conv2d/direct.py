@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.graph import Attrs
 from ...ir.types import NHWC, PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..blocking import Kept, chunks_first
 from ..sharing import Cut
 from ..site import Site
@@ -21,6 +21,7 @@ class DirectConv(Kernel):
     """
 
     name = "direct"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
 
@@ -35,8 +36,6 @@ class DirectConv(Kernel):
                 yield (x, *rest), (y,)
 
     def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
         groups, lanes = site.attrs.groups, site.isa.lanes
         if groups > 1:
             if site.x.layout != blocked(site.target) or site.y.layout != blocked(site.target):

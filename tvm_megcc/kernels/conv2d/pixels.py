@@ -8,7 +8,7 @@ from functools import lru_cache
 from ...ir.dims import Dim, ceildiv, dim_max, round_up
 from ...ir.graph import Attrs
 from ...target import Target
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..sharing import is_large, waiting
 from ..site import Site
 from ..tiling import Tiling
@@ -19,14 +19,13 @@ class PixelConv(Kernel):
     """Vectors of neighbouring pixels in plain layout: groups and channels of any number."""
 
     name = "pixels"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
     #: Bytes of the rows that a task copies, where it has a choice, and at most.
     COPY, MOST_COPY = 32 << 10, 128 << 10
 
     def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
         if site.isa.lanes == 1:
             return "has nothing to gain without vectors"
         s = Geometry.of(site)

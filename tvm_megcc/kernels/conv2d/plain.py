@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...ir.dims import product
 from ...ir.graph import Attrs
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from .geometry import Geometry, has_bias
 
 
@@ -13,12 +13,8 @@ class PlainConv(Kernel):
     """Any convolution in plain layout, weights as they are: slow, and always there."""
 
     name = "plain"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
-
-    def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
-        return None
 
     def lower(self, site):
         s = Geometry.of(site)

@@ -16,7 +16,7 @@ from ...ir.dims import ceildiv, likely, round_up
 from ...ir.graph import Attrs
 from ...ir.types import PLAIN
 from ...target import Target
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..packing import pack_columns, packer
 from ..sharing import TASKS, is_large, waiting
 from ..tiling import BLOCK, Tiling
@@ -54,6 +54,7 @@ class WinogradConv(Kernel):
     four times as many: where they do not stay in a cache, reading them takes longer than making them.
     """
 
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
     #: In assembler: tasks that an image should give, output channels worth transforming the input for once more.
@@ -68,8 +69,6 @@ class WinogradConv(Kernel):
         yield (blocked(site.target), *(PLAIN,) * (len(site.op.own_inputs) - 1)), (blocked(site.target),)
 
     def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
         if site.compact:
             return ("its code is several times as large as the sum's" if self.raw else
                     "its weights are several times as large as the model's")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ir.graph import Attrs
 from ...ir.types import PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import blocked, has_bias
 from ..site import Site
 from ..tiling import Tiling
@@ -15,14 +15,8 @@ from ..tiling import Tiling
 class _TransposedConv(Kernel):
     """What the candidates share: geometry, name and operands beside their layouts."""
 
+    dtypes, static = (FLOAT32,), (1,)
     fuses_epilogue = True
-
-    def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
-        if not site.inputs[1].is_static:
-            return f"weights {site.inputs[1]} have extents that are not known"
-        return None
 
     @staticmethod
     def _geometry(site: Site) -> dict[str, Dim]:
@@ -63,10 +57,10 @@ class PhasesTransposedConv(_TransposedConv):
 
     def refuse(self, site):
         lanes, groups = site.isa.lanes, site.attrs.groups
-        if site.inputs[1].is_static and groups > 1 and not self._is_depthwise(site.op, site.inputs) \
+        if groups > 1 and not self._is_depthwise(site.op, site.inputs) \
                 and (site.inputs[1].shape[0] // groups % lanes or site.inputs[1].shape[1] % lanes):
             return f"groups of {site.inputs[1].shape[0] // groups} channels are no whole vectors"
-        return super().refuse(site)
+        return None
 
     def lower(self, site):
         lanes, params, extents = site.isa.lanes, self._params(site.op, site.inputs), self._geometry(site)

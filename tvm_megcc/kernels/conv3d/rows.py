@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...ir.dims import Dim, ceildiv, product
 from ...ir.graph import Attrs
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import has_bias
 
 
@@ -13,13 +13,9 @@ class RowsConv3d(Kernel):
     """Plain layout, weights as they are: vectors of neighbouring outputs, for some channels that share their loads."""
 
     name = "rows"
+    dtypes, static = (FLOAT32,), (1,)
     fuses_epilogue = True
     CHANNELS = 4
-
-    def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
-        return None if site.inputs[1].is_static else f"weights {site.inputs[1]} have extents that are not known"
 
     def lower(self, site):
         (n, _, *spatial), (outs, ic, *kernel), groups = site.x.shape, site.inputs[1].shape, site.attrs.groups

@@ -14,7 +14,7 @@ from ...ir.graph import Attrs, Op
 from ...ir.types import DTYPES, PLAIN, TensorType
 from ...ops.base import operator
 from ...ops.memory import memory_axes
-from ..base import Kernel, Lowered, Operand, possible_layouts
+from ..base import FLOAT32, Kernel, Lowered, Operand, possible_layouts
 from ..site import Site
 
 CHUNK = 2048
@@ -110,10 +110,9 @@ class VectorKernel(Broadcast):
     """Any expression over float32 operands."""
 
     name = "vector"
+    dtypes, uniform = (FLOAT32,), True
 
     def refuse(self, site: Site):
-        if any(type_.dtype != "float32" for type_ in (*site.inputs, *site.outputs)):
-            return "only float32"
         return None if operator(site.kind).expression(site.attrs) is not None else "has no expression"
 
     def formula(self, site: Site) -> str:

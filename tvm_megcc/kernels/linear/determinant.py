@@ -12,11 +12,10 @@ from ..site import Site
 
 class DeterminantKernel(Kernel):
     name = "elimination"
+    dtypes = (("float32", "float64"),)
 
     def refuse(self, site: Site):
         n = site.x.shape[-1]
-        if site.x.dtype not in ("float32", "float64"):
-            return f"not on {site.x.dtype}"
         return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
 
     def lower(self, site: Site) -> Lowered:

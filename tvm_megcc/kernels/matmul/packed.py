@@ -9,8 +9,7 @@ from ...context import Context
 from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ir.graph import Attrs
 from ...ir.types import DTYPES
-from ...ops.base import Types
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import has_bias, reach
 from ..sharing import Cut
 from ..site import Site
@@ -20,12 +19,6 @@ _DEPTH = 512
 """Rows of a panel of b that are copied to scratch at a time."""
 
 
-def _dtype_refusal(inputs: Types, outputs: Types) -> str | None:
-    if any(t is not None and t.dtype != "float32" for t in (*inputs, *outputs)):
-        return "works on float32 only"
-    return None
-
-
 class PackedMatMul(Kernel):
     """A constant matrix on the right, packed: a 1x1 convolution whose pixels are the rows of a.
 
@@ -33,6 +26,7 @@ class PackedMatMul(Kernel):
     """
 
     name = "packed"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
 
@@ -45,7 +39,7 @@ class PackedMatMul(Kernel):
             return "the second operand must be one matrix"
         if site.attrs.trans_a:
             return "the first operand must not be transposed"
-        return _dtype_refusal(site.inputs, site.outputs)
+        return None
 
     def _cut(self, rows: Dim, depth: int, columns: int, context: Context) -> Cut:
         tiling = Tiling.of(context.isa, context.isa.lane_fma, self.vectors)
@@ -92,10 +86,8 @@ class PanelMatMul(Kernel):
     """Any operands; panels of the right one are copied to scratch."""
 
     name = "panel"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
-
-    def refuse(self, site):
-        return _dtype_refusal(site.inputs, site.outputs)
 
     def lower(self, site):
         trans_a, trans_b = bool(site.attrs.trans_a), bool(site.attrs.trans_b)
@@ -139,13 +131,8 @@ class ScalarMatMul(PanelMatMul):
     """Integers, which wrap, and float64: a product a time."""
 
     name = "scalar"
+    dtypes, uniform = ((*INTEGERS, "float64"), ANY), True
     fuses_epilogue = False
-
-    def refuse(self, site):
-        if site.x.dtype in ("float32", "float16", "bool"):
-            return "only integers and float64"
-        same = all(t is None or t.dtype == site.x.dtype for t in (*site.inputs, *site.outputs))
-        return None if same else "operands of different element types"
 
     def lower(self, site):
         lowered = super().lower(site)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from ...ir.dims import Dim, ceildiv
 from ...ir.graph import Attrs, Op
-from ...ir.types import NHWC, PLAIN, TensorType, nchwc
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ...ir.types import DTYPES, NHWC, PLAIN, TensorType, nchwc
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..site import Site
 from .copies import copy_cost, moved
 from .strided import (
@@ -37,6 +37,7 @@ class RelayoutBlocks(Kernel):
     """Between blocks of channels and plain or nhwc, by vectors."""
 
     name = "blocks"
+    dtypes = (FLOAT32,)
     template = "move/relayout"
     #: Pixels of a block that a task moves, at most: 64 KB of it where vectors have 16 lanes.
     PIXELS = 1024
@@ -46,9 +47,6 @@ class RelayoutBlocks(Kernel):
             for other in (PLAIN, NHWC):
                 yield (other,), (nchwc(site.isa.lanes),)
                 yield (nchwc(site.isa.lanes),), (other,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == "float32" else "only float32"
 
     def params(self, type_: TensorType) -> dict:
         return {}
@@ -75,10 +73,8 @@ class RelayoutElements(RelayoutBlocks):
     """The same element by element, of any type: no type may be without a way between two layouts."""
 
     name = "elements"
+    dtypes = (tuple(dtype for dtype in DTYPES if dtype != "float32"),)  # float32 goes by vectors
     template = "move/relayout_elements"
-
-    def refuse(self, site: Site):
-        return "float32 goes by vectors" if site.x.dtype == "float32" else None
 
     def params(self, type_: TensorType) -> dict:
         return moved(type_)

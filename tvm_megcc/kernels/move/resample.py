@@ -7,7 +7,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Attrs
 from ...ir.types import PLAIN
 from ...ops.memory import memory_axes
-from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..site import Site
 from .copies import copy_cost
 
@@ -16,14 +16,12 @@ class ResampleRuns(Kernel):
     """[OUTER][EXTENT][INNER] to [OUTER][OUT][INNER], runs of INNER side by side."""
 
     name = "runs"
+    dtypes = (FLOAT32, ANY)
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout.kind != "nchwc" or site.attrs.axis != 1:
                 yield (layout, PLAIN, PLAIN), (layout,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == "float32" else "works on float32 only"
 
     def lower(self, site: Site) -> Lowered:
         axes = memory_axes(site.x)

@@ -7,7 +7,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Attrs, Op
 from ...ir.types import PLAIN, TensorType
 from ...ops.memory import memory_axes
-from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..site import Site
 from .copies import copy_cost, moved
 
@@ -62,8 +62,7 @@ class ResizeLinear(ResizeNearest):
     """The same with the weights of the upper neighbours."""
 
     name = "linear"
+    dtypes = (FLOAT32, ANY)
 
     def refuse(self, site: Site):
-        if site.x.dtype != "float32":
-            return "only float32"
         return None if site.attrs.mode == "linear" else "is not linear"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import product, round_up
 from ...ir.graph import Attrs
 from ...ir.types import NHWC
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import blocked
 from ..move.copies import c_constant, constant_name
 from ..site import Site
@@ -16,13 +16,11 @@ class LrnPixels(Kernel):
     """Pixel by pixel: the squares of all its channels lie side by side in scratch, between zeros."""
 
     name = "pixels"
+    dtypes = (FLOAT32,)
 
     def layouts(self, site: Site):
         for layout in (blocked(site.target), NHWC):
             yield (layout,), (layout,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == "float32" else "works on float32 only"
 
     def lower(self, site: Site) -> Lowered:
         lanes, size, layout = site.isa.lanes, site.attrs.size, site.x.layout

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import Dim, Symbol, product
 from ...ir.graph import Attrs
 from ...ir.types import DTYPES
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import ANY, NUMBERS, Kernel, Lowered, Operand, extent_symbols
 from ..move.copies import copy_cost, moved
 from ..site import Site
 
@@ -15,9 +15,7 @@ class ColumnsRows(Kernel):
     """Row by row of the image: every tap that reaches the row adds its columns."""
 
     name = "rows"
-
-    def refuse(self, site: Site):
-        return "no sums in float16 or bool" if site.x.dtype in ("float16", "bool") else None
+    dtypes = (NUMBERS, ANY)
 
     def lower(self, site: Site) -> Lowered:
         attrs = site.attrs

@@ -8,8 +8,7 @@ import numpy as np
 from ...ir.dims import ceildiv, product, round_up
 from ...ir.graph import Attrs
 from ...ir.types import DTYPES, PLAIN
-from ...ops.base import Types
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, NUMBERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import blocked
 
 
@@ -17,22 +16,16 @@ def _mode(op) -> str:
     return next(mode for mode in ("max", "avg", "sum") if mode in op.kind)
 
 
-def _float_refusal(inputs: Types) -> str | None:
-    return None if inputs[0].dtype == "float32" else "works on float32 only"
-
-
 class WindowPool(Kernel):
     """Vectors of channels; neighbouring outputs share their loads."""
 
     name = "window"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
 
     def layouts(self, site):
         if site.x.rank == 4:
             yield (blocked(site.target),), (blocked(site.target),)
-
-    def refuse(self, site):
-        return _float_refusal(site.inputs)
 
     def lower(self, site):
         (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations
@@ -61,14 +54,13 @@ class PlainPool(Kernel):
     they were found."""
 
     name = "plain"
+    dtypes = (NUMBERS,)
 
     def layouts(self, site):
         yield (PLAIN,), (PLAIN,) * len(site.outputs)
 
     def refuse(self, site):
-        if _mode(site.op) == "max" and site.x.dtype not in ("float16", "bool"):
-            return None
-        return _float_refusal(site.inputs)
+        return None if _mode(site.op) == "max" or site.x.dtype == "float32" else "averages of float32 only"
 
     def lower(self, site):
         attrs, spatial = site.attrs, site.x.shape[2:]
@@ -108,14 +100,12 @@ class GlobalPool(Kernel):
     """A vector of channels at a time over all pixels."""
 
     name = "global"
+    dtypes = (FLOAT32,)
     fuses_epilogue = True
 
     def layouts(self, site):
         if site.x.rank == 4 or site.isa.lanes == 1:
             yield (blocked(site.target),), (blocked(site.target),)
-
-    def refuse(self, site):
-        return _float_refusal(site.inputs)
 
     def lower(self, site):
         lanes = site.isa.lanes
@@ -134,13 +124,11 @@ class PlainGlobalPool(Kernel):
     """A channel at a time over its pixels, which lie side by side."""
 
     name = "global_plain"
+    dtypes = (FLOAT32,)
 
     def layouts(self, site):
         # One value a channel lies the same way in both layouts, up to the pad lanes.
         yield (PLAIN,), (PLAIN,)
-
-    def refuse(self, site):
-        return _float_refusal(site.inputs)
 
     def lower(self, site):
         R, S = extent_symbols("R", "S")

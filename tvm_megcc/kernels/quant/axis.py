@@ -9,7 +9,7 @@ from ...ir.dims import product
 from ...ir.graph import Attrs
 from ...ir.types import DTYPES, PLAIN, numpy_dtype
 from ...ops.memory import memory_axes
-from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..site import Site
 
 
@@ -17,6 +17,7 @@ class PerAxisKernel(Kernel):
     """One scale and zero point for the tensor, or for each index of an axis."""
 
     name = "lines"
+    dtypes = (ANY, FLOAT32, ANY)
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -29,8 +30,6 @@ class PerAxisKernel(Kernel):
             return f"not on {quantized.dtype}"
         if site.kind == "quantize_linear" and quantized.dtype == "int32":
             return "not to int32"
-        if site.inputs[1].dtype != "float32":
-            return "only float32 scales"
         return "not by blocks" if site.attrs.block else None
 
     def lower(self, site: Site) -> Lowered:

@@ -7,7 +7,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Attrs, Op
 from ...ir.types import DTYPES, PLAIN, TensorType
 from ...ops.memory import memory_axes
-from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..base import NUMBERS, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..site import Site
 
 
@@ -29,9 +29,7 @@ class AlongAxis(Kernel):
 
 class ArgExtremeScalars(AlongAxis):
     name = "scalar"
-
-    def refuse(self, site: Site):
-        return "not float16" if site.x.dtype == "float16" else None
+    dtypes = ((*NUMBERS, "bool"),)
 
     def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
@@ -47,9 +45,7 @@ class ArgExtremeScalars(AlongAxis):
 
 class CumulativeScalars(AlongAxis):
     name = "scalar"
-
-    def refuse(self, site: Site):
-        return f"not {site.x.dtype}" if site.x.dtype in ("float16", "bool") else None
+    dtypes = (NUMBERS,)
 
     def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")

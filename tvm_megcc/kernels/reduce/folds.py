@@ -9,7 +9,7 @@ from ...ir.dims import Dim, Symbol, ceildiv, product
 from ...ir.graph import Attrs, Op
 from ...ir.types import DTYPES, PLAIN, TensorType
 from ...ops.memory import memory_axes
-from ..base import Kernel, Lowered, Operand, possible_layouts
+from ..base import FLOAT32, INTEGERS, Kernel, Lowered, Operand, possible_layouts
 from ..site import Site
 
 
@@ -105,11 +105,12 @@ class ReduceVectors(Reduce):
     """float32: along the last axis with vectors of partial results, across it a vector of results at a time."""
 
     name = "vector"
+    dtypes = (FLOAT32,)
 
     def refuse(self, site: Site):
         if self._name(site.op) not in FOLDS:
             return "is several simpler reductions"
-        return None if site.x.dtype == "float32" else "only float32"
+        return None
 
     def tasks(self, kept, reduced, target) -> Dim:
         return product(kept) if reduced[-1] else product(kept[:-1]) * ceildiv(kept[-1], target.isa.lanes)
@@ -126,10 +127,9 @@ class ReduceScalars(Reduce):
     """Integers and float64, one element at a time."""
 
     name = "scalar"
+    dtypes = ((*INTEGERS, "float64"),)
 
     def refuse(self, site: Site):
-        if site.x.dtype in ("float32", "float16", "bool"):
-            return "only integers and float64"
         return None if self._name(site.op) in self._folds(site.x) else "not on integers"
 
     @staticmethod

@@ -15,7 +15,7 @@ from ...ir.expr import to_c
 from ...ir.graph import Attrs, Op
 from ...ops.base import operator
 from ...target import Isa, Target
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..site import Site
 from ..tiling import BLOCK
 
@@ -46,14 +46,8 @@ def cell_of(op: Op) -> Cell:
 class Steps(Kernel):
     """What both kernels share."""
 
+    dtypes = (FLOAT32, FLOAT32, ("int32",), FLOAT32)
     packed = True
-
-    def refuse(self, site: Site):
-        if any(t.dtype != "float32" for i, t in enumerate(site.inputs) if t is not None and i != 2):
-            return "works on float32 only"
-        if len(site.inputs) > 2 and site.inputs[2] is not None and site.inputs[2].dtype != "int32":
-            return "lengths must be int32"
-        return None
 
     def sizes(self, cell: Cell, units: Dim, target: Target) -> tuple[int, int]:
         """Of tiles: sequences side by side, vectors of units of a single sequence."""

@@ -5,19 +5,15 @@ from __future__ import annotations
 
 from ...ir.dims import Dim, product
 from ...ir.graph import Attrs
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 
 
 class WindowsDeformConv(Kernel):
     """Window by window, gathered into scratch."""
 
     name = "windows"
+    dtypes, static = (FLOAT32,), (1,)
     fuses_epilogue = True
-
-    def refuse(self, site):
-        if any(t is not None and t.dtype != "float32" for t in (*site.inputs, *site.outputs)):
-            return "works on float32 only"
-        return None if site.inputs[1].is_static else f"weights {site.inputs[1]} have extents that are not known"
 
     def lower(self, site):
         a, (kh, kw) = site.attrs, site.inputs[1].shape[2:]

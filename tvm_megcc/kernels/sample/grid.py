@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import Dim, product, round_up
 from ...ir.graph import Attrs
 from ...ir.types import PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import blocked
 from ..site import Site
 
@@ -15,13 +15,11 @@ class GridPixels(Kernel):
     """Pixel by pixel: indices and weights once, then all channels; images in vectors of channels, volumes plain."""
 
     name = "pixels"
+    dtypes = (FLOAT32,)
 
     def layouts(self, site: Site):
         layout = blocked(site.target) if site.x.rank == 4 else PLAIN
         yield (layout, PLAIN), (layout,)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
 
     def lower(self, site: Site) -> Lowered:
         (n, c, *spatial), layout = site.x.shape, site.x.layout

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...ir.dims import Dim, round_up
 from ...ir.graph import Attrs
 from ...ir.types import PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import blocked
 from ..move.copies import c_constant, constant_name
 from ..site import Site
@@ -16,12 +16,10 @@ class _RoiBins(Kernel):
     """Bin by bin, vectors of channels."""
 
     name = "bins"
+    dtypes = (FLOAT32, FLOAT32, ANY)
 
     def layouts(self, site: Site):
         yield (blocked(site.target), *(PLAIN,) * (len(site.inputs) - 1)), (blocked(site.target),)
-
-    def refuse(self, site: Site):
-        return None if site.x.dtype == site.inputs[1].dtype == "float32" else "works on float32 only"
 
     def _lowered(self, template: str, params: dict, site: Site, operands, what: str) -> Lowered:
         extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), site.x.shape, strict=True))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ir.dims import Symbol, ceildiv
 from ...ir.graph import Attrs
-from ..base import Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Lowered, Operand, extent_symbols
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
@@ -16,10 +16,9 @@ class SoftmaxRows(AlongAxis):
     """Along the last axis in memory: a row a task."""
 
     name = "rows"
+    dtypes = (FLOAT32,)
 
     def refuse(self, site: Site):
-        if site.x.dtype != "float32":
-            return "only float32"
         return self.wrong_axis(self.extents(site.op, site.x)["INNER"] == 1)
 
     def wrong_axis(self, last: bool) -> str | None:

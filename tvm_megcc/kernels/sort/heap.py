@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...ir.graph import Attrs
 from ...ir.types import DTYPES, PLAIN
-from ..base import Lowered, Operand, extent_symbols
+from ..base import ANY, NUMBERS, Lowered, Operand, extent_symbols
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
@@ -17,13 +17,12 @@ class TopKHeap(AlongAxis):
     """A heap of the best elements so far."""
 
     name = "heap"
+    dtypes = ((*NUMBERS, "bool"), ANY)
 
     def layouts(self, site: Site):
         yield (PLAIN,), (PLAIN, PLAIN)
 
     def refuse(self, site: Site):
-        if site.x.dtype == "float16":
-            return "not float16"
         return f"more than the best {MOST}" if site.attrs.k > MOST else None
 
     def lower(self, site: Site) -> Lowered:

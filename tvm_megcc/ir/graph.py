@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -90,7 +90,6 @@ class Graph:
     """Operators in topological order over named values.
 
     types: of every value, constants included. constants: value name -> logical (ONNX order) array.
-    bucket: bounds of the shape symbols this graph is for, as {symbol: (lo, hi)}.
     states: (output, input): after a run the output's value becomes the input's.
     conditions: what its operators demanded of the symbols when they were imported; those that are left state theirs
         again.
@@ -102,7 +101,6 @@ class Graph:
     ops: tuple[Op, ...]
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
-    bucket: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     states: tuple[tuple[str, str], ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -133,14 +131,6 @@ class Graph:
                 if name:
                     users.setdefault(name, []).append(op)
         return users
-
-
-@dataclass(frozen=True)
-class Model:
-    """A model as imported: one graph a bucket of input shapes."""
-
-    name: str
-    graphs: tuple[Graph, ...]
 
 
 def unused(name: str, *taken: Container[str]) -> str:

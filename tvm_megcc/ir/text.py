@@ -30,8 +30,6 @@ def _operand(graph: Graph, name: str, longest: int) -> str:
 
 def graph_text(graph: Graph) -> str:
     lines = [f"graph {graph.name}"]
-    if graph.bucket:
-        lines[0] += " for " + ", ".join(f"{s} in [{lo}, {hi}]" for s, (lo, hi) in graph.bucket.items())
     lines += [f"  input %{name}: {graph.types[name]}" for name in graph.inputs]
     lines += ["  " + op_text(graph, op) for op in graph.ops]
     lines += [f"  output %{name}" for name in graph.outputs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor is: element type, logical shape, layout in memory, quantisation."""
+"""What a tensor is: element type, logical shape, layout in memory."""
 
 from __future__ import annotations
 
@@ -23,21 +23,14 @@ class Layout:
     """How the logical shape (always ONNX's order) lies in memory.
 
     kind: "plain" row-major; "nhwc" rank 4, channels last; "nchwc" channels (axis 1) in blocks of `block`,
-        that is [N][ceil(slots/block)][H][W][block] (any number of spatial axes), pad lanes zero.
-    channels: nchwc only; the slot of each logical channel where that is not the identity, as after a concat of
-        tensors with padded blocks. Consumers permute their weights by it; no data moves.
-    slots: nchwc with a channel map only; number of slots the map ranges over.
+        that is [N][ceil(C/block)][H][W][block] (any number of spatial axes), pad lanes unspecified.
     """
 
     kind: str = "plain"
     block: int = 0
-    channels: tuple[int, ...] | None = None
-    slots: int = 0
 
     def __str__(self) -> str:
-        if self.kind != "nchwc":
-            return self.kind
-        return f"nchw{self.block}c" + ("*" if self.channels is not None else "")
+        return f"nchw{self.block}c" if self.kind == "nchwc" else self.kind
 
 
 PLAIN = Layout()
@@ -49,20 +42,10 @@ def nchwc(block: int) -> Layout:
 
 
 @dataclass(frozen=True)
-class Quant:
-    """real = scale * (q - zero_point); one entry, or one an index of `axis`."""
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
-
-
-@dataclass(frozen=True)
 class TensorType:
     dtype: str
     shape: tuple[Dim, ...]
     layout: Layout = PLAIN
-    quant: Quant | None = None
 
     def __str__(self) -> str:
         dims = ",".join(map(str, self.shape))
@@ -81,9 +64,7 @@ class TensorType:
     @property
     def slots(self) -> Dim:
         """Channels including pad lanes (nchwc), in whole blocks."""
-        layout = self.layout
-        logical = layout.slots if layout.channels is not None else self.shape[1]
-        return ceildiv(logical, layout.block) * layout.block
+        return ceildiv(self.shape[1], self.layout.block) * self.layout.block
 
     @property
     def stored(self) -> Dim:
@@ -121,12 +102,11 @@ def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
         return np.ascontiguousarray(array).reshape(-1)
     if layout.kind == "nhwc":
         return np.ascontiguousarray(np.moveaxis(array, 1, -1)).reshape(-1)
-    channels = array.shape[1]
-    slot = layout.channels if layout.channels is not None else range(channels)
-    slots = -(-(layout.slots if layout.channels is not None else channels) // layout.block) * layout.block
-    padded = np.zeros((array.shape[0], slots, *array.shape[2:]), array.dtype)
-    padded[:, list(slot)] = array
-    blocked = padded.reshape(array.shape[0], slots // layout.block, layout.block, *array.shape[2:])
+    images, channels, *spatial = array.shape
+    blocks = -(-channels // layout.block)
+    padded = np.zeros((images, blocks * layout.block, *spatial), array.dtype)
+    padded[:, :channels] = array
+    blocked = padded.reshape(images, blocks, layout.block, *spatial)
     return np.ascontiguousarray(np.moveaxis(blocked, 2, -1)).reshape(-1)
 
 
@@ -139,4 +119,4 @@ def from_layout(flat: np.ndarray, type_: TensorType) -> np.ndarray:
         return np.moveaxis(flat.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
     blocked = flat.reshape(shape[0], type_.slots // layout.block, *shape[2:], layout.block)
     padded = np.moveaxis(blocked, -1, 2).reshape(shape[0], type_.slots, *shape[2:])
-    return padded[:, list(layout.channels)] if layout.channels is not None else padded[:, :shape[1]]
+    return padded[:, :shape[1]]

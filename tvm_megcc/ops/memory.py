@@ -24,7 +24,7 @@ def memory_axes(type_: TensorType) -> list[MemoryAxis]:
 
 def is_padded(type_: TensorType) -> bool:
     """Whether memory holds more elements than the tensor has."""
-    return type_.layout.kind == "nchwc" and (type_.layout.channels is not None or type_.stored != type_.size)
+    return type_.layout.kind == "nchwc" and type_.stored != type_.size
 
 
 def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
@@ -34,7 +34,7 @@ def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
     reshaped: elements correspond in row-major order of their tensors. permutation: axis i of the result is axis
     permutation[i] of the source. Neither: axes correspond.
     """
-    if any(t.layout.channels is not None for t in (source, result)) or is_padded(result):
+    if is_padded(result):
         return False
     if reshaped:
         return _row_major(source) and _row_major(result)

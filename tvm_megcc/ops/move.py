@@ -156,7 +156,7 @@ class Slice(Operator):
     def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
         """A slice is a view if it is one run of memory: unit axes, then one cut axis, then whole axes."""
         x, y = inputs[0], outputs[0]
-        if x.layout != y.layout or x.layout.channels is not None or not (x.is_static and y.is_static):
+        if x.layout != y.layout or not (x.is_static and y.is_static):
             return None
         cuts = slice_axes(attrs, x.shape)
         if any(step != 1 for _, _, step in cuts.values()):

@@ -14,7 +14,7 @@ import numpy as np
 from ..context import Context
 from ..ir.graph import Graph, Op
 from ..ir.types import TensorType
-from .absorb import Editor
+from .edit import Editor
 
 #: Operators that keep every channel where it is; all but `elementwise` read channels by operand 0 only.
 _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
@@ -23,33 +23,32 @@ _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
 def absorb_shuffles(graph: Graph, context: Context) -> Graph:
     """Removes channel shuffles whose permutation the weights behind them can take."""
     edit = Editor(graph)
-    producers = graph.producers()
     readers: dict[str, list[int]] = {}
     for position, op in enumerate(graph.ops):
         for name in dict.fromkeys(op.inputs):
             readers.setdefault(name, []).append(position)
     for op in graph.ops:
-        order = _shuffled_order(graph, producers, op)
+        order = _shuffled_order(edit, op)
         region = _region(graph, readers, op.outputs[0]) if order is not None else None
         if region is None:
             continue
-        source = producers[producers[op.inputs[0]].inputs[0]].inputs[0]
+        source = edit.producer(edit.producer(op.inputs[0]).inputs[0]).inputs[0]
         back = np.argsort(order)
         for position, summed in region.items():
-            reordered = _reordered(edit, graph, graph.ops[position], back, summed)
-            edit.ops[position] = reordered.with_(inputs=tuple(
-                source if name == op.outputs[0] else name for name in reordered.inputs))
+            reordered = _reordered(edit, graph.ops[position], back, summed)
+            edit.replace(reordered, reordered.with_(inputs=tuple(
+                source if name == op.outputs[0] else name for name in reordered.inputs)))
     return edit.finish()
 
 
-def _shuffled_order(graph: Graph, producers: dict[str, Op], op: Op) -> np.ndarray | None:
+def _shuffled_order(edit: Editor, op: Op) -> np.ndarray | None:
     """For the reshape that ends a shuffle: channel j of its result is channel order[j] of the operand."""
-    turn = producers.get(op.inputs[0]) if op.kind == "reshape" else None
-    split = producers.get(turn.inputs[0]) if turn is not None and turn.kind == "transpose" else None
-    if split is None or split.kind != "reshape" or split.inputs[0] in graph.constants:
+    turn = edit.producer(op.inputs[0]) if op.kind == "reshape" else None
+    split = edit.producer(turn.inputs[0]) if turn is not None and turn.kind == "transpose" else None
+    if split is None or split.kind != "reshape" or split.inputs[0] in edit.constants:
         return None
-    whole, parts = graph.types[split.inputs[0]].shape, graph.types[split.outputs[0]].shape
-    if len(parts) < 4 or graph.types[op.outputs[0]].shape != whole \
+    whole, parts = edit.types[split.inputs[0]].shape, edit.types[split.outputs[0]].shape
+    if len(parts) < 4 or edit.types[op.outputs[0]].shape != whole \
             or turn.attrs.perm != (0, 2, 1, *range(3, len(parts))) \
             or (parts[0], *parts[3:]) != (whole[0], *whole[2:]) or not all(isinstance(d, int) for d in parts[1:3]):
         return None
@@ -104,21 +103,21 @@ def _same_channels(operand: TensorType, output: TensorType) -> bool:
     return axis >= 0 and operand.shape[axis] != 1
 
 
-def _reordered(edit: Editor, graph: Graph, op: Op, back: np.ndarray, summed: bool) -> Op:
+def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
     """The operator on channels of which number back[j] was number j."""
     def taken(name: str, axis: int) -> str:
-        if not name or name not in graph.constants or axis < 0 or graph.types[name].shape[axis] == 1:
+        if not name or name not in edit.constants or axis < 0 or edit.types[name].shape[axis] == 1:
             return name
-        array = np.ascontiguousarray(np.take(graph.constants[name], back, axis))
-        return edit.add_constant(f"{name}.reordered", array)
+        array = np.ascontiguousarray(np.take(edit.constants[name], back, axis))
+        return edit.constant(f"{name}.reordered", array)
 
     own = list(op.own_inputs)
     if summed:
         return op.with_(inputs=(own[0], taken(own[1], 1), *op.inputs[2:]))
-    rank = graph.types[op.outputs[0]].rank
-    followers = [taken(name, 1 - (rank - graph.types[name].rank)) for name in op.epilogue_inputs]
+    rank = edit.types[op.outputs[0]].rank
+    followers = [taken(name, 1 - (rank - edit.types[name].rank)) for name in op.epilogue_inputs]
     if op.kind == "conv2d":
         own[1:] = [taken(name, 0) for name in own[1:]]
     elif op.kind == "elementwise":
-        own = [taken(name, 1 - (rank - graph.types[name].rank)) for name in own]
+        own = [taken(name, 1 - (rank - edit.types[name].rank)) for name in own]
     return op.with_(inputs=(*own, *followers))

@@ -6,8 +6,9 @@ from __future__ import annotations
 from ..context import Context
 from ..ir import expr as expressions
 from ..ir.expr import MOST_CALLS, Arg, Const, Expr
-from ..ir.graph import Attrs, Graph, Op, prune
+from ..ir.graph import Attrs, Graph, Op
 from ..ops.base import operator
+from .edit import Editor
 
 #: More operands than this make a kernel that streams too many arrays at once.
 MAX_OPERANDS = 8
@@ -15,25 +16,21 @@ MAX_OPERANDS = 8
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
     """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer."""
-    ops: list[Op] = []
-    position: dict[str, int] = {}
-    removed: set[int] = set()
-    uses = {name: len(users) for name, users in graph.consumers().items()}
+    edit = Editor(graph)
     for op in graph.ops:
-        if is_float_map(graph, op):
-            op = simplify(graph, as_expression(op))
-            for name in op.inputs:
-                source = ops[position[name]] if name in position else None
-                if source is None or source.kind != "elementwise" or uses[name] != 1 or name in graph.outputs \
-                        or graph.types[name].shape != graph.types[op.outputs[0]].shape:
-                    continue
-                merged = simplify(graph, inline(op, name, source))
-                if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
-                    removed.add(position[name])
-                    op = merged
-        position.update((name, len(ops)) for name in op.outputs)
-        ops.append(op)
-    return prune(graph.with_(ops=tuple(op for i, op in enumerate(ops) if i not in removed)))
+        if not is_float_map(graph, op):
+            continue
+        fused = simplify(graph, as_expression(op))
+        for name in fused.inputs:
+            source = edit.producer(name)
+            if source is None or source.kind != "elementwise" or not edit.is_read_once(name) \
+                    or graph.types[name].shape != graph.types[op.outputs[0]].shape:
+                continue
+            merged = simplify(graph, inline(fused, name, source))
+            if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
+                fused = merged
+        edit.replace(op, fused)
+    return edit.finish()
 
 
 def is_float_map(graph: Graph, op: Op) -> bool:

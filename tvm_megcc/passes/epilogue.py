@@ -6,10 +6,11 @@ from __future__ import annotations
 from ..context import Context
 from ..ir import expr as expressions
 from ..ir.expr import MOST_CALLS, Arg, Expr
-from ..ir.graph import Graph, Op, prune, toposort
+from ..ir.graph import Graph, Op
 from ..kernels.site import Site
 from ..kernels.support import fuses_epilogue, operand_class, realisable
 from ..ops.base import operator
+from .edit import Editor
 
 #: Extra operands an epilogue may read: each takes a pointer and, in the tile, a register.
 MAX_OPERANDS = 4
@@ -17,34 +18,24 @@ MAX_OPERANDS = 4
 
 def fuse_epilogues(graph: Graph, context: Context) -> Graph:
     """Moves each `elementwise` operator into the latest of its producers that can take it."""
-    ops: list[Op] = []
-    position: dict[str, int] = {}
-    uses = {name: len(users) for name, users in graph.consumers().items()}
+    edit = Editor(graph)
     for op in graph.ops:
-        taken = False
-        if op.kind == "elementwise":
-            places = sorted({position[name] for name in op.inputs if name in position}, reverse=True)
-            for place in places:
-                fused = _fuse(graph, ops[place], op, uses, context)
-                if fused is not None:
-                    ops[place] = fused
-                    position[op.outputs[0]] = place
-                    taken = True
-                    break
-        if not taken:
-            position.update((name, len(ops)) for name in op.outputs)
-            ops.append(op)
-    return prune(graph.with_(ops=toposort(ops)))
+        for producer in edit.sources(op) if op.kind == "elementwise" else ():
+            fused = _fused(edit, producer, op, context)
+            if fused is not None:
+                edit.fuse(producer, op, fused)
+                break
+    return edit.finish()
 
 
-def _fuse(graph: Graph, producer: Op, op: Op, uses: dict[str, int], context: Context) -> Op | None:
+def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     """The producer with the elementwise operator as (the end of) its epilogue; None where that cannot be."""
     if producer.kind == "elementwise" or len(producer.outputs) != 1 or not fuses_epilogue(producer.kind):
         return None
     value = producer.outputs[0]
+    graph = edit.graph
     output = graph.types[value]
-    if value not in op.inputs or uses[value] != 1 or value in graph.outputs \
-            or graph.types[op.outputs[0]].shape != output.shape or output.dtype != "float32":
+    if not edit.is_read_once(value) or graph.types[op.outputs[0]].shape != output.shape or output.dtype != "float32":
         return None
     axis = operator(producer.kind).channel_axis
     others = [name for name in op.inputs if name != value]

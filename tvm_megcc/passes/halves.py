@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..context import Context
-from ..ir.graph import Attrs, Graph, Op, prune, unused
+from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import TensorType
 from ..kernels.site import Site
 from ..kernels.support import realisable
+from .edit import Editor
 
 
 def widen_halves(graph: Graph, context: Context) -> Graph:
@@ -19,38 +20,39 @@ def widen_halves(graph: Graph, context: Context) -> Graph:
 
     Each result is rounded to float16 as the model says, so that a chain gives what its operators one by one give.
     """
-    ops: list[Op] = []
-    types, constants = dict(graph.types), dict(graph.constants)
+    edit = Editor(graph)
     wide: dict[str, str] = {}
 
     def is_half(name: str) -> bool:
-        return bool(name) and types[name].dtype == "float16"
+        return bool(name) and graph.types[name].dtype == "float16"
 
-    def widened(name: str, origin: str) -> str:
+    def widened(name: str, reader: Op) -> str:
         """The float32 value of an operand."""
         if not is_half(name):
             return name
         if name not in wide:
-            wide[name] = unused(f"{name}.float32", types)
-            types[wide[name]] = _float32(types[name])
-            if name in constants:
-                constants[wide[name]] = constants[name].astype(np.float32)
+            type_ = _float32(graph.types[name])
+            if name in graph.constants:
+                wide[name] = edit.constant(f"{name}.float32", graph.constants[name].astype(np.float32), type_)
             else:
-                ops.append(Op("cast", Attrs(dtype="float32"), (name,), (wide[name],), origin=origin))
+                wide[name] = edit.value(f"{name}.float32", type_)
+                edit.add_before(reader, Op("cast", Attrs(dtype="float32"), (name,), (wide[name],),
+                                           origin=reader.origin))
         return wide[name]
 
+    def rounded(name: str, op: Op) -> str:
+        """A float32 value, from which a result is made."""
+        if not is_half(name):
+            return name
+        result = edit.value(f"{name}.result", _float32(graph.types[name]))
+        edit.add_behind(name, Op("cast", Attrs(dtype="float16"), (result,), (name,), origin=op.origin))
+        return result
+
     for op in graph.ops:
-        if not any(map(is_half, (*op.inputs, *op.outputs))) \
-                or realisable(Site.of(graph, op, context)):
-            ops.append(op)
-            continue
-        inputs = tuple(widened(name, op.origin) for name in op.inputs)
-        outputs = tuple(unused(f"{name}.result", types) if is_half(name) else name for name in op.outputs)
-        types.update((new, _float32(types[name])) for new, name in zip(outputs, op.outputs, strict=True) if new != name)
-        ops.append(op.with_(inputs=inputs, outputs=outputs))
-        ops += [Op("cast", Attrs(dtype="float16"), (new,), (name,), origin=op.origin)
-                for new, name in zip(outputs, op.outputs, strict=True) if new != name]
-    return prune(graph.with_(ops=tuple(ops), types=types, constants=constants))
+        if any(map(is_half, (*op.inputs, *op.outputs))) and not realisable(Site.of(graph, op, context)):
+            edit.replace(op, op.with_(inputs=tuple(widened(name, op) for name in op.inputs),
+                                      outputs=tuple(rounded(name, op) for name in op.outputs)))
+    return edit.finish()
 
 
 def _float32(type_: TensorType) -> TensorType:

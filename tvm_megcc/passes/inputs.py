@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Union
 
 import numpy as np
 
 from ..errors import MegccError, ModelError
 from ..ir.dims import Dim
-from ..ir.graph import Attrs, Graph, Op, prune, unused
+from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import DTYPES, TensorType
-from ..ops.base import operator
+from .edit import Editor
 
 LAYOUTS = ("NCHW", "NHWC")
 _TO_CHANNELS_LAST, _TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -127,31 +127,6 @@ class Input:
         return found
 
 
-@dataclass
-class _Conversion:
-    """The operators that make a network's input from what is given, as they are added."""
-
-    name: str
-    taken: Mapping[str, TensorType]
-    origin: str
-    types: dict[str, TensorType] = field(default_factory=dict)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-    ops: list[Op] = field(default_factory=list)
-
-    def constant(self, suffix: str, array: np.ndarray) -> str:
-        name = unused(f"{self.origin}.{suffix}", self.types, self.taken)
-        self.constants[name] = np.ascontiguousarray(array, np.float32)
-        self.types[name] = TensorType("float32", array.shape)
-        return name
-
-    def emit(self, kind: str, *operands: str, **attrs) -> None:
-        inputs = (self.name, *operands)
-        types = [self.types[name] for name in inputs]
-        self.name = unused(f"{self.origin}.{kind}", self.types, self.taken)
-        (self.types[self.name],) = operator(kind).infer(Attrs(attrs), *types)
-        self.ops.append(Op(kind, Attrs(attrs), inputs, (self.name,), origin=self.origin))
-
-
 def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
     """The graph with inputs as they are given, and what makes the network's own inputs from them.
 
@@ -174,9 +149,7 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
         raise ModelError(graph.name, findings,
                          "--input names an input of the model and gives one number, or as many as it has channels.")
     for name, given in inputs.items():
-        graph, given, value = _opened(graph, name, with_network(graph, name, given))
-        graph, given = _fold(graph, value, given) or (graph, given)
-        graph = _closed(graph, name, given, value)
+        graph = _converted(graph, name, with_network(graph, name, given))
     return graph
 
 
@@ -191,103 +164,87 @@ def _begins_transposed(graph: Graph, name: str) -> bool:
     return bool(readers) and all(op.kind == "transpose" and op.attrs.perm == _TO_CHANNELS_FIRST for op in readers)
 
 
-def _opened(graph: Graph, name: str, given: Input) -> tuple[Graph, Input, str]:
-    """The graph with a value that nothing computes yet in place of an input, or of what the model transposes it to."""
-    value = unused(f"{name}.network", graph.types)
-    type_, instead, ops = graph.types[name], {name: value}, graph.ops
+def _converted(graph: Graph, name: str, given: Input) -> Graph:
+    """The graph with one of its inputs as it is given."""
+    edit = Editor(graph)
+    type_, read = graph.types[name], {name}
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
     if given.network == "NHWC" and _begins_transposed(graph, name) and not transposed & {*graph.outputs}:
         given = replace(given, layout=given.given, network="NCHW")
-        type_ = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST)
-        instead = dict.fromkeys(transposed, value)
-        ops = tuple(op for op in ops if name not in op.inputs)
-    return _renamed(graph.with_(ops=ops, types={**graph.types, value: type_}), instead), given, value
+        type_, read = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST), transposed
+    readers = [op for op in graph.ops if not read.isdisjoint(op.inputs)]
+    if _folds(graph, readers, read, type_, given):
+        _fold(edit, readers, given)
+        given = Input(given.dtype, given.layout, network=given.network)
+    edit.types[name] = TensorType(given.dtype or type_.dtype, given.given_shape(type_.shape))
+    edit.redirect(dict.fromkeys(read, _convert(edit, name, given, type_)))
+    return edit.finish()
 
 
-def _closed(graph: Graph, name: str, given: Input, value: str) -> Graph:
-    """The graph with the value of `_opened` computed from the input."""
-    wanted = graph.types[value]
-    edit = _Conversion(name, graph.types, name)
-    edit.types[name] = TensorType(given.dtype or wanted.dtype, given.given_shape(wanted.shape))
-    _convert(edit, given, wanted)
-    graph = _renamed(graph, {value: edit.name})
-    types = {key: type_ for key, type_ in {**graph.types, **edit.types}.items() if key != value}
-    return prune(graph.with_(ops=(*edit.ops, *graph.ops), types=types,
-                             constants={**graph.constants, **edit.constants}))
+def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:
+    """Adds what makes a tensor of the wanted type of an input."""
+    value = name
 
+    def emit(kind: str, *operands: str, **attrs) -> None:
+        nonlocal value
+        inputs = (value, *operands)
+        value = edit.result(f"{name}.{kind}", kind, Attrs(attrs), inputs)
+        edit.add_behind(name, Op(kind, Attrs(attrs), inputs, (value,), origin=name))
 
-def _renamed(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """The graph with operators that read other values."""
-    return graph.with_(ops=tuple(op.with_(inputs=tuple(names.get(name, name) for name in op.inputs))
-                                 for op in graph.ops))
-
-
-def _convert(edit: _Conversion, given: Input, wanted: TensorType) -> None:
-    """Adds what makes a tensor of the wanted type."""
-    source = edit.types[edit.name].dtype
     moved = given.given != given.network
-    if given.computes or given.order or (wanted.dtype == "float32" and source != "float32"):
+    if given.computes or given.order or (wanted.dtype == "float32" and edit.types[name].dtype != "float32"):
         mean, scale = given.factors()
         alike = len(mean) == 1 and not given.order and not moved
         last = given.given == "NHWC" and not alike
-        edit.emit("convert_input", edit.constant("mean", mean), edit.constant("scale", scale), channels_last=last,
-                  reverse=bool(given.order))
+        emit("convert_input", _constant(edit, f"{name}.mean", mean), _constant(edit, f"{name}.scale", scale),
+             channels_last=last, reverse=bool(given.order))
         if given.network == "NHWC" and not alike:
-            edit.emit("transpose", perm=_TO_CHANNELS_LAST)
+            emit("transpose", perm=_TO_CHANNELS_LAST)
         if not wanted.dtype.startswith("float"):
-            edit.emit("round")
+            emit("round")
     elif moved:
-        edit.emit("transpose", perm=_TO_CHANNELS_LAST if given.network == "NHWC" else _TO_CHANNELS_FIRST)
-    if edit.types[edit.name].dtype != wanted.dtype:
-        edit.emit("cast", dtype=wanted.dtype)
+        emit("transpose", perm=_TO_CHANNELS_LAST if given.network == "NHWC" else _TO_CHANNELS_FIRST)
+    if edit.types[value].dtype != wanted.dtype:
+        emit("cast", dtype=wanted.dtype)
+    return value
 
 
-def _fold(graph: Graph, value: str, given: Input) -> tuple[Graph, Input] | None:
-    """The graph with the arithmetic in the weights of the convolutions that read a value, and what is left to do;
-    None where that cannot be.
+def _constant(edit: Editor, name: str, array: np.ndarray) -> str:
+    return edit.constant(name, np.ascontiguousarray(array, np.float32))
+
+
+def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: TensorType, given: Input) -> bool:
+    """Whether the arithmetic can go into the weights of the convolutions that read the network's input.
 
     Other element types are not folded: their conversion is a pass over the elements anyway, in which arithmetic costs
     next to nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with pads, which are
     zeros behind the arithmetic.
     """
-    type_ = graph.types[value]
-    readers = graph.consumers().get(value, [])
-    if not (given.computes or given.order) or given.network != "NCHW" \
-            or {given.dtype or type_.dtype, type_.dtype} != {"float32"} or not readers \
-            or not all(_takes(graph, op, value, given) for op in readers):
-        return None
-    mean, scale = (np.broadcast_to(values, type_.shape[1:2]) for values in given.factors())
-    types, constants = dict(graph.types), dict(graph.constants)
+    def takes(op: Op) -> bool:
+        return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in read
+                and isinstance(type_.shape[1], int)
+                and all(operand in graph.constants for operand in op.inputs[1:] if operand)
+                and (not given.order or op.attrs.groups == 1)
+                and (not any(given.mean) or not any(op.attrs.pads)))
 
-    def constant(suffix: str, array: np.ndarray) -> str:
-        name = unused(suffix, types)
-        constants[name] = np.ascontiguousarray(array, np.float32)
-        types[name] = TensorType("float32", array.shape)
-        return name
-
-    ops = []
-    for op in graph.ops:
-        if op in readers:
-            weights = constants[op.inputs[1]].astype(np.float64)
-            outputs, inputs = weights.shape[:2]
-            # Row o of an operand a channel: the values of the channels that output o sees.
-            group = np.arange(outputs) // (outputs // op.attrs.groups)
-            seen = group[:, None] * inputs + np.arange(inputs)
-            weights = weights * scale[seen][:, :, None, None]
-            bias = constants[op.inputs[2]] if len(op.inputs) > 2 and op.inputs[2] else np.zeros(outputs)
-            bias = bias - (weights * mean[seen][:, :, None, None]).sum((1, 2, 3))
-            weights = weights[:, ::-1] if given.order else weights
-            op = op.with_(inputs=(value, constant(f"{op.outputs[0]}.weight", weights),
-                                  constant(f"{op.outputs[0]}.bias", bias)))
-        ops.append(op)
-    left = Input(given.dtype, given.layout, network=given.network)
-    return graph.with_(ops=tuple(ops), types=types, constants=constants), left
+    return ((given.computes or bool(given.order)) and given.network == "NCHW"
+            and (given.dtype or type_.dtype) == type_.dtype == "float32"
+            and bool(readers) and all(map(takes, readers)))
 
 
-def _takes(graph: Graph, op: Op, value: str, given: Input) -> bool:
-    """Whether a convolution can do the arithmetic with its weights."""
-    return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] == value
-            and isinstance(graph.types[value].shape[1], int)
-            and all(operand in graph.constants for operand in op.inputs[1:] if operand)
-            and (not given.order or op.attrs.groups == 1)
-            and (not any(given.mean) or not any(op.attrs.pads)))
+def _fold(edit: Editor, readers: Sequence[Op], given: Input) -> None:
+    """Puts the arithmetic into the weights of convolutions."""
+    for op in readers:
+        weights = edit.constants[op.inputs[1]].astype(np.float64)
+        outputs, inputs = weights.shape[:2]
+        mean, scale = (np.broadcast_to(values, inputs * op.attrs.groups) for values in given.factors())
+        # Row o of an operand a channel: the values of the channels that output o sees.
+        group = np.arange(outputs) // (outputs // op.attrs.groups)
+        seen = group[:, None] * inputs + np.arange(inputs)
+        weights = weights * scale[seen][:, :, None, None]
+        bias = edit.constants[op.inputs[2]] if len(op.inputs) > 2 and op.inputs[2] else np.zeros(outputs)
+        bias = bias - (weights * mean[seen][:, :, None, None]).sum((1, 2, 3))
+        weights = weights[:, ::-1] if given.order else weights
+        name = op.outputs[0]
+        edit.replace(op, op.with_(inputs=(op.inputs[0], _constant(edit, f"{name}.weight", weights),
+                                          _constant(edit, f"{name}.bias", bias))))

@@ -12,16 +12,18 @@ without the relayouts that do it, and kept if it costs little time for what it s
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ..context import Context
 from ..errors import ModelError
-from ..ir.graph import Attrs, Graph, Op, unused
+from ..ir.graph import Attrs, Graph, Op
 from ..ir.shapes import likely_type
 from ..ir.types import PLAIN, Layout, TensorType
 from ..kernels.choice import Choice, Option, choose, options, priced_relayout, reasons
 from ..kernels.site import Site
+from .edit import Editor
 from .schedule import live_bytes, peak_bytes
 
 _SWEEPS = 8
@@ -75,8 +77,9 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
             break
         unwanted |= above
     placed, owners, chosen = best
-    choices = {op.outputs[0]: choose(Site.of(placed, op, context)) if owner is None else
-               chosen[owner].among(*found[owner]) for op, owner in zip(placed.ops, owners, strict=True)}
+    choices = {name: chosen[owner].among(*found[owner]) for name, owner in owners.items()}
+    choices.update((op.outputs[0], choose(Site.of(placed, op, context)))
+                   for op in placed.ops if op.kind == "relayout")
     return Placed(placed, choices)
 
 
@@ -150,50 +153,43 @@ class _Chooser:
         return option.outputs[self.graph.ops[i].outputs.index(name)] if option is not None else PLAIN
 
 
-def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, list[int | None]]:
-    """The graph in these layouts; and of each of its operators, which one it was, None for a relayout."""
-    types, constants = dict(graph.types), dict(graph.constants)
-    ops: list[Op] = []
-    owners: list[int | None] = []
+def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
+    """The graph in these layouts; and which of its operators each was, relayouts aside, by its first result."""
+    edit = Editor(graph)
+    inner: dict[str, str] = {}
     copies: dict[tuple[str, Layout], str] = {}
+    for op, option in zip(graph.ops, chosen, strict=True):
+        edit.types.update((name, graph.types[name].with_layout(layout))
+                          for name, layout in zip(op.outputs, option.outputs, strict=True))
+    for name in graph.outputs:
+        if edit.types[name].layout != PLAIN:
+            # The caller sees plain tensors; the value itself keeps its layout under another name.
+            inner[name] = edit.value(f"{name}:{edit.types[name].layout}", edit.types[name])
+            edit.types[name] = edit.types[name].with_layout(PLAIN)
 
-    def as_layout(name: str, layout: Layout, origin: str) -> str:
-        if types[name].layout == layout:
-            return name
+    def as_layout(name: str, layout: Layout, origin: str, add: Callable[[Op], None]) -> str:
+        source = inner.get(name, name)
+        type_ = edit.types[source]
+        if type_.layout == layout:
+            return source
         if (name, layout) not in copies:
-            copy = unused(f"{name}:{layout}", types)
-            types[copy] = types[name].with_layout(layout)
-            if name in constants:
-                constants[copy] = constants[name]
+            if name in graph.constants:
+                copy = edit.constant(f"{name}:{layout}", graph.constants[name], type_.with_layout(layout))
             else:
-                ops.append(Op("relayout", Attrs(), (name,), (copy,), origin=origin))
-                owners.append(None)
+                copy = name if source != name and layout == PLAIN else \
+                    edit.value(f"{name}:{layout}", type_.with_layout(layout))
+                add(Op("relayout", Attrs(), (source,), (copy,), origin=origin))
             copies[name, layout] = copy
         return copies[name, layout]
 
+    owners: dict[str, int] = {}
     for owner, (op, option) in enumerate(zip(graph.ops, chosen, strict=True)):
-        inputs = []
-        for name, layout in zip(op.inputs, option.inputs, strict=True):
-            inputs.append(as_layout(name, layout, op.origin) if name else name)
-        for name, layout in zip(op.outputs, option.outputs, strict=True):
-            types[name] = types[name].with_layout(layout)
-        ops.append(op.with_(inputs=tuple(inputs)))
-        owners.append(owner)
+        add = partial(edit.add_before, op)
+        inputs = tuple(as_layout(name, layout, op.origin, add) if name else name
+                       for name, layout in zip(op.inputs, option.inputs, strict=True))
+        outputs = tuple(inner.get(name, name) for name in op.outputs)
+        edit.replace(op, op.with_(inputs=inputs, outputs=outputs))
+        owners[outputs[0]] = owner
     for name in graph.outputs:
-        if types[name].layout == PLAIN:
-            continue
-        # The caller sees plain tensors; the value itself keeps its layout under another name.
-        inner = unused(f"{name}:{types[name].layout}", types)
-        types[inner], types[name] = types[name], types[name].with_layout(PLAIN)
-        ops = [op.with_(inputs=tuple(inner if i == name else i for i in op.inputs),
-                        outputs=tuple(inner if o == name else o for o in op.outputs)) for op in ops]
-        existing = next((op for op in ops if op.kind == "relayout" and op.inputs == (inner,)
-                         and types[op.outputs[0]].layout == PLAIN), None)
-        if existing is None:
-            ops.append(Op("relayout", Attrs(), (inner,), (name,), origin=name))
-            owners.append(None)
-        else:
-            renames = {existing.outputs[0]: name}
-            ops = [op.with_(inputs=tuple(renames.get(i, i) for i in op.inputs),
-                            outputs=tuple(renames.get(o, o) for o in op.outputs)) for op in ops]
-    return graph.with_(ops=tuple(ops), types=types, constants=constants), owners
+        as_layout(name, PLAIN, name, edit.append)
+    return edit.finish(), owners

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from ..context import Context
-from ..ir.graph import Attrs, Graph, Op, prune
+from ..ir.graph import Attrs, Graph, Op
+from .edit import Editor
 
 #: Operators along one axis, attribute `axis`, whose result has the operand's shape: they work along any axis.
 ALONG_AXIS = ("softmax", "log_softmax")
@@ -16,20 +17,16 @@ def absorb_transposes(graph: Graph, context: Context) -> Graph:
     reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;
     transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p.
     """
-    producers = graph.producers()
-    uses = {name: len(ops) for name, ops in graph.consumers().items()}
-    ops: list[Op] = []
+    edit = Editor(graph)
     for op in graph.ops:
-        line = producers.get(op.inputs[0]) if op.kind in _UNDONE and op.inputs else None
-        before = producers.get(line.inputs[0]) if line is not None and line.kind in ALONG_AXIS else None
-        if before is not None and before.kind == op.kind and uses[line.outputs[0]] == 1 \
-                and line.outputs[0] not in graph.outputs:
+        line = edit.producer(op.inputs[0]) if op.kind in _UNDONE and op.inputs else None
+        before = edit.producer(line.inputs[0]) if line is not None and line.kind in ALONG_AXIS else None
+        if before is not None and before.kind == op.kind and edit.is_read_once(line.outputs[0]):
             axis = _UNDONE[op.kind](graph, before, line, op)
             if axis is not None:
-                op = line.with_(attrs=Attrs(line.attrs, axis=axis), inputs=before.inputs, outputs=op.outputs)
-                producers[op.outputs[0]] = op
-        ops.append(op)
-    return prune(graph.with_(ops=tuple(ops)))
+                edit.replace(op, line.with_(attrs=Attrs(line.attrs, axis=axis), inputs=before.inputs,
+                                            outputs=op.outputs))
+    return edit.finish()
 
 
 def _transposed_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:

@@ -6,22 +6,25 @@ from __future__ import annotations
 from itertools import count, pairwise
 
 from ..context import Context
-from ..ir.graph import Graph, Op
-from ..ir.types import TensorType
+from ..ir.graph import Graph
 from ..ops.base import operator
+from .edit import Editor
 
 
 def make_trees(graph: Graph, context: Context) -> Graph:
     """f(a, b, c, d) → f(f(a, b), f(c, d)), as balanced as it goes, where an operator says that it may (`fan_in`)."""
-    types, ops = dict(graph.types), []
+    edit = Editor(graph)
     for op in graph.ops:
         most = operator(op.kind).fan_in
+        numbers = count(1)
         while most and len(op.inputs) > most:
-            joints = [_joint(op, part, types) for part in _parts(op.inputs, most)]
-            ops += joints
-            op = op.with_(inputs=tuple(joint.outputs[0] for joint in joints))
-        ops.append(op)
-    return graph.with_(ops=tuple(ops), types=types)
+            joints = []
+            for part in _parts(op.inputs, most):
+                joints.append(edit.result(f"{op.outputs[0]}:{next(numbers)}", op.kind, op.attrs, part))
+                edit.add_before(op, op.with_(inputs=part, outputs=(joints[-1],)))
+            op = op.with_(inputs=tuple(joints))
+            edit.replace(op, op)
+    return edit.finish()
 
 
 def _parts(names: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
@@ -29,10 +32,3 @@ def _parts(names: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
     runs = -(-len(names) // most)
     borders = [len(names) * index // runs for index in range(runs + 1)]
     return [names[first:last] for first, last in pairwise(borders)]
-
-
-def _joint(op: Op, names: tuple[str, ...], types: dict[str, TensorType]) -> Op:
-    """The operator on some of its operands."""
-    result = next(name for number in count(1) if (name := f"{op.outputs[0]}:{number}") not in types)
-    (types[result],) = operator(op.kind).infer(op.attrs, *(types[name] for name in names))
-    return op.with_(inputs=names, outputs=(result,))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from ..context import Context
 from ..ir.dims import product
-from ..ir.graph import Attrs, Graph, Op, unused
+from ..ir.graph import Attrs, Graph, Op
 from ..kernels.choice import choose
 from ..kernels.site import Site
 from ..ops.base import operator
+from .edit import Editor
 from .layout import Placed
 
 
@@ -162,18 +163,16 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
 def with_copies(placed: Placed, context: Context) -> Placed:
     """The graph with a `copy` wherever a view cannot be one: an output that is part of an input, of another output,
     or a constant."""
-    graph, choices = placed.graph, dict(placed.choices)
-    forwarding = _forward(graph, set())
-    types = dict(graph.types)
-    ops = []
+    graph, choices, edit = placed.graph, dict(placed.choices), Editor(placed.graph)
+    elided = _forward(graph, set()).elided
     for position, op in enumerate(graph.ops):
-        if view_offset(graph, op) is None or position in forwarding.elided:
-            ops.append(op)
+        if view_offset(graph, op) is None or position in elided:
             continue
-        inner = unused(f"{op.outputs[0]}:view", types)
-        types[inner] = types[op.outputs[0]]
+        (result,) = op.outputs
+        type_ = graph.types[result]
+        inner = edit.value(f"{result}:view", type_)
         copy = Op("copy", Attrs(), (inner,), op.outputs, origin=op.origin)
-        ops += [op.with_(outputs=(inner,)), copy]
-        choices[inner] = choices[op.outputs[0]]
-        choices[op.outputs[0]] = choose(Site(copy, (types[inner],), (types[inner],), context))
-    return Placed(graph.with_(ops=tuple(ops), types=types), choices)
+        edit.replace(op, op.with_(outputs=(inner,)), copy)
+        choices[inner] = choices[result]
+        choices[result] = choose(Site(copy, (type_,), (type_,), context))
+    return Placed(edit.finish(), choices)

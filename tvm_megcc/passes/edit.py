@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a pass changes a graph: operators keep their places, and what is added stands before or behind one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+import numpy as np
+
+from ..ir.graph import Attrs, Graph, Op, prune, toposort, unused
+from ..ir.types import TensorType
+from ..ops.base import operator
+
+
+class Editor:
+    """A graph under change. Operators are named by any value that they give.
+
+    types, constants: of all values, as in a graph; a pass may write both.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.types = dict(graph.types)
+        self.constants = dict(graph.constants)
+        self._readers = graph.consumers()
+        # Place 0 is that of the inputs, in front of all operators.
+        self._places: list[list[Op]] = [[], *([op] for op in graph.ops)]
+        self._before: list[list[Op]] = [[] for _ in self._places]
+        self._behind: list[list[Op]] = [[] for _ in self._places]
+        self._place = {name: place for place, op in enumerate(graph.ops, start=1) for name in op.outputs}
+
+    @property
+    def ops(self) -> list[Op]:
+        """All operators as they are now, in order."""
+        return list(chain.from_iterable(chain(*three) for three in zip(self._before, self._places, self._behind,
+                                                                       strict=True)))
+
+    def producer(self, name: str) -> Op | None:
+        """The operator, as it is now, that gives the value; None for inputs, constants, and what was added."""
+        return next((op for op in self._places[self._place.get(name, 0)] if name in op.outputs), None)
+
+    def sources(self, op: Op) -> list[Op]:
+        """The operators, as they are now, that give what one reads; the latest first."""
+        places = {self._place[name] for name in op.inputs if name in self._place}
+        return [source for place in sorted(places, reverse=True) for source in self._places[place]
+                if not set(source.outputs).isdisjoint(op.inputs)]
+
+    def is_read_once(self, name: str) -> bool:
+        """Whether one operator reads the value, and it is no output; values that were added have one reader."""
+        return name not in self.graph.types or (len(self._readers.get(name, ())) == 1
+                                                and name not in self.graph.outputs)
+
+    def value(self, name: str, type_: TensorType) -> str:
+        """A new value, called so or, where that is taken, alike."""
+        name = unused(name, self.types)
+        self.types[name] = type_
+        return name
+
+    def constant(self, name: str, array: np.ndarray, type_: TensorType | None = None) -> str:
+        """A new constant, of the array's type if none is given."""
+        name = self.value(name, type_ or TensorType(str(array.dtype), array.shape))
+        self.constants[name] = array
+        return name
+
+    def result(self, name: str, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
+        """A new value of the type that the operator's one result has."""
+        (type_,) = operator(kind).infer(attrs, *(self.types[operand] for operand in inputs))
+        return self.value(name, type_)
+
+    def replace(self, op: Op, *ops: Op) -> None:
+        """Puts operators into the place of one; none removes it."""
+        place = self._place[op.outputs[0]]
+        self._places[place] = list(ops)
+        self._place.update((name, place) for new in ops for name in new.outputs)
+
+    def fuse(self, source: Op, op: Op, fused: Op) -> None:
+        """Puts one operator, in the place of the first, for both."""
+        self.replace(op)
+        self.replace(source, fused)
+
+    def add_before(self, op: Op, new: Op) -> None:
+        self._before[self._place[op.outputs[0]]].append(new)
+
+    def add_behind(self, name: str, new: Op) -> None:
+        """Adds an operator right behind the one that gives a value; in front of all behind an input."""
+        self._behind[self._place.get(name, 0)].append(new)
+
+    def append(self, new: Op) -> None:
+        """Adds an operator behind all others."""
+        self._behind[-1].append(new)
+
+    def redirect(self, names: Mapping[str, str]) -> None:
+        """Lets the graph's operators read other values; what was added before or behind them stays as it is."""
+        for ops in self._places:
+            ops[:] = [op.with_(inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
+
+    def finish(self) -> Graph:
+        """The graph, in order, without what no output needs."""
+        return prune(self.graph.with_(ops=toposort(self.ops), types=self.types, constants=self.constants))

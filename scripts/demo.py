@@ -14,7 +14,7 @@ import numpy as np
 import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.errors import ToolError
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 from tvm_megcc.tools import run, size
 
 OUT = Path("demo_out")

@@ -94,7 +94,7 @@ def load(path: str | Path, target: str | None = None, model: str | None = None) 
         target: one of the folder's; by default one that this machine runs, else the first, in an emulator.
         model: which one, of a folder with several.
     """
-    from .runtime.session import load as load_session
+    from .runtime.load import load as load_session
 
     return load_session(path, target, model=model)
 

@@ -192,7 +192,7 @@ uint32_t megcc_cpu(void);
 
 void megcc_describe(const megcc_program *program, uint32_t tensor, const int32_t *extents, megcc_tensor *result);
 
-/* --- session.c, vm.c, shape.c ---------------------------------------------------------------------------------- */
+/* --- a session ------------------------------------------------------------------------------------------------- */
 
 struct megcc_session {
     const megcc_model *model;
@@ -223,11 +223,7 @@ static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
     return root == NULL ? NULL : root + row->data;
 }
 
-/* After a complete run: outputs become the inputs of the next. */
-void megcc_session_keep_states(megcc_session *session);
-
-/* Points every tensor to its place in the bucket: no bindings, states zero. */
-void megcc_session_place(megcc_session *session);
+/* --- memory.c -------------------------------------------------------------------------------------------------- */
 
 #ifndef MEGCC_NO_DYNAMIC
 /* Makes an allocated block at least so large, contents lost; 0 gives it back. */
@@ -239,5 +235,13 @@ int32_t megcc_materialise(megcc_session *session, uint32_t tensor);
 /* Gives it back, unless it is the caller's own. */
 void megcc_release(megcc_session *session, uint32_t tensor);
 #endif
+
+/* --- session.c ------------------------------------------------------------------------------------------------- */
+
+/* After a complete run: outputs become the inputs of the next. */
+void megcc_session_keep_states(megcc_session *session);
+
+/* Points every tensor to its place in the bucket: no bindings, states zero. */
+void megcc_session_place(megcc_session *session);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes that are known only when the model runs: symbols from the inputs' dimensions, extents from symbols, a bucket
- * that holds them, and memory for tensors without a bound.
+ * Shapes that are known only when the model runs: symbols from the inputs' dimensions, extents from symbols, and a
+ * bucket that holds them.
  */
 #include "internal.h"
 
@@ -131,53 +131,6 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->bucket = bucket;
     megcc_session_place(session);
     return MEGCC_OK;
-}
-
-/* --- tensors without a bound ----------------------------------------------------------------------------------- */
-
-int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes)
-{
-    const megcc_allocator *allocator = &session->options.allocator;
-    const uint64_t limit = session->options.memory_limit;
-    if (bytes != 0 && *capacity >= bytes)
-        return MEGCC_OK;
-    if (*capacity != 0) {
-        allocator->resize(allocator->user, *memory, *capacity, 0);
-        session->allocated -= *capacity;
-    }
-    *memory = NULL;
-    *capacity = 0;
-    if (bytes == 0)
-        return MEGCC_OK;
-    if (limit != 0 && (bytes > limit || session->allocated > limit - bytes))
-        return MEGCC_E_MEMORY;
-    if (allocator->resize == NULL || bytes > SIZE_MAX)
-        return MEGCC_E_ALLOCATION;
-    void *block = allocator->resize(allocator->user, NULL, 0, (size_t)bytes);
-    if (block == NULL)
-        return MEGCC_E_ALLOCATION;
-    if (!is_aligned(block, session->model->program.alignment)) {
-        allocator->resize(allocator->user, block, (size_t)bytes, 0);
-        return MEGCC_E_ALLOCATION;
-    }
-    *memory = block;
-    *capacity = (size_t)bytes;
-    session->allocated += bytes;
-    return MEGCC_OK;
-}
-
-int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
-{
-    if (session->base[tensor] != NULL) /* bound, or large enough since megcc_session_place() */
-        return MEGCC_OK;
-    const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
-    return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0 ? bytes : 1);
-}
-
-void megcc_release(megcc_session *session, uint32_t tensor)
-{
-    if (session->capacity != NULL && session->capacity[tensor] != 0)
-        megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
 }
 
 #endif

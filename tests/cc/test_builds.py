@@ -16,7 +16,7 @@ from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime import build as builds
 from tvm_megcc.runtime.build import build, compile_objects, run_tool
 from tvm_megcc.runtime.device import build_library
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 

@@ -16,7 +16,7 @@ import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.codegen import bundle
 from tvm_megcc.errors import MegccError, ShapeError, ToolError
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 

@@ -14,7 +14,7 @@ from tvm_megcc.codegen.machines import STATIC_PROFILE
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.build import build, build_all
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 

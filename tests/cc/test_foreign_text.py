@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 import tvm_megcc
 from tests.foreign_texts import MARKER, TEXTS, code_of
 from tvm_megcc.codegen import bundle
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wcomment", "-Wtrigraphs", "-trigraphs",
           "-fsyntax-only", "-I.", "-Iruntime/include")

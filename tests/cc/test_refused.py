@@ -15,7 +15,7 @@ import tvm_megcc
 from tvm_megcc.codegen import container
 from tvm_megcc.codegen.container import Bound, CallSlot, DType, Instruction, LayoutKind, Opcode, Program, Storage
 from tvm_megcc.errors import MegccError
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 
 from .runtime_models import MODELS, MODULES
 from .test_runtime import CC, ROOT, SOURCES, build

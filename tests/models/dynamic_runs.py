@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 import tvm_megcc
-from tvm_megcc.runtime.session import load
+from tvm_megcc.runtime.load import load
 
 folder, source, result, compiler = sys.argv[1:]
 session = load(folder, None, compiler)

@@ -2,6 +2,8 @@
 """Imports point one way, TVM stays in the front ends, and every file says under which licence it stands."""
 
 import ast
+import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -36,11 +38,11 @@ def part_of(path: Path) -> str:
     return "" if relative.parts == ("__init__",) else relative.parts[0]
 
 
-def imports(path: Path) -> set[str]:
-    """Absolute names of what is imported at load time; an import inside a function may go the other way."""
+def imports(path: Path, in_functions: bool = False) -> set[str]:
+    """Absolute names of what is imported at load time, or also inside functions, where it may go the other way."""
     own = ("tvm_megcc", *path.relative_to(PACKAGE).with_suffix("").parts)
     found = set()
-    for node in _load_time_nodes(ast.parse(path.read_text())):
+    for node in _nodes(ast.parse(path.read_text()), in_functions):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,14 +52,23 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def _load_time_nodes(tree: ast.AST):
+def _nodes(tree: ast.AST, in_functions: bool):
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not in_functions:
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
         yield node
-        yield from _load_time_nodes(node)
+        yield from _nodes(node, in_functions)
+
+
+def in_order(needs: dict[str, set[str]]) -> list[str]:
+    """The files in an order in which each needs only those before it.
+
+    Raises:
+        graphlib.CycleError: naming a circle.
+    """
+    return list(TopologicalSorter(needs).static_order())
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
@@ -73,6 +84,49 @@ def test_imports_point_one_way(path):
         target = rest.split(".")[0]
         if (PACKAGE / target).is_dir() or (PACKAGE / f"{target}.py").exists():
             assert LEVEL[target] <= LEVEL[part], f"{part} imports {name}, which stands above it"
+
+
+def test_no_modules_import_each_other():
+    """Wherever the imports stand: one inside a function may save time, but must not hide a circle."""
+    names = {".".join(("tvm_megcc", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+             for path in MODULES}
+    needs: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found = {imported if imported in names else imported.rpartition(".")[0]
+                 for imported in imports(path, in_functions=True)}
+        needs[name] = {imported for imported in found if imported in names} - {name}
+    assert len(in_order(needs)) == len(MODULES)
+
+
+#: The files of the runtime, lowest first: each calls functions of those before it only.
+RUNTIME = ("status.c", "cpu.c", "signature.c", "verify.c", "model.c", "memory.c", "session.c", "shape.c", "vm.c",
+           "pool.c", "host.c")
+
+
+def test_the_runtime_calls_one_way():
+    texts = {path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+             for path in (ROOT / "c_runtime" / "src").glob("*.c")}
+    assert set(texts) == set(RUNTIME)
+    home = {function: file for file, text in texts.items()
+            for function in re.findall(r"^(?!static|typedef).*?(megcc_\w+)\([^;{}]*\)\n\{", text, re.MULTILINE)}
+    assert {home["megcc_session_run"], home["megcc_grow"], home["megcc_fail"]} == {"vm.c", "memory.c", "status.c"}
+    for file, text in texts.items():
+        called = {home.get(function, file) for function in re.findall(r"\b(megcc_\w+)\(", text)}
+        above = sorted(other for other in called if RUNTIME.index(other) > RUNTIME.index(file))
+        assert not above, f"{file} calls functions of {', '.join(above)}"
+
+
+def test_headers_include_one_way():
+    """Files of the runtime read headers, never each other; and no header reads one that reads it."""
+    folder = ROOT / "c_runtime"
+    files = [path for path in folder.rglob("*.[ch]") if "build" not in path.relative_to(folder).parts]
+    includes = {path.name: {name.rpartition("/")[2] for name in re.findall(r'#include "(.*)"', path.read_text())}
+                for path in files}
+    assert len(includes) == len(files)
+    assert not [name for names in includes.values() for name in names if name.endswith(".c")]
+    assert set(in_order(includes)) == set(includes)
+    for path in (folder / "include").rglob("*.h"):
+        assert not includes[path.name] & {"internal.h", "fb.h"}, f"{path.name} is for kernels and users"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())

@@ -1,44 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compilation results in, all in memory: the container, the C code, and what is known about them."""
+"""What people hold when a model is compiled: it is shown in notebooks, and saved as a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import notebook
 from ..errors import shortened
-from ..target import Target
+from . import bundle
+from .compiled import Compiled
 
 
-@dataclass(frozen=True, repr=False)
-class Artifact:
-    """A compiled model.
-
-    name: a C identifier; prefix of everything this model adds to a program.
-    container: the .megcc file.
-    sources: file name below the generated folder -> text: `kernels/<symbol>.c` and `kernels.c`, which defines
-        `const megcc_module <name>_module`.
-    manifest: facts about the model that are no code. Read by the generated folder, reports and the command:
-        model: file name and SHA-256 of what was compiled; options: what it was compiled with;
-        inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression; quantised ones
-        have quant: {scale, zero_point};
-            an input whose shape changes also has `least`, its shape where every symbol is least;
-        alignment: bytes, of container and memory;
-        programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes, unpacked_bytes,
-        calls: [{kernel, kind, origin, output, macs}]}], a row a target;
-        weights: [{targets, bytes, weights}], what is stored, by the targets that read it.
-    report: for people: what became of the model. memory: picture of the arena, an SVG.
-    """
-
-    name: str
-    targets: tuple[Target, ...]
-    container: bytes
-    sources: Mapping[str, str]
-    manifest: Mapping
-    report: str
-    memory: str
+class Artifact(Compiled):
+    """A compiled model: what `Compiled` says, with a way to write it."""
 
     def __repr__(self) -> str:
         ports = [", ".join(f"'{port['name']}': {port['dtype']}[{','.join(map(str, port['shape']))}]"
@@ -54,5 +28,4 @@ class Artifact:
 
     def save(self, folder: str | Path, embed: bool = False, force: bool = False) -> Path:
         """Writes the generated folder; see `bundle.write`."""
-        from .bundle import write
-        return write((self,), folder, embed=embed, force=force)
+        return bundle.write((self,), folder, embed=embed, force=force)

@@ -24,7 +24,7 @@ from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
 from . import container
-from .artifact import Artifact
+from .compiled import Compiled
 from .device_model import container_part
 from .machines import STATIC_PROFILE, by_machine, machine_of, machines, make_commands
 from .manifest import MANIFEST, read_manifest
@@ -41,7 +41,7 @@ ENDINGS = ("_elements", "_scale", "_zero_point")
 BUILD = "build"
 
 
-def write(artifacts: Sequence[Artifact], folder: str | Path, embed: bool = False, force: bool = False) -> Path:
+def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool = False, force: bool = False) -> Path:
     """Writes the folder for these models and returns its path. It appears whole or not at all (`folders.replace`).
 
     Args:
@@ -63,7 +63,7 @@ def write(artifacts: Sequence[Artifact], folder: str | Path, embed: bool = False
     return folder
 
 
-def contents(artifacts: Sequence[Artifact], embed: bool = False) -> dict[str, bytes]:
+def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, bytes]:
     """The files of the folder: name below it -> bytes, the manifest with the hashes of all others last."""
     if len({a.name for a in artifacts}) != len(artifacts):
         raise MegccError("two models have the same name; give one another with --name")
@@ -150,7 +150,7 @@ def _refuse_if_not_ours(folder: Path) -> None:
         raise MegccError(f"{folder} has changed since it was made ({', '.join(found[:3])}{more}){advice}")
 
 
-def sources(artifacts: Sequence[Artifact]) -> dict[str, str]:
+def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
     """All generated C files; `kernels.c` gets its model's name where there are several."""
     texts: dict[str, str] = {}
     for artifact in artifacts:
@@ -239,14 +239,14 @@ class _Port:
 class _View:
     """A model as the templates see it."""
 
-    artifact: Artifact
+    artifact: Compiled
     name: str
     macro: str
     inputs: tuple[_Port, ...]
     outputs: tuple[_Port, ...]
 
     @classmethod
-    def of(cls, artifact: Artifact) -> _View:
+    def of(cls, artifact: Compiled) -> _View:
         macro = c_name(artifact.name).upper()
         ports = {}
         states, given = artifact.manifest["states"], artifact.manifest["model"].get("inputs", {})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import folders, paths
-from ..codegen.bundle import BUILD, data_source, read_container, read_manifest
+from ..codegen.bundle import BUILD, MANIFEST, data_source, read_container, read_manifest
 from ..codegen.device_model import container_part
 from ..codegen.machines import STATIC_PROFILE
 from ..errors import MegccError, ToolError
@@ -170,6 +170,26 @@ def c_sources(folder: Path) -> list[Path]:
     """The C files of a generated folder but main.c."""
     return [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
             for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
+
+
+def generated_folder(path: Path) -> tuple[Path, str | None]:
+    """The folder that a path stands for, and the model if the path says which.
+
+    Raises:
+        MegccError: if there is nothing at this path, or a model that has to be compiled first.
+    """
+    if not path.exists():
+        raise MegccError(f"{path} does not exist")
+    if path.is_dir():
+        return path, None
+    if path.suffix == ".megcc":
+        if not (path.parent / MANIFEST).exists():
+            raise MegccError(f"{path} is the data of a model alone; its code is in the folder that 'megcc compile' "
+                             "wrote it to: give it there, or that folder")
+        return path.parent, path.stem
+    raise MegccError(f"{path} is a file, not a folder that was compiled from a model; compile it first: "
+                     f"tvm_megcc.compile({str(path)!r}).save('{path.stem}_megcc'), "
+                     f"or 'megcc compile {path} -o {path.stem}_megcc'")
 
 
 def model_of(manifest: dict, model: str | None, folder: Path) -> dict:

@@ -6,19 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import notebook
-from ..codegen.bundle import MANIFEST, read_manifest
+from ..codegen.bundle import read_manifest
 from ..errors import MegccError, ShapeError
 from ..ir.types import numpy_dtype
-from ..target import Target
-from .build import Build, build, model_of, target_of
-from .toolchain import find_emulator
+from .build import Build, model_of
 
 if TYPE_CHECKING:
     from .native import Bound
@@ -80,50 +77,6 @@ class Port:
 
     def __str__(self) -> str:
         return f"'{self.name}': {self.dtype}[{','.join(map(str, self.shape))}]"
-
-
-def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
-         model: str | None = None) -> Session:
-    """A session on a generated folder, built first where that has not been done.
-
-    Args:
-        folder: as `megcc compile` and `Artifact.save` write it, or the .megcc file in it.
-        target: one of those the folder was made for; by default one that this machine runs.
-        model: which one, of a folder with several; a .megcc file says it by its name.
-
-    Raises:
-        MegccError: if the folder is none of ours, was made for other targets, or has other models.
-        ToolError: if a compiler or emulator is missing.
-    """
-    from .emulated import EmulatedSession
-    from .native import NativeSession
-
-    folder, named = generated_folder(Path(folder))
-    manifest = read_manifest(folder)
-    target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
-    emulator = find_emulator(target)
-    built = build(folder, target, cc, model=name)
-    return EmulatedSession(built, emulator) if emulator else NativeSession(built)
-
-
-def generated_folder(path: Path) -> tuple[Path, str | None]:
-    """The folder that a path stands for, and the model if the path says which.
-
-    Raises:
-        MegccError: if there is nothing at this path, or a model that has to be compiled first.
-    """
-    if not path.exists():
-        raise MegccError(f"{path} does not exist")
-    if path.is_dir():
-        return path, None
-    if path.suffix == ".megcc":
-        if not (path.parent / MANIFEST).exists():
-            raise MegccError(f"{path} is the data of a model alone; its code is in the folder that 'megcc compile' "
-                             "wrote it to: give it there, or that folder")
-        return path.parent, path.stem
-    raise MegccError(f"{path} is a file, not a folder that was compiled from a model; compile it first: "
-                     f"tvm_megcc.compile({str(path)!r}).save('{path.stem}_megcc'), "
-                     f"or 'megcc compile {path} -o {path.stem}_megcc'")
 
 
 class Session:

@@ -14,7 +14,7 @@ from ..errors import MegccError
 from ..foreign import identifier
 from ..frontends.formats import refuse_unreadable
 from ..frontends.models import input_names
-from ..runtime.session import generated_folder
+from ..runtime.build import generated_folder
 
 if TYPE_CHECKING:
     from ..runtime.device import DeviceSession
@@ -97,7 +97,7 @@ def graph_arguments(options) -> dict:
 
 def session_of(path: str | Path, options) -> Session:
     """A session on it, built if need be; in an emulator where this machine does not run the target."""
-    from ..runtime.session import load
+    from ..runtime.load import load
 
     return load(folder_of(path, options), options.target or None, options.cc, model_of(path, options))
 

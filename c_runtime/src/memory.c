@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that the caller's allocator gives while the model runs: for tensors without a bound, and for workspace.
+ */
+#include "internal.h"
+
+#ifndef MEGCC_NO_DYNAMIC
+
+int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes)
+{
+    const megcc_allocator *allocator = &session->options.allocator;
+    const uint64_t limit = session->options.memory_limit;
+    if (bytes != 0 && *capacity >= bytes)
+        return MEGCC_OK;
+    if (*capacity != 0) {
+        allocator->resize(allocator->user, *memory, *capacity, 0);
+        session->allocated -= *capacity;
+    }
+    *memory = NULL;
+    *capacity = 0;
+    if (bytes == 0)
+        return MEGCC_OK;
+    if (limit != 0 && (bytes > limit || session->allocated > limit - bytes))
+        return MEGCC_E_MEMORY;
+    if (allocator->resize == NULL || bytes > SIZE_MAX)
+        return MEGCC_E_ALLOCATION;
+    void *block = allocator->resize(allocator->user, NULL, 0, (size_t)bytes);
+    if (block == NULL)
+        return MEGCC_E_ALLOCATION;
+    if (!is_aligned(block, session->model->program.alignment)) {
+        allocator->resize(allocator->user, block, (size_t)bytes, 0);
+        return MEGCC_E_ALLOCATION;
+    }
+    *memory = block;
+    *capacity = (size_t)bytes;
+    session->allocated += bytes;
+    return MEGCC_OK;
+}
+
+int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
+{
+    if (session->base[tensor] != NULL) /* bound, or large enough since megcc_session_place() */
+        return MEGCC_OK;
+    const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
+    return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0 ? bytes : 1);
+}
+
+void megcc_release(megcc_session *session, uint32_t tensor)
+{
+    if (session->capacity != NULL && session->capacity[tensor] != 0)
+        megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
+}
+
+#endif

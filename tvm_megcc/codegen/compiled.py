@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compilation results in, all in memory: the container, the C code, and what is known about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..target import Target
+
+
+@dataclass(frozen=True, repr=False)
+class Compiled:
+    """A compiled model, as the generated folder is made of it.
+
+    name: a C identifier; prefix of everything this model adds to a program.
+    container: the .megcc file.
+    sources: file name below the generated folder -> text: `kernels/<symbol>.c` and `kernels.c`, which defines
+        `const megcc_module <name>_module`.
+    manifest: facts about the model that are no code. Read by the generated folder, reports and the command:
+        model: file name and SHA-256 of what was compiled; options: what it was compiled with;
+        inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression; quantised ones
+        have quant: {scale, zero_point};
+            an input whose shape changes also has `least`, its shape where every symbol is least;
+        alignment: bytes, of container and memory;
+        programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes, unpacked_bytes,
+        calls: [{kernel, kind, origin, output, macs}]}], a row a target;
+        weights: [{targets, bytes, weights}], what is stored, by the targets that read it.
+    report: for people: what became of the model. memory: picture of the arena, an SVG.
+    """
+
+    name: str
+    targets: tuple[Target, ...]
+    container: bytes
+    sources: Mapping[str, str]
+    manifest: Mapping
+    report: str
+    memory: str

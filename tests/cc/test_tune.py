@@ -199,7 +199,7 @@ class WrongConv(PlainConv):
 
     def lower(self, site):
         lowered = super().lower(site)
-        return replace(lowered, params=type(lowered.params)({**lowered.params, "bias": False}),
+        return replace(lowered, params=replace(lowered.params, bias=False),
                        inputs=lowered.inputs[:2], what="wrong")
 
     def cost(self, site):

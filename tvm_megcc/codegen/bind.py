@@ -11,6 +11,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
 from ..kernels.base import Lowered, Operand
 from ..kernels.choice import Choice
+from ..kernels.parameters import Parameters
 from ..kernels.site import Site
 from ..kernels.support import operand_class
 from ..ops.base import operator
@@ -44,7 +45,7 @@ class KernelSpec:
     """
 
     template: str
-    params: Attrs
+    params: Attrs | Parameters
     extents: tuple[tuple[str, int | None], ...]
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]

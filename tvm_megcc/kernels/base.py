@@ -15,6 +15,7 @@ from ..ops.base import (
     Operator,
 )
 from ..target import Target
+from .parameters import Parameters
 from .site import Site
 
 
@@ -56,7 +57,7 @@ class Lowered:
     """
 
     template: str
-    params: Attrs
+    params: Attrs | Parameters
     extents: Mapping[str, Dim]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]

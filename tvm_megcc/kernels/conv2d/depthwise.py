@@ -3,12 +3,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import ceildiv
-from ...ir.graph import Attrs
 from ...ir.types import PLAIN
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
 from ..tiling import Tiling
 from .geometry import Geometry, blocked, has_bias, reach
+
+
+@dataclass(frozen=True)
+class DepthwiseParameters(Parameters):
+    """Of `depthwise.c.j2`; as those of `direct.c.j2`."""
+
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+    vpad: bool
+    hpad: bool
+    bias: bool
+    tiling: Tiling
 
 
 class DepthwiseConv(Kernel):
@@ -45,8 +63,7 @@ class DepthwiseConv(Kernel):
             operands.append(Operand("b", 2, blocks * lanes, ("channel", lanes)))
         return Lowered(
             "conv2d/depthwise",
-            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
-                  vpad=vpad, hpad=hpad, bias=bias, tiling=Tiling.of(site.isa)),
+            DepthwiseParameters(*s.window, vpad, hpad, bias, Tiling.of(site.isa)),
             extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
             "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0,
             channels=blocks * lanes)

@@ -3,15 +3,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, dim_max, round_up
-from ...ir.graph import Attrs
 from ...ir.types import NHWC, PLAIN
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..blocking import Kept, chunks_first
+from ..parameters import Parameters
 from ..sharing import Cut
 from ..site import Site
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked, has_bias, reach, stored
+
+
+@dataclass(frozen=True)
+class DirectParameters(Parameters):
+    """Of `direct.c.j2`, which a product of matrices uses too: as a convolution of 1x1.
+
+    x_layout, y_layout: kinds of layouts. bias: there is one. block: output channels in a block of packed weights.
+    kh, kw, sh, sw, dh, dw: extents, strides and dilations of the window. vpad, hpad: some window leaves the input above
+    or below, left or right. grouped: there are several groups. kept: weights that stay in the first cache.
+    chunks_first: a row of pixels meets all chunks of weights before the next row does.
+    """
+
+    tiling: Tiling
+    x_layout: str
+    y_layout: str
+    bias: bool
+    block: int
+    kh: int = 1
+    kw: int = 1
+    sh: int = 1
+    sw: int = 1
+    dh: int = 1
+    dw: int = 1
+    vpad: bool = False
+    hpad: bool = False
+    grouped: bool = False
+    kept: Kept | None = None
+    chunks_first: bool = False
 
 
 class DirectConv(Kernel):
@@ -94,9 +124,8 @@ class DirectConv(Kernel):
                  "vpad": vpad, "hpad": hpad, "bias": bias}
         return Lowered(
             "conv2d/direct",
-            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
-                  x_layout=x_layout, y_layout=y_layout, vpad=vpad, hpad=hpad, bias=bias, grouped=s.g > 1,
-                  tiling=tiling, block=block, kept=kept, chunks_first=first),
+            DirectParameters(tiling, x_layout, y_layout, bias, block, *s.window, vpad=vpad, hpad=hpad,
+                             grouped=s.g > 1, kept=kept, chunks_first=first),
             extents, tuple(operands),
             (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,

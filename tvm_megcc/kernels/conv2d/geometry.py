@@ -55,6 +55,11 @@ class Geometry:
     def is_pointwise(self) -> bool:
         return self.taps == 1 and self.strides == (1, 1) and not any(self.pads)
 
+    @property
+    def window(self) -> tuple[int, int, int, int, int, int]:
+        """Extents, strides and dilations of the kernel, each for rows and columns."""
+        return self.kh, self.kw, *self.strides, *self.dilations
+
     def overhangs(self, axis: int) -> bool:
         """Whether some window leaves the input along the axis."""
         before = self.pads[axis]

@@ -3,16 +3,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ...ir.dims import Dim, ceildiv, dim_max, round_up
-from ...ir.graph import Attrs
 from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
 from ..sharing import is_large, waiting
 from ..site import Site
 from ..tiling import Tiling
 from .geometry import Geometry, has_bias, reach
+
+
+@dataclass(frozen=True)
+class PixelParameters(Parameters):
+    """Of `pixels.c.j2`; as those of `direct.c.j2`. in_place: pixels are read where they are, and no rows are copied."""
+
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+    in_place: bool
+    bias: bool
+    tiling: Tiling
 
 
 class PixelConv(Kernel):
@@ -92,8 +108,7 @@ class PixelConv(Kernel):
             operands.append(Operand("b", 2, G * OC))
         return Lowered(
             "conv2d/pixels",
-            Attrs(kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0], dw=s.dilations[1],
-                  in_place=s.is_pointwise, bias=bias, tiling=tiling),
+            PixelParameters(*s.window, s.is_pointwise, bias, tiling),
             extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
             s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
 

@@ -3,10 +3,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import product
-from ...ir.graph import Attrs
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
 from .geometry import Geometry, has_bias
+
+
+@dataclass(frozen=True)
+class PlainParameters(Parameters):
+    """Of `plain.c.j2`; as those of `direct.c.j2`."""
+
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+    bias: bool
 
 
 class PlainConv(Kernel):
@@ -26,8 +41,7 @@ class PlainConv(Kernel):
         if bias:
             operands.append(Operand("b", 2, G * OC))
         return Lowered("conv2d/plain",
-                       Attrs(bias=bias, kh=s.kh, kw=s.kw, sh=s.strides[0], sw=s.strides[1], dh=s.dilations[0],
-                             dw=s.dilations[1]),
+                       PlainParameters(*s.window, bias),
                        dict(zip(names, values, strict=True)), tuple(operands),
                        (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(bias=bias), "plain",
                        channels=G * OC)

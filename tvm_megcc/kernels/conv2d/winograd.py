@@ -13,11 +13,11 @@ from functools import lru_cache
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
-from ...ir.graph import Attrs
 from ...ir.types import PLAIN
 from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..packing import pack_columns, packer
+from ..parameters import Parameters
 from ..sharing import TASKS, is_large, waiting
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked, has_bias
@@ -40,6 +40,29 @@ def kernel_transform(taps: int) -> np.ndarray:
     rows = [[point ** tap / np.prod([point - other for other in _POINTS if other != point]) for tap in range(taps)]
             for point in _POINTS]
     return np.array([*rows, [0.0] * (taps - 1) + [1.0]])
+
+
+@dataclass(frozen=True)
+class WinogradParameters(Parameters):
+    """Of `winograd.c.j2`.
+
+    ic, oc: channels. size: rows and columns of y that a tile gives. vectors, pixels, tiles, depth, raw: as `Blocking`
+    has them. kernel: the transform of weights, [WINDOW][kernel rows], where they are raw. near, far: points.
+    """
+
+    ic: int
+    oc: int
+    size: int
+    bias: bool
+    tiling: Tiling
+    vectors: int
+    pixels: int
+    tiles: int
+    depth: int
+    raw: bool
+    kernel: tuple[tuple[float, ...], ...]
+    near: float = NEAR
+    far: float = FAR
 
 
 class WinogradConv(Kernel):
@@ -98,9 +121,8 @@ class WinogradConv(Kernel):
         parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), cut.tiles)
         return Lowered(
             "conv2d/winograd",
-            Attrs(ic=s.ic, oc=s.oc, size=size, bias=bias, tiling=cut.tiling, vectors=cut.vectors, pixels=cut.pixels,
-                  tiles=cut.tiles, depth=cut.depth, raw=self.raw, near=NEAR, far=FAR,
-                  kernel=tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()),
+            WinogradParameters(s.ic, s.oc, size, bias, cut.tiling, cut.vectors, cut.pixels, cut.tiles, cut.depth,
+                               self.raw, tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()),
             extents, tuple(operands), (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
             f"{s.name(bias=bias)}_ic{s.ic}oc{s.oc}",
             f"{self.name}_{cut.tiles}x{cut.pixels}x{cut.vectors}{f'x{cut.depth}' if self.raw else ''}",

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...context import Context
 from ...ir.dims import Dim, ceildiv, product, round_up
-from ...ir.graph import Attrs
 from ...ir.types import DTYPES
 from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symbols
+from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import has_bias, reach
+from ..parameters import Parameters
 from ..sharing import Cut
 from ..site import Site
 from ..tiling import BLOCK, Tiling
@@ -64,8 +65,7 @@ class PackedMatMul(Kernel):
             operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
             "conv2d/direct",
-            Attrs(kh=1, kw=1, sh=1, sw=1, dh=1, dw=1, x_layout="nhwc", y_layout="nhwc", vpad=False, hpad=False,
-                  bias=bias, grouped=False, tiling=tiling, block=block, kept=None, chunks_first=False),
+            DirectParameters(tiling, "nhwc", "nhwc", bias, block),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
             "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 
@@ -80,6 +80,23 @@ class PackedMatMul(Kernel):
         if not isinstance(rows, int):
             return float(depth * columns)
         return 200 + rows * depth * -(-columns // site.isa.lanes) * 1.1
+
+
+@dataclass(frozen=True)
+class PanelParameters(Parameters):
+    """Of `panel.c.j2`.
+
+    trans_a, trans_b: an operand is transposed. batch: of each batch axis, whether a and b have it. vectors: of columns
+    in a panel of b. rows: of a tile. depth: rows of b that are copied at a time.
+    """
+
+    trans_a: bool
+    trans_b: bool
+    bias: bool
+    batch: tuple[tuple[bool, bool], ...]
+    vectors: int
+    rows: int
+    depth: int
 
 
 class PanelMatMul(Kernel):
@@ -115,7 +132,7 @@ class PanelMatMul(Kernel):
             what += "_batch" + "".join("b" if a_ and b_ else "l" if a_ else "r" for a_, b_ in kinds)
         return Lowered(
             "matmul/panel",
-            Attrs(trans_a=trans_a, trans_b=trans_b, bias=bias, batch=kinds, vectors=vectors, rows=rows, depth=_DEPTH),
+            PanelParameters(trans_a, trans_b, bias, kinds, vectors, rows, _DEPTH),
             extents, tuple(operands), (Operand("y", 0, y),),
             panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), what, "panel",
             scratch=4 * _DEPTH * vectors * site.isa.lanes, epilogue_in_place=False, channels=N)
@@ -127,6 +144,20 @@ class PanelMatMul(Kernel):
         return 500 + 1.4 * site.y.size * k / site.isa.lanes + 3.0 * site.inputs[1].size
 
 
+@dataclass(frozen=True)
+class ScalarParameters(Parameters):
+    """Of `scalar.c.j2`; as those of `panel.c.j2`. unit: the C type of an element. unsigned: what integers are added as.
+    real: they are no integers."""
+
+    unit: str
+    unsigned: str
+    real: bool
+    trans_a: bool
+    trans_b: bool
+    bias: bool
+    batch: tuple[tuple[bool, bool], ...]
+
+
 class ScalarMatMul(PanelMatMul):
     """Integers, which wrap, and float64: a product a time."""
 
@@ -136,11 +167,10 @@ class ScalarMatMul(PanelMatMul):
 
     def lower(self, site):
         lowered = super().lower(site)
-        kept = {name: lowered.params[name] for name in ("trans_a", "trans_b", "bias", "batch")}
-        dtype = site.x.dtype
-        params = Attrs(unit=DTYPES[dtype][0], real=dtype == "float64",
-                       unsigned="uint64_t" if site.x.itemsize == 8 else "uint32_t", **kept)
-        rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(kept["batch"])))))
+        panel: PanelParameters = lowered.params
+        params = ScalarParameters(DTYPES[site.x.dtype][0], "uint64_t" if site.x.itemsize == 8 else "uint32_t",
+                                  site.x.dtype == "float64", panel.trans_a, panel.trans_b, panel.bias, panel.batch)
+        rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
         return replace(lowered, template="matmul/scalar", params=params, tasks=rows, how="scalar", scratch=0)
 
 

@@ -47,18 +47,18 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
         dispatch: ranges of shapes to compile for: text such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
             dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals. The axes
-            here and in input_shapes are those of the model, whatever `inputs` says.
+            here and in input_shapes are those of the model, also where `inputs` gives another order.
         optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
         name: prefix of everything that is generated; default is the file's name.
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
         states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
             the next run.
-        constants: value of some inputs, which are none then: numbers or arrays.
+        constants: values of some inputs, which are no inputs any more: numbers or arrays.
         output_names: compile only what these values need.
         inputs: what is given instead of the model's own inputs, which are made from it: text such as
             "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
-            dictionary of `Input` or the text behind the "=".
+            dictionary of `Input` or the text after the "=".
         extern: operators of your own: a file that declares some (`tvm_megcc.extern`), an `Operator`, or several.
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         dump: folder that gets every stage as text.
@@ -88,11 +88,16 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
 
 
 def load(path: str | Path, target: str | None = None, model: str | None = None) -> Session:
-    """A session on a generated folder, or on a .megcc file in it; builds it first where that has not been done.
+    """A session on a generated folder, or on a .megcc file in it. The folder is built first if it is not yet.
 
     Args:
+        path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it.
         target: one of the folder's; by default one that this machine runs, else the first, in an emulator.
         model: which one, of a folder with several.
+
+    Raises:
+        MegccError: for a path that is no such folder, and for another target or model than it has; `ToolError` if a
+            compiler or emulator is missing.
     """
     from .runtime.load import load as load_session
 
@@ -111,7 +116,7 @@ def dump_into(folder: str | Path) -> Dump:
 
 
 def parse_states(texts: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """`["h_out=h_in"]` as a dictionary; one stays what it is.
+    """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
     Raises:
         MegccError: for a text that is no pair, and an output that is in two.

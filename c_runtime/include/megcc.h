@@ -51,7 +51,7 @@ enum {
     /* resources */
     MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned: `needed` says */
     MEGCC_E_ALLOCATION = 0x31,  /* the allocator gave nothing, or there is none */
-    MEGCC_E_FILE = 0x32,
+    MEGCC_E_FILE = 0x32,        /* the file cannot be read */
     MEGCC_E_THREADS = 0x33,     /* threads cannot be made or are not as promised; `needed`: at most so many */
     /* execution */
     MEGCC_E_CANCELLED = 0x40,   /* the observer said so */
@@ -159,7 +159,7 @@ uint32_t megcc_model_outputs(const megcc_model *model);
 int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 
-/* The same number as a constant expression, for arrays; the generated header has its arguments. */
+/* What megcc_model_memory() returns, as a constant expression for arrays; the generated header has its arguments. */
 #define MEGCC_SESSION_BYTES (40u * sizeof(void *))
 #define MEGCC_MEMORY_BYTES(alignment, pointers, words, arena) \
     ((MEGCC_SESSION_BYTES + (pointers) * sizeof(void *) + (words) * 4u + MEGCC_MEMORY_ALIGN(alignment) - 1u) \
@@ -205,7 +205,7 @@ typedef struct megcc_session_options {
 int32_t megcc_session_open(megcc_session **session, const megcc_model *model, void *memory, size_t size,
                            const megcc_session_options *options, megcc_error *error);
 
-/* Gives back what the allocator gave. A session without UNBOUNDED tensors may just be forgotten. */
+/* Gives back what the allocator gave. A session whose shapes all have limits may just be forgotten. */
 void megcc_session_close(megcc_session *session);
 
 /* The shapes of all inputs. Bindings are dropped, states become zero. On failure nothing changes. */

@@ -163,7 +163,7 @@ class Session:
         raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
 
     def reset(self, states: Arrays | None = None) -> None:
-        """Sets all states to zero, but for those given, by the names of their inputs.
+        """Sets all states to zero, except those given by the names of their inputs.
 
         Raises:
             ShapeError: for a name that is no state, or a value of another type.
@@ -184,7 +184,7 @@ class Session:
         raise MegccError(f"calls can only be watched where the code runs in this process, not for {self.target}")
 
     def close(self) -> None:
-        """Gives memory and threads back; a run after it is an error, closing again is none."""
+        """Gives memory and threads back. A run after it is an error; closing again does nothing."""
 
     def __enter__(self) -> Session:
         return self

@@ -12,8 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tvm_megcc import api, cli, paths
-from tvm_megcc.cli import BUG, REFUSED, USAGE, main
+from tvm_megcc import api, paths
+from tvm_megcc.cli import BUG, REFUSED, USAGE, main, verbs
+from tvm_megcc.cli import options as command
 from tvm_megcc.errors import InternalError
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools import source
@@ -24,7 +25,7 @@ DIGITS = str(paths.examples() / "digits.onnx")
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Every test in its own folder, and without progress, which comes on a slow machine only."""
-    monkeypatch.setattr(cli, "PATIENCE", 600.0)
+    monkeypatch.setattr(verbs, "PATIENCE", 600.0)
     monkeypatch.chdir(tmp_path)
 
 
@@ -189,7 +190,7 @@ def test_options_that_a_compiled_folder_cannot_obey(capsys):
 def test_every_option_that_changes_the_code_is_listed():
     """So that none is ignored silently on a compiled folder."""
     parser = argparse.ArgumentParser()
-    cli._compile_options(parser)
+    command._compile_options(parser)
     assert vars(parser.parse_args([])) == {name: default for _, name, default in source.COMPILE_FLAGS}
 
 

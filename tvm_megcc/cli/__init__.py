@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `megcc`: results on stdout, progress and errors on stderr.
+
+Exit codes: 0 done; 1 the model, the folder or a tool is not right, or a comparison failed; 2 wrong usage; 70 a bug
+of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+
+from ..errors import InternalError, MegccError, refused_by_system
+from .options import command_line
+from .verbs import REFUSED, logged
+
+USAGE, BUG = 2, 70
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code."""
+    parser = command_line()
+    _complete(parser)
+    args = parser.parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a stream of a program that calls this
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        with logged(logging.getLogger("tvm_megcc"), logging.DEBUG) if args.verbose else nullcontext():
+            code = args.run(args) or 0
+        sys.stdout.flush()
+        return code
+    except InternalError as error:
+        return _bug(args, str(error))
+    except MegccError as error:
+        return _refused(error)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _leave_stdout()
+        return 0
+    except MemoryError:
+        return _refused(MegccError("there is not enough memory for this; use smaller shapes, or a machine with more"))
+    except OSError as error:
+        if error.filename is None:  # not a file that we opened: the report
+            _leave_stdout()
+        return _refused(refused_by_system(error))
+    except Exception as error:
+        if args.verbose:
+            traceback.print_exc()
+        return _bug(args, f"{type(error).__name__}: {error}")
+
+
+def _refused(error: MegccError) -> int:
+    print(f"megcc: {error}", file=sys.stderr)
+    return REFUSED
+
+
+def _leave_stdout() -> None:
+    """What is still to be written goes nowhere: Python would try again when it ends, and complain."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """A command line as the tools take it."""
+    return command_line().parse_args(argv)
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answers a shell that asks how a line may go on, and ends the process then; argcomplete is optional."""
+    if "_ARGCOMPLETE" in os.environ:
+        with suppress(ImportError):
+            import argcomplete
+            argcomplete.autocomplete(parser)
+
+
+def _bug(args: argparse.Namespace, message: str) -> int:
+    advice = "" if args.verbose else ", with -v for where it happened"
+    print(f"megcc: this is a bug of ours: {message}\n"
+          f"  Please report it with the folder that 'megcc compile … --dump DIR' writes{advice}.", file=sys.stderr)
+    return BUG
+
+

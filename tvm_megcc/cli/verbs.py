@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs. Each imports what it needs: `megcc list` must not wait for the compiler."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from ..errors import MegccError, readable
+
+REFUSED = 1
+#: Seconds after which the command says what it is doing.
+PATIENCE = 2.0
+
+
+def compile_(args: argparse.Namespace) -> int:
+    from .. import api
+    from ..codegen import bundle
+    from ..tools import source
+
+    if args.output and Path(args.output).exists() and not Path(args.output).is_dir():
+        raise MegccError(f"{args.output} is a file; -o names the folder to write")
+    artifacts = []
+    for model, name, arguments in source.each_model(args):
+        with _progress(args, f"compiling {model}"):
+            artifacts.append(api.compile(model, args.target, name=name, dump=args.dump, **arguments))
+    if args.same_code_as:
+        _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
+    folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
+                          embed=args.embed, force=args.force)
+    from ..tools import describe
+    _print(args, describe.folder(folder), describe.folder_text)
+    return 0
+
+
+def _require_same_code(files: Mapping[str, bytes], folder: str) -> None:
+    from ..codegen import bundle
+
+    def code_of(manifest: dict) -> dict[str, str]:
+        return {name: digest for name, digest in manifest["files"].items()
+                if name.endswith((".c", ".h")) and not name.endswith("_data.c")}
+
+    old, new = code_of(bundle.read_manifest(Path(folder))), code_of(json.loads(files[bundle.MANIFEST]))
+    changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    if changed:
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise MegccError(f"the code is not that of {folder}: {', '.join(changed[:5])}{more} "
+                         "would change; the firmware has to be built again")
+
+
+def build_(args: argparse.Namespace) -> int:
+    from ..runtime.build import build, build_all
+    from ..tools import describe, source
+
+    folder = source.folder_of(args.path, args)
+    with _progress(args, f"building {folder}"):
+        limits = {name: size for name in ("flash", "ram") if (size := getattr(args, name)) is not None}
+        model = source.model_of(args.path, args)
+        built = [build(folder, args.target or None, args.cc, limits=limits, model=model)] if model else \
+            build_all(folder, args.target or None, args.cc, limits)
+    _print(args, describe.build(built), describe.build_text)
+    return 0
+
+
+def run_(args: argparse.Namespace) -> int:
+    from ..api import parse_shapes
+    from ..tools import run, source
+
+    with _progress(args, f"compiling and building {args.path}"):
+        session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
+    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
+                     shapes=parse_shapes(args.shape or ""), sequence=args.sequence)
+    _print(args, report, run.text)
+    return 0
+
+
+def bench_(args: argparse.Namespace) -> int:
+    if args.against:
+        return _bench_against(args)
+    from ..tools import bench, source
+
+    if len(args.path) > 1:
+        raise MegccError("several models are for --against; without it, bench one at a time")
+    path = args.path[0]
+    with _progress(args, f"compiling and building {path}"):
+        session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
+    report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)
+    _print(args, report, bench.text)
+    return 0
+
+
+def _bench_against(args: argparse.Namespace) -> int:
+    from ..tools import against, against_report
+
+    if args.rpc:
+        raise MegccError("--against times engines of this machine: leave out --rpc")
+
+    with nullcontext() if args.quiet or args.verbose else logged(against.logger, logging.INFO):
+        report = against.against(args.path, args)
+    _print(args, report, against_report.text)
+    return 0
+
+
+def tune_(args: argparse.Namespace) -> int:
+    from ..target import parse_targets
+    from ..tools import tune
+
+    with _warnings_on_stderr():
+        models = [tune.graph_of(model, args) for model in args.model]
+        report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
+                           trials=args.trials, runner=tune.runner_of(args.rpc, args.key), cc=args.cc,
+                           progress=tune.progress_bar(args.quiet))
+    _print(args, report, tune.text)
+    return 0
+
+
+def compare_(args: argparse.Namespace) -> int:
+    from ..tools import compare
+
+    with _progress(args, f"comparing {args.path}"):
+        report = compare.compare(args.path, args)
+    _print(args, report, compare.text)
+    return 0 if report["equal"] else REFUSED
+
+
+def inspect_(args: argparse.Namespace) -> int:
+    from ..tools import describe, source
+
+    folder = source.folder_of(args.path, args)
+    if args.size:
+        from ..tools import size
+        with _progress(args, f"building {folder}"):
+            report = size.size(folder, args.target or None, args.cc)
+        _print(args, report, size.text)
+    else:
+        _print(args, describe.folder(folder), describe.folder_text)
+    return 0
+
+
+def explain_(args: argparse.Namespace) -> int:
+    from ..api import parse_inputs
+    from ..tools import explain, source
+
+    report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
+                             **source.graph_arguments(args))
+    _print(args, report, explain.text)
+    return 0 if report["supported"] else REFUSED
+
+
+def report_(args: argparse.Namespace) -> int:
+    from ..tools import report, report_page
+
+    report_page.require_bokeh()
+    with _progress(args, f"compiling, building and timing {args.path}"):
+        facts = report.report(args.path, args)
+    output = Path(args.output or f"{Path(args.path).stem}_report.html")
+    try:
+        output.write_text(report_page.page(facts), encoding="utf-8")
+    except OSError as error:
+        raise MegccError(f"cannot write {output}: {error.strerror}") from None
+    _print(args, facts, lambda facts: f"{output}: {facts['model']} on {facts['target']}, "
+                                      f"{output.stat().st_size:,} bytes\n")
+    return 0
+
+
+def list_(args: argparse.Namespace) -> int:
+    from ..tools import listing
+
+    what = {"operators": "ops"}.get(args.what, args.what)
+    if args.op is None:
+        given = [f"--{name}" for name in ("shape", "weight", "attrs", "tiles", "time", "network")
+                 if getattr(args, name)]
+        if given:
+            raise MegccError(f"{', '.join(given)}: of which operator? megcc list kernels --op conv2d {given[0]} …")
+        _print(args, listing.TABLES[what](), listing.text)
+        return 0
+    if what != "kernels":
+        raise MegccError(f"--op is for 'megcc list kernels', not for 'megcc list {what}'")
+    from ..tools import candidates
+
+    with _progress(args, f"building candidates of {args.op}"):
+        report = candidates.candidates(args.op, args.shape, args.weight, args.attrs, args.target, args.optimize,
+                                       args.tiles, args.time, args.cc, args.network)
+    _print(args, report, candidates.text)
+    return 0
+
+
+def _print(args: argparse.Namespace, report, text: Callable[[dict], str]) -> None:
+    if args.json:
+        print(json.dumps(report, indent=1))
+    elif not args.quiet:
+        print(readable(text(report)), end="")
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Warnings as messages of the command."""
+    def show(message, *_where, **_options) -> None:
+        print(f"megcc: {message}", file=sys.stderr, flush=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield
+
+
+@contextmanager
+def logged(logger: logging.Logger, level: int) -> Iterator[None]:
+    """What the library logs of what it does, from this level on, as messages of the command."""
+    handler, before = logging.StreamHandler(), logger.level
+    handler.setFormatter(logging.Formatter("megcc: %(message)s …"))
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+@contextmanager
+def _progress(args: argparse.Namespace, what: str) -> Iterator[None]:
+    """Says what is being done if it takes longer than `PATIENCE`."""
+    timer = threading.Timer(PATIENCE, lambda: print(f"megcc: {what} …", file=sys.stderr, flush=True))
+    timer.daemon = True
+    if not args.quiet:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

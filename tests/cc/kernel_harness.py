@@ -283,11 +283,11 @@ class Program:
         parts = [np.array(head, np.int32).tobytes()]
         for parameter, array in zip(spec.inputs, job.inputs, strict=True):
             raw = array.tobytes()
-            wanted = self._size(job, parameter.size) * DTYPES[parameter.dtype][1]
+            wanted = self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes
             assert len(raw) >= wanted, f"{job.title}: {parameter.name} has {len(raw)} bytes, kernel wants {wanted}"
             parts += [np.int32(wanted).tobytes(), raw[:wanted]]
         for parameter in spec.outputs:
-            parts.append(np.int32(self._size(job, parameter.size) * DTYPES[parameter.dtype][1]).tobytes())
+            parts.append(np.int32(self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes).tobytes())
         return b"".join(parts)
 
 

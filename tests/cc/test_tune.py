@@ -200,7 +200,7 @@ class WrongConv(PlainConv):
     def lower(self, site):
         lowered = super().lower(site)
         return replace(lowered, params=replace(lowered.params, bias=False),
-                       inputs=lowered.inputs[:2], what="wrong")
+                       inputs=lowered.inputs[:2], operation="wrong")
 
     def cost(self, site):
         return 0.5
@@ -212,7 +212,7 @@ class OverrunningConv(PlainConv):
     name = "overrun"
 
     def lower(self, site):
-        return replace(super().lower(site), outputs=(Operand("y", 0, 4),), what="overrun")
+        return replace(super().lower(site), outputs=(Operand("y", 0, 4),), operation="overrun")
 
     def cost(self, site):
         return 0.5
@@ -334,7 +334,8 @@ class BrokenConv(PlainConv):
 
     def lower(self, site):
         lowered = super().lower(site)
-        return replace(lowered, what="broken", inputs=(replace(lowered.inputs[0], name="unknown"), *lowered.inputs[1:]))
+        return replace(lowered, operation="broken",
+                       inputs=(replace(lowered.inputs[0], name="unknown"), *lowered.inputs[1:]))
 
     def cost(self, site):
         return 0.5

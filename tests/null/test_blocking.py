@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_megcc.kernels.blocking import STEPS, Kept, chunks_first
+from tvm_megcc.kernels.blocking import STEPS, CacheBlock, chunks_first
 from tvm_megcc.target import TARGETS
 
 ARM64 = TARGETS["arm64"]
@@ -14,7 +14,7 @@ ARM64 = TARGETS["arm64"]
 @pytest.mark.parametrize("step", [8, 16, 32])
 def test_weights_take_half_the_first_cache(step: int):
     for depth in range(1, 5000):
-        kept = Kept.of(depth, step, 196, ARM64)
+        kept = CacheBlock.of(depth, step, 196, ARM64)
         assert kept is not None and kept.channels % step == 0
         assert 4 * kept.channels * kept.depth <= ARM64.l1 // 2
         if kept.depth < depth:
@@ -22,9 +22,9 @@ def test_weights_take_half_the_first_cache(step: int):
 
 
 def test_long_rows_put_no_sums_aside():
-    assert Kept.of(512, 16, 1 << 16, ARM64) is None
-    assert Kept.of(128, 16, 1 << 16, ARM64).sums(128, 1 << 16) == 0
-    assert Kept.of(512, 16, 98, ARM64).sums(512, 98) == 4 * 32 * 98
+    assert CacheBlock.of(512, 16, 1 << 16, ARM64) is None
+    assert CacheBlock.of(128, 16, 1 << 16, ARM64).sums(128, 1 << 16) == 0
+    assert CacheBlock.of(512, 16, 98, ARM64).sums(512, 98) == 4 * 32 * 98
 
 
 def test_what_fits_is_read_once():

@@ -11,7 +11,7 @@ import pytest
 import tvm_megcc
 from tests.cc.kernel_harness import jobs_of
 from tvm_megcc import paths
-from tvm_megcc.codegen.symbols import NAMED_EXPRESSIONS, short_dtype
+from tvm_megcc.codegen.symbols import NAMED_EXPRESSIONS
 from tvm_megcc.ir.types import DTYPES
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.target import ISAS, TARGETS
@@ -30,7 +30,7 @@ def test_the_tables_are_complete():
     for isa in ISAS.values():
         targets = [name for name, target in TARGETS.items() if target.isa is isa]
         assert all(f"| `{isa.name}` | `{name}` |" in PAGE for name in targets), isa.name
-    for word in (*map(short_dtype, DTYPES), *NAMED_EXPRESSIONS.values()):
+    for word in (*(type_.short for type_ in DTYPES.values()), *NAMED_EXPRESSIONS.values()):
         assert f"`{word}`" in PAGE, word
 
 
@@ -47,16 +47,17 @@ def test_kernels_of_all_operators(target: str, optimize: str):
     for kind, declaration in sorted(OPERATORS.items()):
         for index, case in enumerate(declaration.cases):
             for job in jobs_of(kind, case, index, TARGETS[target], optimize):
-                spec = job.choice.spec
+                spec = job.bound.spec
                 parts = parsed(spec.symbol)
-                types = dict.fromkeys(short_dtype(p.dtype) for p in (*spec.inputs, *spec.outputs))
+                types = dict.fromkeys(DTYPES[p.dtype].short for p in (*spec.inputs, *spec.outputs))
                 # Without extents nothing tells the end of the operation from one.
-                assert "_".join(filter(None, (parts["what"], parts["extents"]))).startswith(spec.what), spec.symbol
+                operation = "_".join(filter(None, (parts["operation"], parts["extents"])))
+                assert operation.startswith(spec.operation), spec.symbol
                 assert parts["types"] == "".join(types), spec.symbol
                 kinds = "".join(p.kind[0] for p in spec.inputs if p.kind not in ("own", "full"))
                 assert (parts["epilogue"] is None) == (spec.epilogue is None), spec.symbol
                 assert (parts["kinds"] or "") == kinds, spec.symbol
-                assert (parts["how"], parts["isa"]) == (spec.how, spec.isa.name), spec.symbol
+                assert (parts["algorithm"], parts["isa"]) == (spec.algorithm, spec.isa.name), spec.symbol
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": "size"}, {"dispatch": {"image": {0: [(1, 9)]}}}],

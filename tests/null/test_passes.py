@@ -147,7 +147,7 @@ CASES = {
         lambda g, t: epilogue.fuse_epilogues(elementwise.fuse_elementwise(g, t), t), shared_value),
     "absorb_shuffles": (lambda g, t: channels.absorb_shuffles(fused(g, t), t), shuffled_units),
     "keep_shuffle": (channels.absorb_shuffles, shuffle_before_groups),
-    "split_maps": (lambda g, t: fused(concats.split_maps(g, t), t), map_of_branches),
+    "split_elementwise": (lambda g, t: fused(concats.split_elementwise(g, t), t), map_of_branches),
     "absorb_transposes": (transposes.absorb_transposes, softmax_of_channels),
     "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),

@@ -8,7 +8,7 @@ import pytest
 from tvm_megcc.context import Context
 from tvm_megcc.kernels.conv2d.geometry import Geometry
 from tvm_megcc.kernels.conv2d.winograd import Blocking
-from tvm_megcc.kernels.sharing import Cut, chunks_of, is_large, waiting
+from tvm_megcc.kernels.sharing import TaskGrid, chunks_of, is_large, load_imbalance
 from tvm_megcc.kernels.tiling import Tiling
 from tvm_megcc.target import TARGETS
 
@@ -25,32 +25,33 @@ CPU = TARGETS["x86-64-v4"]
     (64, 64, 1, 1000, 0.5),         # so many that it does not matter
 ])
 def test_two_workers(channels: int, step: int, chunks: int, rows: int, share: float):
-    assert waiting(channels, step, chunks, rows) == pytest.approx(0.75 + 0.5 * share, abs=0.005)
+    assert load_imbalance(channels, step, chunks, rows) == pytest.approx(0.75 + 0.5 * share, abs=0.005)
 
 
 def test_rows_are_cut_where_channels_are_too_few():
     """48 channels are one tile wide: 169 pixels in one row would be one task."""
     tiling = Tiling.of(CPU.isa)
     assert is_large(256 * 48 * 169)
-    large = Cut.of(tiling, 256, 48, 1, 13, 13, True, Context(CPU))
+    large = TaskGrid.of(tiling, 256, 48, 1, 13, 13, True, Context(CPU))
     assert (large.rows, large.pixels) == (13, 13)
-    small = Cut.of(tiling, 64, 48, 1, 13, 13, True, Context(CPU))
+    small = TaskGrid.of(tiling, 64, 48, 1, 13, 13, True, Context(CPU))
     assert small.rows * small.chunks == 1, "too little work to wait for another thread"
 
 
 def test_a_tile_may_be_narrower_for_equal_shares():
     tiling = Tiling.of(CPU.isa)
     best = tiling.best(49, 512)
-    cut = Cut.of(tiling, 2048, 512, 1, 7, 7, True, Context(CPU))
-    step = cut.tiling.best(cut.pixels, 512) * tiling.lanes
-    assert waiting(512, step, cut.chunks, cut.rows) <= waiting(512, best * tiling.lanes, cut.chunks, cut.rows)
-    assert waiting(512, step, cut.chunks, cut.rows) < 1.01
+    grid = TaskGrid.of(tiling, 2048, 512, 1, 7, 7, True, Context(CPU))
+    step = grid.tiling.best(grid.pixels, 512) * tiling.lanes
+    imbalance = load_imbalance(512, step, grid.chunks, grid.rows)
+    assert imbalance <= load_imbalance(512, best * tiling.lanes, grid.chunks, grid.rows)
+    assert imbalance < 1.01
 
 
 def test_one_tile_for_all_layers_at_size():
     tiling = Tiling.of(CPU.isa)
     for channels in (24, 48, 96, 1000):
-        assert Cut.of(tiling, 256, channels, 1, 13, 13, True, Context(CPU, "size")).tiling == tiling
+        assert TaskGrid.of(tiling, 256, channels, 1, 13, 13, True, Context(CPU, "size")).tiling == tiling
 
 
 def test_chunks_fit_the_second_cache():

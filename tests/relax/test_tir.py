@@ -168,8 +168,8 @@ def test_kernels(found, name: str, optimize: str, tmp_path):
     lines = program.run(pieces=2)
     died = [line for line in lines if "died" in line]
     assert not died, "\n".join(died)
-    names = {job.bound.spec.what for job in program.jobs}
-    refused = {job.bound.spec.what for job in program.jobs for line in lines
+    names = {job.bound.spec.operation for job in program.jobs}
+    refused = {job.bound.spec.operation for job in program.jobs for line in lines
                if line.startswith(job.title) and line.endswith("status 65")}
     assert CHECKED & names <= refused and not UNCHECKED & refused, refused
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from ..ir.dims import Dim, Symbol, round_up, substitute
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
+from ..ir.types import DTYPES
 from ..kernels.base import Lowered, Operand
 from ..kernels.choice import Choice
 from ..kernels.parameters import Parameters
@@ -16,7 +17,7 @@ from ..kernels.site import Site
 from ..kernels.support import operand_class
 from ..ops.base import operator
 from ..target import Isa
-from .symbols import expression_name, short_dtype
+from .symbols import expression_name
 
 #: Extent that the generator adds for per-channel operands of an epilogue.
 EPILOGUE_CHANNELS = "EPILOGUE_CHANNELS"
@@ -55,8 +56,8 @@ class KernelSpec:
     in_place: tuple[tuple[int, int], ...]
     epilogue: Expr | None
     isa: Isa
-    what: str
-    how: str
+    operation: str
+    algorithm: str
 
     @cached_property
     def symbol(self) -> str:
@@ -67,12 +68,12 @@ class KernelSpec:
             else (1,)
         known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
                  if value not in silent]
-        dtypes = dict.fromkeys(short_dtype(p.dtype) for p in (*self.inputs, *self.outputs))
-        parts = [self.what, "".join(known), "".join(dtypes)]
+        dtypes = dict.fromkeys(DTYPES[p.dtype].short for p in (*self.inputs, *self.outputs))
+        parts = [self.operation, "".join(known), "".join(dtypes)]
         if self.epilogue is not None:
             kinds = "".join(p.kind[0] for p in self.inputs if p.kind not in ("own", "full"))
             parts.append(expression_name(self.epilogue) + (f"_{kinds}" if kinds else ""))
-        return "_".join(filter(None, parts)) + f"__{self.how}_{self.isa.name}"
+        return "_".join(filter(None, parts)) + f"__{self.algorithm}_{self.isa.name}"
 
     @property
     def runtime_extents(self) -> tuple[str, ...]:
@@ -119,8 +120,8 @@ def bind(site: Site, choice: Choice) -> Bound:
         in_place=_in_place(lowered, kinds),
         epilogue=site.op.epilogue,
         isa=site.isa,
-        what=lowered.what,
-        how=lowered.how)
+        operation=lowered.operation,
+        algorithm=lowered.algorithm)
     values = tuple(extents[name] for name in spec.runtime_extents)
     return Bound(site.op, choice, spec, operands, lowered.outputs, values)
 

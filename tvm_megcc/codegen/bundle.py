@@ -222,7 +222,7 @@ class _Port:
 
     @property
     def c_type(self) -> str:
-        return DTYPES[self.dtype][0]
+        return DTYPES[self.dtype].c_type
 
     @property
     def size(self) -> int | None:

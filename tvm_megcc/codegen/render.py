@@ -160,7 +160,7 @@ MGC_END
 
 
 def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
-    lines = [f" * {spec.what}, {spec.how}, for {spec.isa.name}"]
+    lines = [f" * {spec.operation}, {spec.algorithm}, for {spec.isa.name}"]
     if spec.extents:
         lines.append(" * " + ", ".join(name if value is None else f"{name} = {value}"
                                        for name, value in spec.extents))
@@ -187,11 +187,11 @@ def _entry(spec: KernelSpec, function: str) -> str:
              "{"]
     for index, parameter in enumerate(spec.inputs):
         if used(parameter.name):
-            c_type = DTYPES[parameter.dtype][0]
+            c_type = DTYPES[parameter.dtype].c_type
             lines.append(f"    const {c_type} *{parameter.name} = (const {c_type} *)call->in[{index}];")
     for index, parameter in enumerate(spec.outputs):
         if used(parameter.name):
-            c_type = DTYPES[parameter.dtype][0]
+            c_type = DTYPES[parameter.dtype].c_type
             lines.append(f"    {c_type} *{parameter.name} = ({c_type} *)call->out[{index}];")
     runtime = spec.runtime_extents
     for name, value in spec.extents:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of kernels: `<what>_<extents>_<types>[_<epilogue>]__<how>_<isa>`.
+"""Names of kernels: `<operation>_<extents>_<types>[_<epilogue>]__<algorithm>_<isa>`.
 
 Left of the double underscore stands what is computed, right of it how and for whom. Two kernels of one name are
 the same code; where a name cannot hold everything, a digest of the rest ends its left part.
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from ..foreign import digest
 from ..ir.expr import Arg, Call, Const, Expr, X, arg, call, clip, maximum
-
-SHORT_DTYPES = {"float32": "f32", "float16": "f16", "float64": "f64", "bool": "b8"}
 
 #: Elementwise tails that have a name of their own; the rest is spelled out or digested.
 NAMED_EXPRESSIONS = {
@@ -25,10 +23,6 @@ NAMED_EXPRESSIONS = {
     maximum(X + arg(1), 0): "add_relu",
     maximum(arg(1) + X, 0): "add_to_relu",
 }
-
-
-def short_dtype(dtype: str) -> str:
-    return SHORT_DTYPES.get(dtype) or dtype.replace("uint", "u").replace("int", "i")
 
 
 def expression_name(expr: Expr) -> str:

@@ -55,7 +55,7 @@ class Code:
         called: dict[KernelSpec, dict[tuple[Dim, ...], tuple[Dim, ...]]] = {}
         for step in plan.steps:
             if step.spec.runtime_extents:
-                sizes = [step.size(p.size) * DTYPES[p.dtype][1] for p in (*step.spec.inputs, *step.spec.outputs)]
+                sizes = [step.size(p.size) * DTYPES[p.dtype].bytes for p in (*step.spec.inputs, *step.spec.outputs)]
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
                 called.setdefault(step.spec, {})[step.bound.extents] = tuple(sizes)
         sizes = (size for rows in called.values() for row in rows.values() for size in row)
@@ -211,7 +211,7 @@ def _operand_rows(spec: KernelSpec) -> list[str]:
 
 
 def _operand_row(size, dtype: str, alias: int) -> str:
-    bytes_ = size * DTYPES[dtype][1] if isinstance(size, int) else 0
+    bytes_ = size * DTYPES[dtype].bytes if isinstance(size, int) else 0
     return f"{{ {bytes_}u, 0x{alias:x}u, {_DTYPE_INDEX[dtype]}, {{ 0, 0, 0 }} }}"
 
 

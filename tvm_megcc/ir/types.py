@@ -4,17 +4,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from .dims import Dim, ceildiv, product
 
-#: Element types in the order of `DType` in schema/megcc.fbs: name, C type, bytes.
+
+class ElementType(NamedTuple):
+    """How an element type is written in C, its bytes, and what it is called in names of kernels and helpers."""
+
+    c_type: str
+    bytes: int
+    short: str
+
+
+#: Element types by numpy's names, in the order of `DType` in schema/megcc.fbs.
 DTYPES = {
-    "float32": ("float", 4), "float16": ("uint16_t", 2), "float64": ("double", 8),
-    "int8": ("int8_t", 1), "uint8": ("uint8_t", 1), "int16": ("int16_t", 2), "uint16": ("uint16_t", 2),
-    "int32": ("int32_t", 4), "uint32": ("uint32_t", 4), "int64": ("int64_t", 8), "uint64": ("uint64_t", 8),
-    "bool": ("uint8_t", 1),
+    "float32": ElementType("float", 4, "f32"), "float16": ElementType("uint16_t", 2, "f16"),
+    "float64": ElementType("double", 8, "f64"),
+    "int8": ElementType("int8_t", 1, "i8"), "uint8": ElementType("uint8_t", 1, "u8"),
+    "int16": ElementType("int16_t", 2, "i16"), "uint16": ElementType("uint16_t", 2, "u16"),
+    "int32": ElementType("int32_t", 4, "i32"), "uint32": ElementType("uint32_t", 4, "u32"),
+    "int64": ElementType("int64_t", 8, "i64"), "uint64": ElementType("uint64_t", 8, "u64"),
+    "bool": ElementType("uint8_t", 1, "b8"),
 }
 
 
@@ -75,7 +88,7 @@ class TensorType:
 
     @property
     def itemsize(self) -> int:
-        return DTYPES[self.dtype][1]
+        return DTYPES[self.dtype].bytes
 
     @property
     def bytes(self) -> Dim:

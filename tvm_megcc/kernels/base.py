@@ -53,7 +53,7 @@ class Lowered:
         results are stored to the output before the epilogue.
     channels: elements that a per-channel operand of the epilogue must have, over the extents; None: the channels of
         the output as an extent of their own, which the kernel's own extents then do not vouch for.
-    what: left part of the symbol, such as "conv2d_3x3s2"; how: right part, such as "direct_14x2".
+    operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as "packed_4v".
     """
 
     template: str
@@ -62,8 +62,8 @@ class Lowered:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     tasks: Dim
-    what: str
-    how: str
+    operation: str
+    algorithm: str
     shared: Dim = 0
     scratch: Dim = 0
     in_place: tuple[tuple[int, int], ...] = ()

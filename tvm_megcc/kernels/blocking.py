@@ -25,7 +25,7 @@ STEPS = 8
 
 
 @dataclass(frozen=True)
-class Kept:
+class CacheBlock:
     """Weights that stay in the first cache: of so many output channels over so many input channels."""
 
     channels: int
@@ -36,7 +36,7 @@ class Kept:
         return 4 * self.channels * pixels if self.depth < depth else 0
 
     @staticmethod
-    def of(depth: int, step: int, pixels: int, target: Target) -> Kept | None:
+    def of(depth: int, step: int, pixels: int, target: Target) -> CacheBlock | None:
         """The weights to keep; None: none, tiles of pixels stay while weights pass.
 
         Args:
@@ -44,13 +44,13 @@ class Kept:
         """
         room, step = target.l1 // 8, -(-step // BLOCK) * BLOCK
         if depth * step <= room:
-            return Kept(room // depth // step * step, depth)
+            return CacheBlock(room // depth // step * step, depth)
         channels = -(-WIDE // step) * step
         parts = -(-depth // max(STEPS, room // channels // STEPS * STEPS))
         part = -(-depth // parts // STEPS) * STEPS
         while 0 < depth % part < STEPS:
             part -= STEPS
-        kept = Kept(channels, part)
+        kept = CacheBlock(channels, part)
         return kept if 4 * kept.sums(depth, pixels) <= target.l2 else None
 
 

@@ -26,7 +26,7 @@ READING = 10
 
 
 @dataclass(frozen=True)
-class Cut:
+class TaskGrid:
     """`rows` of `pixels` of an image, in tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its channels."""
 
     rows: Dim
@@ -36,8 +36,8 @@ class Cut:
 
     @staticmethod
     def of(tiling: Tiling, depth: int, channels: int, images: Dim, rows: Dim, pixels: Dim, any_rows: bool,
-           context: Context) -> Cut:
-        """The cut of least cost.
+           context: Context) -> TaskGrid:
+        """The grid of least cost.
 
         Args:
             depth: weights of an output channel. channels: of one of the `images`, or of its groups.
@@ -48,15 +48,15 @@ class Cut:
             rows, pixels = (1, rows * pixels) if any_rows else (rows, pixels)
             row = pixels if isinstance(pixels, int) else None
             step = tiling.best(row, channels) * tiling.lanes
-            return Cut(rows, pixels, tiling, chunks_of(depth, channels, step, images * rows, pixels, target))
-        # At -O size there is one tile for all layers. In assembler, tiles differ by more than what waiting takes.
+            return TaskGrid(rows, pixels, tiling, chunks_of(depth, channels, step, images * rows, pixels, target))
+        # At -O size there is one tile for all layers. In assembler, tiles differ by more than load imbalance costs.
         shared = isinstance(images, int) and not context.compact and not tiling.assembler and target.l2 > 0
         return _least(tiling, depth, channels, images, rows, pixels, any_rows, shared, target)
 
 
 @lru_cache(maxsize=1024)
 def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pixels: int, any_rows: bool,
-           shared: bool, target: Target) -> Cut:
+           shared: bool, target: Target) -> TaskGrid:
     options = []
     for height, width in _equal_rows(rows, pixels) if any_rows else [(rows, pixels)]:
         best = tiling.best(width, channels)
@@ -65,10 +65,10 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
             chunks = chunks_of(depth, channels, step, images * height, width, target)
             cost = height * tiling.total(width, channels, vectors)
             if shared and is_large(images * rows * pixels * depth * channels):
-                cost *= waiting(channels, step, chunks, images * height, width)
+                cost *= load_imbalance(channels, step, chunks, images * height, width)
             options.append((round(cost, 3), width, -vectors, height, chunks, best))
     _, width, vectors, height, chunks, best = min(options)
-    return Cut(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)
+    return TaskGrid(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)
 
 
 def is_large(macs: Dim) -> bool:
@@ -99,7 +99,7 @@ def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, targ
     return chunks
 
 
-def waiting(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
+def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
     """What cost is multiplied by because one of two workers waits for the other: 1 to 1.25.
 
     One worker counts three times as much as two do: twice their time for half of the work each, 0.5 * 2, is what adds

@@ -69,7 +69,7 @@ class Function:
     @property
     def prototype(self) -> str:
         """Of the C function: operands with their extents, attributes, the range of tasks, workspace."""
-        parameters = [f"{const}{DTYPES[dtype][0]} *{name}, const int32_t *{name}_dims"
+        parameters = [f"{const}{DTYPES[dtype].c_type} *{name}, const int32_t *{name}_dims"
                       for operands, const in ((self.inputs, "const "), (self.outputs, ""))
                       for name, dtype in operands]
         parameters += [f"{'float' if real(default) else 'int32_t'} {name}" for name, default in self.attributes]

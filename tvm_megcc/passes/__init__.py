@@ -7,17 +7,18 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from . import absorb, channels, concats, elementwise, epilogue, halves, transposes, trees
+from . import absorb, channels, concats, elementwise, epilogue, float16, transposes, trees
 
 Pass = Callable[[Graph, Context], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
-    ("widen_halves", halves.widen_halves, "first: all other passes then see float32"),
+    ("widen_float16", float16.widen_float16, "first: all other passes then see float32"),
     ("make_trees", trees.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
     ("absorb_transposes", transposes.absorb_transposes, "anywhere: they touch nothing else"),
-    ("split_maps", concats.split_maps, "before scales and epilogues, which then find the convolutions behind a concat"),
+    ("split_elementwise", concats.split_elementwise,
+     "before scales and epilogues, which then find the convolutions behind a concat"),
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),

@@ -58,10 +58,10 @@ def _shuffled_order(edit: Editor, op: Op) -> np.ndarray | None:
 def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int, bool] | None:
     """Positions of the operators behind the value that take over its permutation, and whether each ends it by a sum
     over channels; None if some operator cannot."""
-    permuted, waiting = {start}, [start]
+    permuted, pending = {start}, [start]
     region: dict[int, bool] = {}
-    while waiting:
-        name = waiting.pop()
+    while pending:
+        name = pending.pop()
         if name in graph.outputs or name not in readers:
             return None
         for position in readers[name]:
@@ -72,7 +72,7 @@ def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int
                 region[position] = False
                 if op.outputs[0] not in permuted:
                     permuted.add(op.outputs[0])
-                    waiting.append(op.outputs[0])
+                    pending.append(op.outputs[0])
             else:
                 return None
     return region if all(_agrees(graph, graph.ops[i], summed, permuted) for i, summed in region.items()) else None

@@ -18,13 +18,13 @@ from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import TensorType
 from ..kernels.support import fuses_epilogue
 from .edit import Editor
-from .elementwise import is_float_map
+from .elementwise import is_float_elementwise
 
 #: More parts are more kernel calls than a pass over the result is worth.
 MAX_PARTS = 4
 
 
-def split_maps(graph: Graph, context: Context) -> Graph:
+def split_elementwise(graph: Graph, context: Context) -> Graph:
     """f(concat(a, b)) → concat(f(a), f(b)) for elementwise f, by the operands' slices where those are views."""
     edit = Editor(graph)
     parts: set[str] = set()
@@ -38,7 +38,7 @@ def split_maps(graph: Graph, context: Context) -> Graph:
 
 def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
     """The concat that the operator can be moved in front of, and should. parts: operands of concats that were moved."""
-    if not is_float_map(edit.graph, op):
+    if not is_float_elementwise(edit.graph, op):
         return None
     for name in op.inputs:
         concat = edit.producer(name)
@@ -57,7 +57,7 @@ def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
         if name in parts or not edit.is_read_once(name):
             return True
         source = edit.producer(name)
-        return source is not None and (fuses_epilogue(source.kind) or is_float_map(edit.graph, source))
+        return source is not None and (fuses_epilogue(source.kind) or is_float_elementwise(edit.graph, source))
 
     return len(set(concat.inputs)) == len(concat.inputs) and any(map(gains, concat.inputs))
 

@@ -18,7 +18,7 @@ def fuse_elementwise(graph: Graph, context: Context) -> Graph:
     """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer."""
     edit = Editor(graph)
     for op in graph.ops:
-        if not is_float_map(graph, op):
+        if not is_float_elementwise(graph, op):
             continue
         fused = simplify(graph, as_expression(op))
         for name in fused.inputs:
@@ -33,7 +33,7 @@ def fuse_elementwise(graph: Graph, context: Context) -> Graph:
     return edit.finish()
 
 
-def is_float_map(graph: Graph, op: Op) -> bool:
+def is_float_elementwise(graph: Graph, op: Op) -> bool:
     """Whether the operator is an elementwise expression over float32 that is not all constants."""
     types = [*graph.input_types(op), *graph.output_types(op)]
     return (operator(op.kind).expression(op.attrs) is not None

@@ -62,7 +62,7 @@ class Input:
                 raise MegccError(f"{name} of an input: expected numbers, not {getattr(self, name)!r}") from None
             if not all(math.isfinite(number) for number in numbers) or (name == "std" and 0 in numbers):
                 raise MegccError(f"{name} of an input: {self._listed(numbers)} has a number that is not finite"
-                                 + " or is 0" * (name == "std"))
+                                 + (" or is 0" if name == "std" else ""))
             object.__setattr__(self, name, numbers)
         if self.std and self.scale:
             raise MegccError("an input has both std and scale: it is divided by the one or multiplied by the other")
@@ -141,7 +141,7 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
         if name not in graph.inputs:
             near = difflib.get_close_matches(name, graph.inputs, 1)
             findings.append(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}"
-                            + f". Did you mean '{near[0]}'?" * bool(near))
+                            + (f". Did you mean '{near[0]}'?" if near else ""))
             continue
         findings += [f"input '{name}', given as {given}: it {reason}"
                      for reason in with_network(graph, name, given).refusals(graph.types[name])]

@@ -92,7 +92,7 @@ class Measurement:
         return int(substitute(size, dict(zip(self.spec.runtime_extents, self.bound.extents, strict=True))))
 
     def _bytes(self, parameter) -> int:
-        return self._size(parameter.size) * DTYPES[parameter.dtype][1]
+        return self._size(parameter.size) * DTYPES[parameter.dtype].bytes
 
     def job(self, kernel: int) -> bytes:
         """For the kernel of this number in its library."""

@@ -228,7 +228,7 @@ def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> d
 
     row.update(symbol=spec.symbol, code_bytes=code.get(spec),
                weights=" ".join(_pack_name(pack) for pack, _ in packed),
-               weight_bytes=sum(known(p.size) * DTYPES[p.dtype][1] for _, p in packed),
+               weight_bytes=sum(known(p.size) * DTYPES[p.dtype].bytes for _, p in packed),
                workspace_bytes=known(spec.shared) + known(spec.scratch))
     if spec in times:
         timed = times[spec]

@@ -25,7 +25,6 @@ from ..target import TARGETS, Target
 
 #: The target whose kernels are asked: it has vectors and blocked layouts, as most have.
 TARGET = "x86-64-v3"
-SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "uint": "u", "int": "i"}
 
 
 def markdown() -> str:
@@ -84,7 +83,7 @@ def _dtypes(declaration: type[Operator], target: Target) -> str:
     found = []
     for dtype in DTYPES:
         if any(True for case in declaration.cases for _ in _realised(declaration, _retyped(case, dtype), target)):
-            found.append(_short(dtype))
+            found.append("bool" if dtype == "bool" else DTYPES[dtype].short)
     return ", ".join(found)
 
 
@@ -127,12 +126,6 @@ def _realised(declaration: type[Operator], case: Case, target: Target) -> Iterat
         for placed in placements(site, kernel):
             if refusal(placed, kernel) is None:
                 yield kernel.name, str(placed.y.layout)
-
-
-def _short(dtype: str) -> str:
-    for long, short in SHORT.items():
-        dtype = dtype.replace(long, short)
-    return dtype
 
 
 if __name__ == "__main__":

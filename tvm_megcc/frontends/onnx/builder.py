@@ -70,8 +70,7 @@ class Builder:
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
         name = self.unique(hint)
         array = np.asarray(array)
-        dtype = "bool" if array.dtype == np.bool_ else array.dtype.name
-        self.types[name] = TensorType(dtype, tuple(array.shape))
+        self.types[name] = TensorType(array.dtype.name, tuple(array.shape))
         self.constants[name] = array
         return name
 
@@ -197,12 +196,12 @@ class Builder:
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The finished graph, without what no output needs."""
-        self._materialise_shapes(outputs)
+        self._materialise_shapes()
         graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants,
                       conditions=distinct(self.conditions))
         return prune(graph)
 
-    def _materialise_shapes(self, outputs: Sequence[str]) -> None:
+    def _materialise_shapes(self) -> None:
         """Shape values that operators read as data come from one `dims` operator each, not from arithmetic."""
         ops = []
         for op in self.ops:

@@ -15,7 +15,7 @@ from tvm import ir, relax, tirx
 from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
-from ..tvm_common.dispatch import balanced, joined, outside_text, segments, suffix, within, word
+from ..tvm_common.dispatch import balanced, clipped, joined, outside_text, segments, suffix, word
 from .extents import LOWER, OUTSIDE, UPPER, bounds_of
 
 
@@ -53,7 +53,7 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
     function = _with_known_extents(mod[var], func_name, input_shape)
     inputs = {name: _named(_parameter(function, func_name, name).ty.shape.values) for name in input_shape}
-    buckets = within(buckets_of(inputs, [], dispatch_func)[1], bounds_of(function))
+    buckets = clipped(buckets_of(inputs, [], dispatch_func)[1], bounds_of(function))
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
     functions = dict(mod.functions.items())

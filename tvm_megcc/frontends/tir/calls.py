@@ -50,15 +50,15 @@ class Calls(Places):
             if real:
                 if source == result:
                     return Value(value.text, value.level, result)
-                return Value(f"({DTYPES[result][0]}){value.at(UNARY)}", UNARY, result)
-            name = self.use(f"{helpers.SHORT[result]}_of_{helpers.SHORT[source]}")
+                return Value(f"({DTYPES[result].c_type}){value.at(UNARY)}", UNARY, result)
+            name = self.use(f"{DTYPES[result].short}_of_{DTYPES[source].short}")
             return Value(f"{name}({value.text})", ATOM, result)
         if result == "float16":
             return Value(f"{self.use(helpers.HALF)}((float){value.at(UNARY)})", ATOM, result)
         if result == "bool":
             return Value(f"{value.at(EQUAL + 1)} != 0", EQUAL, "bool")
         if real:
-            return Value(f"({DTYPES[result][0]}){value.at(UNARY)}", UNARY, result)
+            return Value(f"({DTYPES[result].c_type}){value.at(UNARY)}", UNARY, result)
         if source == "bool":
             return Value(value.text, value.level, "int32" if result in ("int32", "int64") else result)
         if result in ("int32", "int64"):
@@ -68,7 +68,7 @@ class Calls(Places):
             if result == "int64" and value.dtype in ("int64", "uint32"):
                 return Value(value.text if value.dtype == "int64" else f"(int64_t){value.at(UNARY)}",
                              value.level if value.dtype == "int64" else UNARY, "int64")
-        return Value(f"({DTYPES[result][0]}){value.at(UNARY)}", UNARY, result)
+        return Value(f"({DTYPES[result].c_type}){value.at(UNARY)}", UNARY, result)
 
     def _call(self, call) -> Value:
         name = getattr(call.op, "name", str(call.op))
@@ -112,16 +112,16 @@ class Calls(Places):
             return Value(text, BITS, "bool")
         if dtype in ("int32", "int64"):
             return Value(text, BITS, "int64" if "int64" in (left.dtype, right.dtype) else "int32")
-        if DTYPES[dtype][1] < 4:
-            return Value(f"({DTYPES[dtype][0]})({text})", UNARY, dtype)
+        if DTYPES[dtype].bytes < 4:
+            return Value(f"({DTYPES[dtype].c_type})({text})", UNARY, dtype)
         return Value(text, BITS, dtype)
 
     def _BitwiseNot(self, expr) -> Value:
         value, dtype = self._value(expr.args[0] if hasattr(expr, "args") else expr.a), dtype_of(expr)
         if dtype == "bool":
             return Value(f"!{value.at(UNARY)}", UNARY, "bool")
-        if DTYPES[dtype][1] < 4:
-            return Value(f"({DTYPES[dtype][0]})~{value.at(UNARY)}", UNARY, dtype)
+        if DTYPES[dtype].bytes < 4:
+            return Value(f"({DTYPES[dtype].c_type})~{value.at(UNARY)}", UNARY, dtype)
         return Value(f"~{value.at(UNARY)}", UNARY, value.dtype)
 
     def _shift(self, helper: str, dtype: str, a, b) -> Value:

@@ -74,7 +74,7 @@ class Parts:
             part = self._parts[number]
             text = self._written(part.text, names)
             names[number] = new_name(_name(part))
-            c_type = {"bool": "int", "float16": "float"}.get(part.dtype) or DTYPES[part.dtype][0]
+            c_type = {"bool": "int", "float16": "float"}.get(part.dtype) or DTYPES[part.dtype].c_type
             lines.append(f"const {c_type} {names[number]} = {text};")
         return lines, [self._written(text, names) for text in texts]
 

@@ -108,7 +108,7 @@ class Expressions(Calls):
         if dtype in ("int32", "int64"):
             return self._counted(expr, a, b, symbol, level, helper)
         text = f"{a.at(level)} {symbol} {b.at(level + 1)}"
-        if dtype.startswith("uint") and DTYPES[dtype][1] >= 4:
+        if dtype.startswith("uint") and DTYPES[dtype].bytes >= 4:
             return Value(text, level, dtype)
         if dtype.startswith(("int", "uint")):
             return self.call(helper, dtype, a, b)

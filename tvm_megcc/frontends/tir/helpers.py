@@ -10,10 +10,8 @@ from ...errors import MegccError
 from ...ir.types import DTYPES
 from ...kernels.elementwise.loops import conversion
 
-#: Short names of element types in names of helpers.
-SHORT = {"float32": "f32", "float64": "f64", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-         "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64"}
-_LONG = {short: dtype for dtype, short in SHORT.items()}
+#: Element types that helpers have, by what these call them: float16 and bool are computed in wider ones.
+_DTYPES = {type_.short: dtype for dtype, type_ in DTYPES.items() if dtype not in ("float16", "bool")}
 
 #: Types that arithmetic promotes to int.
 _NARROW = ("int8_t", "uint8_t", "int16_t", "uint16_t")
@@ -100,9 +98,9 @@ def helper(name: str) -> tuple[str, ...]:
     if name == HALF:
         return (_HALF,)
     operation, _, short = name.rpartition("_")
-    dtype = _LONG[short]
+    dtype = _DTYPES[short]
     if "_of_" in name:
-        return (_conversion(name, *(_LONG[part] for part in name.split("_of_"))),)
+        return (_conversion(name, *(_DTYPES[part] for part in name.split("_of_"))),)
     if dtype.startswith("float"):
         return _of_reals(name, operation, dtype)
     return (_of_integers(name, operation, dtype),)
@@ -116,7 +114,7 @@ def _function(name: str, result: str, parameters: str, value: str) -> str:
 
 def _conversion(name: str, result: str, source: str) -> str:
     text = conversion(source, result).replace("a0", "x")
-    return _function(name, DTYPES[result][0], f"{DTYPES[source][0]} x", text)
+    return _function(name, DTYPES[result].c_type, f"{DTYPES[source].c_type} x", text)
 
 
 def _of_integers(name: str, operation: str, dtype: str) -> str:
@@ -131,7 +129,7 @@ def _of_integers(name: str, operation: str, dtype: str) -> str:
 
 
 def _of_reals(name: str, operation: str, dtype: str) -> tuple[str, ...]:
-    c_type = DTYPES[dtype][0]
+    c_type = DTYPES[dtype].c_type
     if operation in ("min", "max"):
         return (_function(name, c_type, f"{c_type} a, {c_type} b", _OF_TWO[operation]),)
     if dtype == "float32" and operation in _VECTOR:

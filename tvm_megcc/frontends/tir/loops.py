@@ -107,7 +107,7 @@ class Loops(Text):
 
     def _define(self, variable, expr) -> None:
         value = self.value(expr)
-        c_type = "float" if value.dtype == "float16" else "int" if value.dtype == "bool" else DTYPES[value.dtype][0]
+        c_type = "float" if value.dtype == "float16" else "int" if value.dtype == "bool" else DTYPES[value.dtype].c_type
         name = self.name(variable.name.removeprefix("v_"))
         self.lines.append(f"const {c_type} {name} = {value.text};")
         self.variables[variable] = Value(name, ATOM, value.dtype)
@@ -183,7 +183,7 @@ class Loops(Text):
             start, stop = self.simplified(loop.min), self.simplified(loop.min + loop.extent)
             self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(start, extent), True)
             dtype = "int32" if self.fits(stop, -2**31, 2**31 - 1) else "int64"
-            c_type = DTYPES[dtype][0]
+            c_type = DTYPES[dtype].c_type
             advance = "++" if step == 1 else f" += {step}"
             with self.scope():
                 first, last = self.text(start), self.text(stop, LESS + 1)
@@ -287,7 +287,7 @@ class Loops(Text):
             return
         store, place = accumulator
         memory = self.memory(store.buffer)
-        c_type = "float" if memory.dtype == "float16" else DTYPES[memory.dtype][0]
+        c_type = "float" if memory.dtype == "float16" else DTYPES[memory.dtype].c_type
         name = self.name(_ACCUMULATORS.get(type(store.value).__name__, "value"))
         self.lines.append(f"{c_type} {name} = {self.text(block.init.value)};")
         self.held.append((store.buffer, place, Value(name, ATOM, memory.dtype)))

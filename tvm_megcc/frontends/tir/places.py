@@ -13,6 +13,7 @@ from tvm import ir
 from tvm.sym import Analyzer
 
 from ...errors import MegccError
+from ...ir.types import DTYPES
 from . import helpers
 from .common import Parts
 from .values import (
@@ -57,7 +58,7 @@ class Places:
         return name
 
     def call(self, operation: str, dtype: str, *arguments: Value) -> Value:
-        name = self.use(f"{operation}_{helpers.SHORT[dtype]}")
+        name = self.use(f"{operation}_{DTYPES[dtype].short}")
         return Value(f"{name}({', '.join(argument.text for argument in arguments)})", ATOM, dtype)
 
     def bounds(self, expr) -> tuple[int, int]:

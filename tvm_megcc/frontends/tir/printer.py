@@ -75,7 +75,7 @@ class _Printer:
         pointers, size = declared(workspace, "scratch" if parallel else "call->shared", self.count_text)
         checked = helpers.INDEX in loops.helpers
         sizes = [type_.bytes for _, type_ in operands]
-        sizes += [product((slot.size, DTYPES[slot.dtype][1])) for slot in workspace]
+        sizes += [product((slot.size, DTYPES[slot.dtype].bytes)) for slot in workspace]
         head = [] if parallel else ["if (begin >= end)", "return 0;"]
         head += guard(sizes)
         head += pointers + ["int outside = 0;"] * checked
@@ -112,7 +112,7 @@ class _Printer:
     def bound(self, buffers) -> None:
         """Limits of extents: no tensor has more than 2 GB."""
         for buffer in buffers:
-            known = math.prod(int_value(dim) or 1 for dim in buffer.ty.shape) * DTYPES[dtype_of_buffer(buffer)][1]
+            known = math.prod(int_value(dim) or 1 for dim in buffer.ty.shape) * DTYPES[dtype_of_buffer(buffer)].bytes
             for dim in buffer.ty.shape:
                 if isinstance(dim, ir.Var):
                     self.limits[dim] = min(self.limits.get(dim, _MOST), max(_MOST // known, 1))

@@ -48,7 +48,7 @@ def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
             slot.users.append(temporary)
         else:
             found.append(Slot(temporary.dtype, temporary.size, [temporary]))
-    return sorted(found, key=lambda slot: -DTYPES[slot.dtype][1])
+    return sorted(found, key=lambda slot: -DTYPES[slot.dtype].bytes)
 
 
 def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
@@ -60,7 +60,7 @@ def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], 
     total: Dim = 0
     before: Slot | None = None
     for slot in found:
-        c_type = DTYPES[slot.dtype][0]
+        c_type = DTYPES[slot.dtype].c_type
         first = slot.users[0].name
         if before is None:
             start = f"({c_type} *){memory}"
@@ -69,6 +69,6 @@ def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], 
             start = behind if before.dtype == slot.dtype else f"({c_type} *)({behind})"
         lines.append(f"{c_type} *const {first} = {start};")
         lines += [f"{c_type} *const {user.name} = {first};" for user in slot.users[1:]]
-        total = total + product((slot.size, DTYPES[slot.dtype][1]))
+        total = total + product((slot.size, DTYPES[slot.dtype].bytes))
         before = slot
     return lines, total

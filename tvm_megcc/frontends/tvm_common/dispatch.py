@@ -11,7 +11,7 @@ from ...dispatch import Interval
 from ...ir.shapes import Bucket
 
 
-def within(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
+def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
     """The parts of the buckets that are within limits (both ends included), in order."""
     found: dict[Bucket, None] = {}
     for bucket in buckets:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
-from ..blocking import Kept, chunks_first
+from ..blocking import CacheBlock, chunks_first
 from ..parameters import Parameters
-from ..sharing import Cut
+from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked, has_bias, reach, stored
@@ -40,7 +40,7 @@ class DirectParameters(Parameters):
     vpad: bool = False
     hpad: bool = False
     grouped: bool = False
-    kept: Kept | None = None
+    kept: CacheBlock | None = None
     chunks_first: bool = False
 
 
@@ -74,18 +74,18 @@ class DirectConv(Kernel):
                 return f"groups of {site.inputs[1].shape[1]} channels are no whole vectors"
         return None
 
-    def _cut(self, site: Site) -> Cut:
+    def _task_grid(self, site: Site) -> TaskGrid:
         s, x = Geometry.of(site), site.x.layout
         rows = s.is_pointwise and x == blocked(site.target) and not site.compact
         tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
-        return Cut.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
+        return TaskGrid.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
 
     def lower(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
         x_layout = site.x.layout.kind
         y_layout = "nchwc" if site.y.layout == blocked(site.target) else site.y.layout.kind
-        cut = self._cut(site)
-        tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
+        grid = self._task_grid(site)
+        tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
         vpad, hpad = s.overhangs(0), s.overhangs(1)
         bias = has_bias(site.op)
@@ -97,7 +97,7 @@ class DirectConv(Kernel):
 
         kept, first = None, False
         if tiling.assembler and row is not None and pixels < row:
-            kept = Kept.of(s.ic, vectors * lanes, row, site.target)
+            kept = CacheBlock.of(s.ic, vectors * lanes, row, site.target)
         if kept and s.is_static and chunks > 1:
             first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
 
@@ -134,8 +134,8 @@ class DirectConv(Kernel):
     def tiled(self, site):
         s = Geometry.of(site)
         if s.is_static:
-            cut = DirectConv()._cut(site)
-            yield from map(type(self), cut.tiling.others(cut.pixels, s.oc))
+            grid = DirectConv()._task_grid(site)
+            yield from map(type(self), grid.tiling.others(grid.pixels, s.oc))
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes

@@ -10,7 +10,7 @@ from ...ir.dims import Dim, ceildiv, dim_max, round_up
 from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..parameters import Parameters
-from ..sharing import is_large, waiting
+from ..sharing import is_large, load_imbalance
 from ..site import Site
 from ..tiling import Tiling
 from .geometry import Geometry, has_bias, reach
@@ -142,6 +142,6 @@ def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: 
     def cost(rows: int, row: int) -> float:
         shared = target.l2 and not tiling.assembler and is_large(pixels * channels * depth)
         return (rows * (8 + tiling.pixel_cost(row, channels, *tiling.pixel_tile(row, channels)))
-                * (waiting(1, 1, 1, rows) if shared else 1))
+                * (load_imbalance(1, 1, 1, rows) if shared else 1))
 
     return min(short, key=lambda option: (cost(*option), option[1]))

@@ -18,7 +18,7 @@ from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..packing import pack_columns, packer
 from ..parameters import Parameters
-from ..sharing import TASKS, is_large, waiting
+from ..sharing import TASKS, is_large, load_imbalance
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked, has_bias
 
@@ -214,7 +214,7 @@ class Blocking:
                 or not is_large(round(s.n * self.cost(s)) * self.tiling.lanes):
             return 1.0
         parts = -(-_tiles(s) // self.tiles)
-        return waiting(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
+        return load_imbalance(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
 
     def cost(self, s: Geometry) -> float:
         """Multiply-adds of vectors, roughly, of an image."""

@@ -207,9 +207,10 @@ class ScalarKernel(Broadcast):
 
     def params(self, site: Site) -> dict:
         dtype = site.inputs[-1].dtype
-        wide = DTYPES[dtype][1] == 8
-        return {"types": tuple(DTYPES[type_.dtype][0] for type_ in site.inputs), "result": DTYPES[site.y.dtype][0],
-                "unsigned": "uint64_t" if wide else "uint32_t", "bits": 8 * DTYPES[dtype][1]}
+        wide = DTYPES[dtype].bytes == 8
+        return {"types": tuple(DTYPES[type_.dtype].c_type for type_ in site.inputs),
+                "result": DTYPES[site.y.dtype].c_type, "unsigned": "uint64_t" if wide else "uint32_t",
+                "bits": 8 * DTYPES[dtype].bytes}
 
     def cost(self, site: Site) -> float:
         return 2.0 * site.y.size if site.y.is_static else float(1 << 18)
@@ -239,13 +240,13 @@ def conversion(source: str, result: str) -> str:
         return "a0 != 0"
     if source not in FLOAT_TYPES or result in FLOAT_TYPES:
         return "a0"
-    bits, signed = 8 * DTYPES[result][1], _is_signed(result)
+    bits, signed = 8 * DTYPES[result].bytes, _is_signed(result)
     suffix = "f" if source == "float32" else ""
     high, low = float(2 ** (bits - signed)), float(-(2 ** (bits - 1))) if signed else 0.0
     name = f"INT{bits}" if signed else f"UINT{bits}"
     least = f"{name}_MIN" if signed else "0"
     return (f"a0 != a0 ? 0 : a0 <= {low!r}{suffix} ? {least} : a0 >= {high!r}{suffix} ? {name}_MAX : "
-            f"({DTYPES[result][0]})a0")
+            f"({DTYPES[result].c_type})a0")
 
 
 VECTOR = VectorKernel()

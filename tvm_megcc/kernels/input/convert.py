@@ -33,7 +33,7 @@ class ConvertRuns(Kernel):
         n, c, pixels = extent_symbols(*extents)
         stored = ceildiv(c, layout.block) * layout.block if layout.kind == "nchwc" else c
         params = Attrs(channels_last=channels_last, reverse=reverse, per_channel=per_channel, run=RUN, to=layout.kind,
-                       block=layout.block, unit=DTYPES[x.dtype][0], half=x.dtype == "float16")
+                       block=layout.block, unit=DTYPES[x.dtype].c_type, half=x.dtype == "float16")
         order = "nhwc" if channels_last else "nchw"
         what = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
         values = c if per_channel else 1

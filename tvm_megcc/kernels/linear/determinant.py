@@ -21,6 +21,6 @@ class DeterminantKernel(Kernel):
     def lower(self, site: Site) -> Lowered:
         x = site.x
         count, n = extent_symbols("COUNT", "N")
-        return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype][0]),
+        return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype].c_type),
                        {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),
                        (Operand("y", 0, count),), count, "determinant", self.name, scratch=8 * n * n)

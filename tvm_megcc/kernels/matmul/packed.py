@@ -12,7 +12,7 @@ from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symb
 from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import has_bias, reach
 from ..parameters import Parameters
-from ..sharing import Cut
+from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
 
@@ -42,15 +42,15 @@ class PackedMatMul(Kernel):
             return "the first operand must not be transposed"
         return None
 
-    def _cut(self, rows: Dim, depth: int, columns: int, context: Context) -> Cut:
+    def _task_grid(self, rows: Dim, depth: int, columns: int, context: Context) -> TaskGrid:
         tiling = Tiling.of(context.isa, context.isa.lane_fma, self.vectors)
-        return Cut.of(tiling, depth, columns, 1, rows, 1, True, context)
+        return TaskGrid.of(tiling, depth, columns, 1, rows, 1, True, context)
 
     def lower(self, site):
         lanes = site.isa.lanes
         rows, depth, columns = _sizes(site)
-        cut = self._cut(rows, depth, columns, site.context)
-        tiling, oh, ow, chunks = cut.tiling, cut.rows, cut.pixels, cut.chunks
+        grid = self._task_grid(rows, depth, columns, site.context)
+        tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, columns)
         block = BLOCK if site.compact else tiling.block(row, vectors)
@@ -72,8 +72,8 @@ class PackedMatMul(Kernel):
     def tiled(self, site):
         rows, _, columns = _sizes(site)
         if isinstance(rows, int):
-            cut = PackedMatMul()._cut(*_sizes(site), site.context)
-            yield from map(type(self), cut.tiling.others(cut.pixels, columns))
+            grid = PackedMatMul()._task_grid(*_sizes(site), site.context)
+            yield from map(type(self), grid.tiling.others(grid.pixels, columns))
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)
@@ -168,10 +168,10 @@ class ScalarMatMul(PanelMatMul):
     def lower(self, site):
         lowered = super().lower(site)
         panel: PanelParameters = lowered.params
-        params = ScalarParameters(DTYPES[site.x.dtype][0], "uint64_t" if site.x.itemsize == 8 else "uint32_t",
+        params = ScalarParameters(DTYPES[site.x.dtype].c_type, "uint64_t" if site.x.itemsize == 8 else "uint32_t",
                                   site.x.dtype == "float64", panel.trans_a, panel.trans_b, panel.bias, panel.batch)
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
-        return replace(lowered, template="matmul/scalar", params=params, tasks=rows, how="scalar", scratch=0)
+        return replace(lowered, template="matmul/scalar", params=params, tasks=rows, algorithm="scalar", scratch=0)
 
 
 def _sizes(site: Site) -> tuple[Dim, int, int]:

@@ -18,7 +18,7 @@ CHUNK = 2048
 
 def moved(type_: TensorType) -> dict[str, str]:
     """Parameter `unit`: the C type of an element."""
-    return {"unit": DTYPES[type_.dtype][0]}
+    return {"unit": DTYPES[type_.dtype].c_type}
 
 
 def copy_cost(type_: TensorType, per_element: float) -> float:

@@ -33,7 +33,8 @@ class ScatterKernel(Kernel):
         reduction = op.attrs.reduction
         real = x.dtype.startswith("float") or reduction == "none"
         combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
-        attrs = Attrs(unit=DTYPES[x.dtype][0], combine=combine, unsigned=f"uint{max(32, 8 * x.itemsize)}_t", **params)
+        unsigned = f"uint{max(32, 8 * x.itemsize)}_t"
+        attrs = Attrs(unit=DTYPES[x.dtype].c_type, combine=combine, unsigned=unsigned, **params)
         operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
         suffix = "" if reduction == "none" else f"_{reduction}"
         return Lowered(template, attrs, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
@@ -54,7 +55,7 @@ class ScatterLines(ScatterKernel):
         whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
         lowered = self.called(site.op, site.inputs, "move/scatter_elements", {"axis": axis, "rank": x.rank}, extents,
                               (product(whole), product(part), product(part)), product(whole[:axis]))
-        return replace(lowered, what=f"{lowered.what}_axis{axis}of{x.rank}")
+        return replace(lowered, operation=f"{lowered.operation}_axis{axis}of{x.rank}")
 
 
 class ScatterRows(ScatterKernel):
@@ -70,4 +71,4 @@ class ScatterRows(ScatterKernel):
         *axes, count, run = extent_symbols(*extents)
         lowered = self.called(site.op, site.inputs, "move/scatter_points", {"depth": depth}, extents,
                               (product(axes) * run, count * depth, count * run), 1)
-        return replace(lowered, what=f"{lowered.what}_depth{depth}")
+        return replace(lowered, operation=f"{lowered.operation}_depth{depth}")

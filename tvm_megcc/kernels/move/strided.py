@@ -77,7 +77,7 @@ class Strided(Kernel):
         size = Symbol("BASE") + 1 + sum(((d_ - 1) * s_ for d_, s_ in zip(d, s, strict=True)), start=0)
         backwards = tuple(walk.backwards for walk in walks)
         params = Attrs(axes=len(walks), backwards=backwards, run=unit_stride, chunk=CHUNK, **moved(site.x))
-        pattern = "".join("ba"[not flag] for flag in backwards) + ("1" if unit_stride else "")
+        pattern = "".join("b" if flag else "a" for flag in backwards) + ("1" if unit_stride else "")
         return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
                        tasks, f"{site.kind}_{pattern}", self.name)
 

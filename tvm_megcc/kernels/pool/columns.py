@@ -27,7 +27,7 @@ class ColumnsRows(Kernel):
         blocks = product(Symbol(f"B{axis}") for axis in axes)
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         size = "x".join(map(str, attrs.kernel))
-        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[site.x.dtype][0]), extents,
+        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[site.x.dtype].c_type), extents,
                        (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
                        (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
                        f"col2im_{size}_s{'x'.join(map(str, attrs.strides))}_d{'x'.join(map(str, attrs.dilations))}",

@@ -78,7 +78,7 @@ class PlainPool(Kernel):
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         order = attrs.get("order", "")
         params = Attrs(mode=_mode(site.op), count_pads=bool(attrs.get("count_pads", 0)), windows=windows, order=order,
-                       unit=DTYPES[dtype][0], least=_least(dtype))
+                       unit=DTYPES[dtype].c_type, least=_least(dtype))
         return Lowered("pool/plain", params, extents, (Operand("x", 0, R * product(ins)),), tuple(results),
                        R * product(outs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 

@@ -46,7 +46,7 @@ class PerAxisKernel(Kernel):
         to_float = site.kind == "dequantize_linear"
         dtype = site.x.dtype if to_float else site.y.dtype
         zero = len(site.inputs) > 2 and site.inputs[2] is not None
-        params = {"unit": DTYPES[dtype][0], "zero": zero}
+        params = {"unit": DTYPES[dtype].c_type, "zero": zero}
         if not to_float:
             limits = np.iinfo(numpy_dtype(dtype))
             params.update(low=int(limits.min), high=int(limits.max))

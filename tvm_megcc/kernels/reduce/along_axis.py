@@ -37,7 +37,7 @@ class ArgExtremeScalars(AlongAxis):
         real = site.x.dtype.startswith("float")
         yields = real and site.attrs.get("nan_yields", False)
         keeps = better[0] + ("" if site.attrs.last else "=")
-        params = Attrs(better=better, unit=DTYPES[site.x.dtype][0], real=real, keeps=keeps if yields else "")
+        params = Attrs(better=better, unit=DTYPES[site.x.dtype].c_type, real=real, keeps=keeps if yields else "")
         return Lowered("reduce/arg_extreme", params, self.extents(site.op, site.x),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),), outer * inner,
                        site.kind + "_last" * site.attrs.last + "_tvm" * yields, self.name)
@@ -51,7 +51,7 @@ class CumulativeScalars(AlongAxis):
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         dtype, size = site.x.dtype, outer * n * inner
         wide = "uint64_t" if site.x.itemsize == 8 else "uint32_t"
-        params = Attrs(unit=DTYPES[dtype][0], sum=DTYPES[dtype][0] if dtype.startswith("float") else wide,
+        params = Attrs(unit=DTYPES[dtype].c_type, sum=DTYPES[dtype].c_type if dtype.startswith("float") else wide,
                        exclusive=site.attrs.exclusive, reverse=site.attrs.reverse, product=site.kind == "cumprod")
         what = site.kind + "_exclusive" * site.attrs.exclusive + "_reverse" * site.attrs.reverse
         return Lowered("reduce/cumulative", params, self.extents(site.op, site.x), (Operand("x", 0, size),),

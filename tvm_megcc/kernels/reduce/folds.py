@@ -84,7 +84,7 @@ class Reduce(Kernel):
         d = [Symbol(name) for name in extents]
         kept = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
         reduced = tuple(flag for _, flag in axes)
-        pattern = "".join("kr"[flag] for flag in reduced)
+        pattern = "".join("r" if flag else "k" for flag in reduced)
         return Lowered(
             f"reduce/{self.name}", Attrs(reduced=reduced, **self.params(site.op, site.x)), extents,
             (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, site.target),
@@ -143,4 +143,4 @@ class ReduceScalars(Reduce):
         # Without a sign there is nothing to compare with 0.
         step = "(T)((U)a + (U)v)" if self._name(op) == "l1" and x.dtype.startswith("uint") else fold.step
         return {"start": limits.get(fold.start, fold.start), "step": step, "finish": fold.finish,
-                "unit": DTYPES[x.dtype][0], "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}
+                "unit": DTYPES[x.dtype].c_type, "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}

@@ -29,7 +29,7 @@ class TopKHeap(AlongAxis):
         x = site.x
         extents = {**self.extents(site.op, x), "K": site.attrs.k}
         outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
-        params = Attrs(unit=DTYPES[x.dtype][0], real=x.dtype.startswith("float"), largest=site.attrs.largest)
+        params = Attrs(unit=DTYPES[x.dtype].c_type, real=x.dtype.startswith("float"), largest=site.attrs.largest)
         return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
                        (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
                        outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)

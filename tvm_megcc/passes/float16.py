@@ -15,7 +15,7 @@ from ..kernels.support import realisable
 from .edit import Editor
 
 
-def widen_halves(graph: Graph, context: Context) -> Graph:
+def widen_float16(graph: Graph, context: Context) -> Graph:
     """Puts `cast` operators around every operator on float16 that no kernel realises.
 
     Each result is rounded to float16 as the model says, so that a chain gives what its operators one by one give.
@@ -23,12 +23,12 @@ def widen_halves(graph: Graph, context: Context) -> Graph:
     edit = Editor(graph)
     wide: dict[str, str] = {}
 
-    def is_half(name: str) -> bool:
+    def is_float16(name: str) -> bool:
         return bool(name) and graph.types[name].dtype == "float16"
 
     def widened(name: str, reader: Op) -> str:
         """The float32 value of an operand."""
-        if not is_half(name):
+        if not is_float16(name):
             return name
         if name not in wide:
             type_ = _float32(graph.types[name])
@@ -42,14 +42,14 @@ def widen_halves(graph: Graph, context: Context) -> Graph:
 
     def rounded(name: str, op: Op) -> str:
         """A float32 value, from which a result is made."""
-        if not is_half(name):
+        if not is_float16(name):
             return name
         result = edit.value(f"{name}.result", _float32(graph.types[name]))
         edit.add_behind(name, Op("cast", Attrs(dtype="float16"), (result,), (name,), origin=op.origin))
         return result
 
     for op in graph.ops:
-        if any(map(is_half, (*op.inputs, *op.outputs))) and not realisable(Site.of(graph, op, context)):
+        if any(map(is_float16, (*op.inputs, *op.outputs))) and not realisable(Site.of(graph, op, context)):
             edit.replace(op, op.with_(inputs=tuple(widened(name, op) for name in op.inputs),
                                       outputs=tuple(rounded(name, op) for name in op.outputs)))
     return edit.finish()

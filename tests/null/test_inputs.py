@@ -149,6 +149,7 @@ def test_folding_leaves_weights_that_others_read():
 
 
 @pytest.mark.parametrize(("graph", "inputs", "message"), [
+    (convolution(), {"picture": Input("uint8")}, "no input 'picture'; its inputs are data"),
     (convolution(), {"date": Input("uint8")}, "no input 'date'; its inputs are data. Did you mean 'data'?"),
     (convolution(), {"data": Input(mean=(1, 2))}, "has 3 channels (axis 1 of float32[2,3,6,7]), not 2"),
     (of_type("float32", 2, 6, 7, 3), {"data": Input(mean=MEAN)}, "network=NHWC if its channels are axis 3"),

@@ -36,7 +36,7 @@ def reindent(text: str) -> str:
         if line.startswith("#"):
             result.append(line)
             continue
-        code = _QUIET.sub("", line)
+        code = _QUIET.sub("", line) if "/" in line or '"' in line or "'" in line else line
         leading = len(code) - len(code.lstrip("}"))
         level = depth - leading
         extra = pending + (parens > 0) if not code.startswith("{") or parens else 0

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -99,10 +99,10 @@ class TensorType:
         return all(isinstance(dim, int) for dim in self.shape)
 
     def with_layout(self, layout: Layout) -> TensorType:
-        return replace(self, layout=layout)
+        return self if layout is self.layout else TensorType(self.dtype, self.shape, layout)
 
     def with_shape(self, shape) -> TensorType:
-        return replace(self, shape=tuple(shape))
+        return TensorType(self.dtype, tuple(shape), self.layout)
 
 
 def numpy_dtype(dtype: str) -> np.dtype:

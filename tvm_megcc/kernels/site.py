@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import TypeVar
 
@@ -82,10 +82,10 @@ class Site:
         """The site with the likely values of extents that are not known: what costs are guessed for."""
         if all(t is None or t.is_static for t in (*self.types, *self.outputs)):
             return self
-        return replace(self, types=tuple(likely_types(self.types)), outputs=tuple(likely_types(self.outputs)))
+        return self.with_types(likely_types(self.types), likely_types(self.outputs))
 
     def with_types(self, types: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Site:
-        return replace(self, types=tuple(types), outputs=tuple(outputs))
+        return Site(self.op, tuple(types), tuple(outputs), self.context, self.constants)
 
 
 def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:

@@ -140,8 +140,8 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
     for name, given in inputs.items():
         if name not in graph.inputs:
             near = difflib.get_close_matches(name, graph.inputs, 1)
-            findings.append(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}"
-                            + (f". Did you mean '{near[0]}'?" if near else ""))
+            advice = f". Did you mean '{near[0]}'?" if near else ""
+            findings.append(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}{advice}")
             continue
         findings += [f"input '{name}', given as {given}: it {reason}"
                      for reason in with_network(graph, name, given).refusals(graph.types[name])]

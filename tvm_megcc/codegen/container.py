@@ -20,6 +20,7 @@ from flatbuffers import number_types
 from flatbuffers.table import Table
 
 from ..errors import MegccError
+from ..ir.types import DTYPES
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1
@@ -27,7 +28,7 @@ WEIGHTS_ALIGNMENT = 64
 #: CallSlot.workspace of a call whose workspace is allocated when it runs.
 ALLOCATED = 0xFFFFFFFF
 
-DType = IntEnum("DType", "float32 float16 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 bool", start=0)
+DType = IntEnum("DType", list(DTYPES), start=0)
 LayoutKind = IntEnum("LayoutKind", "plain nhwc nchwc", start=0)
 Storage = IntEnum("Storage", "arena weight view unbounded state", start=0)
 Opcode = IntEnum("Opcode", "call release branch loop", start=0)

@@ -22,12 +22,10 @@ from ..ir.types import DTYPES, TensorType
 from ..kernels.support import conditions
 from ..target import Target
 from .bind import KernelSpec
-from .container import LayoutKind
+from .container import DType, LayoutKind
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .shapefn import PUT, ShapeTable
-
-_DTYPE_INDEX = {name: index for index, name in enumerate(DTYPES)}
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ def _bound_rows(code: Code) -> list[str]:
 def _port_rows(code: Code) -> list[str]:
     lines = [f"static const int32_t {_name('ports', code)}[] = {{"]
     for type_ in (*code.inputs, *code.outputs):
-        row = (_DTYPE_INDEX[type_.dtype], LayoutKind[type_.layout.kind].value, type_.layout.block, type_.rank,
+        row = (DType[type_.dtype].value, LayoutKind[type_.layout.kind].value, type_.layout.block, type_.rank,
                *code.shapes.references(type_.shape))
         lines.append(f"    {', '.join(map(str, row))},")
     return [*lines, "};", ""]
@@ -212,7 +210,7 @@ def _operand_rows(spec: KernelSpec) -> list[str]:
 
 def _operand_row(size, dtype: str, alias: int) -> str:
     bytes_ = size * DTYPES[dtype].bytes if isinstance(size, int) else 0
-    return f"{{ {bytes_}u, 0x{alias:x}u, {_DTYPE_INDEX[dtype]}, {{ 0, 0, 0 }} }}"
+    return f"{{ {bytes_}u, 0x{alias:x}u, {DType[dtype].value}, {{ 0, 0, 0 }} }}"
 
 
 def _find(rows: list[str], block: list[str]) -> int | None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 
 import numpy as np
 
@@ -14,9 +13,9 @@ from ..ops.base import operator
 
 
 class Editor:
-    """A graph under change. Operators are named by any value that they give.
+    """A graph under change.
 
-    types, constants: of all values, as in a graph; a pass may write both.
+    graph: as it was. types, constants: of all values as they are now; a pass may write both.
     """
 
     def __init__(self, graph: Graph):
@@ -30,12 +29,6 @@ class Editor:
         self._behind: list[list[Op]] = [[] for _ in self._places]
         self._place = {name: place for place, op in enumerate(graph.ops, start=1) for name in op.outputs}
 
-    @property
-    def ops(self) -> list[Op]:
-        """All operators as they are now, in order."""
-        return list(chain.from_iterable(chain(*three) for three in zip(self._before, self._places, self._behind,
-                                                                       strict=True)))
-
     def producer(self, name: str) -> Op | None:
         """The operator, as it is now, that gives the value; None for inputs, constants, and what was added."""
         return next((op for op in self._places[self._place.get(name, 0)] if name in op.outputs), None)
@@ -47,7 +40,8 @@ class Editor:
                 if not set(source.outputs).isdisjoint(op.inputs)]
 
     def is_read_once(self, name: str) -> bool:
-        """Whether one operator reads the value, and it is no output; values that were added have one reader."""
+        """Whether one operator of the graph as it was reads the value, and it is no output; what is new has one reader.
+        """
         return name not in self.graph.types or (len(self._readers.get(name, ())) == 1
                                                 and name not in self.graph.outputs)
 
@@ -97,4 +91,6 @@ class Editor:
 
     def finish(self) -> Graph:
         """The graph, in order, without what no output needs."""
-        return prune(self.graph.with_(ops=toposort(self.ops), types=self.types, constants=self.constants))
+        places = zip(self._before, self._places, self._behind, strict=True)
+        ops = [op for before, place, behind in places for op in (*before, *place, *behind)]
+        return prune(self.graph.with_(ops=toposort(ops), types=self.types, constants=self.constants))

@@ -77,8 +77,10 @@
 #endif
 #include <arm_neon.h>
 #define MGC_ENABLED 1
-#else
+#elif defined(MGC_ISA_C) || defined(MGC_ISA_RV64) || defined(MGC_ISA_CORTEX_M4)
 #define MGC_ENABLED 1
+#else
+#error "this header has no branch for the kernel's MGC_ISA_<NAME>"
 #endif
 
 /* What raises the ISA. Of clang's names those that 14 and later know. */

@@ -56,6 +56,15 @@ def test_wrong_usage(argv, capsys):
     assert "usage: megcc" in capsys.readouterr().err
 
 
+def test_a_misspelt_option(capsys):
+    """Its verb says so, and which one may have been meant."""
+    with pytest.raises(SystemExit) as ended:
+        main(["compile", DIGITS, "--targt", "c"])
+    assert ended.value.code == USAGE
+    text = capsys.readouterr().err
+    assert "usage: megcc compile" in text and "'--targt', did you mean --target?" in text
+
+
 def test_lists(capsys):
     assert main(["list", "targets", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == list(TARGETS)

@@ -4,11 +4,23 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from collections.abc import Callable
 
 from ..version import VERSION
 from . import verbs as run
+
+
+class _Verb(argparse.ArgumentParser):
+    """Says itself what is wrong with a verb's options: argparse would show the usage of the whole command."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, 1)
+            self.error(f"unrecognized argument '{unknown[0]}'" + (f", did you mean {near[0]}?" if near else ""))
+        return found, unknown
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -17,7 +29,7 @@ def command_line() -> argparse.ArgumentParser:
         epilog="MODEL is an ONNX file or, through TVM, a TFLite file (.tflite) or a saved program of torch.export "
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
 
     verb = _verb(verbs, "compile", run.compile_, "compile models into a folder of C")
     verb.add_argument("model", nargs="+", metavar="MODEL",

@@ -11,7 +11,6 @@ from tvm_megcc.runtime import build
 
 #: File -> part of the test's name that stays quick; all other tests of the file are slow. "" keeps none.
 QUICK_PART = {
-    "cc/test_kernels.py": "-c-size]",
     "cc/test_runtime_fuzz.py": "corpus[indexed]",
     "models/test_compiled.py": "mnist8-native-speed",
     "models/test_builds.py": "",

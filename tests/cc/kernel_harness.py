@@ -18,7 +18,7 @@ import numpy as np
 
 from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
-from tvm_megcc.codegen.bind import Bound, bind
+from tvm_megcc.codegen.bind import Bound, KernelSpec, bind
 from tvm_megcc.codegen.render import render_kernel
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
@@ -197,12 +197,22 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
 def same_call(job: Job) -> tuple:
     """What a call is but for the CPU it is for: the kernel's text without comments, the symbol's suffix and the guard,
     and what it is called with. Equal calls of targets that share a header in c_runtime/include/simd do the same."""
-    spec = job.choice.spec
+    spec = job.bound.spec
     text = re.sub(r"/\*.*?\*/", "", render_kernel(spec), flags=re.DOTALL)
     text = text.replace(spec.symbol, spec.symbol.removesuffix(f"_{spec.isa.name}"))
     text = text.replace(f"#if {spec.isa.guard}\n#define MGC_ISA_{spec.isa.name.upper()}\n", "", 1)
-    return (text, job.choice.extents, job.choice.inputs, job.choice.outputs, spec.tasks, spec.shared, spec.scratch,
+    return (text, job.bound.extents, job.bound.inputs, job.bound.outputs, spec.tasks, spec.shared, spec.scratch,
             *(array.tobytes() for array in job.inputs))
+
+
+def distinct_kernels(jobs: list[Job]) -> list[KernelSpec]:
+    """The kernels of some jobs, each with a symbol of its own."""
+    specs = list(dict.fromkeys(job.bound.spec for job in jobs))
+    symbols: dict[str, KernelSpec] = {}
+    for spec in specs:
+        other = symbols.setdefault(spec.symbol, spec)
+        assert other == spec, f"two kernels share the symbol {spec.symbol}:\n{other}\n{spec}"
+    return specs
 
 
 class Program:
@@ -210,11 +220,7 @@ class Program:
 
     def __init__(self, jobs: list[Job], folder: Path, compiler: Compiler, flags: list[str], runner: list[str]):
         self.jobs, self.folder, self.runner = jobs, folder, runner
-        specs = list(dict.fromkeys(job.bound.spec for job in jobs))
-        symbols = {}
-        for spec in specs:
-            other = symbols.setdefault(spec.symbol, spec)
-            assert other == spec, f"two kernels share the symbol {spec.symbol}:\n{other}\n{spec}"
+        specs = distinct_kernels(jobs)
         self.index = {spec: i for i, spec in enumerate(specs)}
         folder.mkdir(parents=True, exist_ok=True)
         names = [spec.symbol for spec in specs]

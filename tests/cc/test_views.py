@@ -70,7 +70,8 @@ def test_views_at_every_place(target: str, optimize: str, is_open: bool, tmp_pat
     ranges = {"dispatch": "reshape[0]=3..9"} if is_open else {}
     artifact = tvm_megcc.compile(made, target, optimize=optimize, **ranges)
     session = tvm_megcc.load(artifact.save(tmp_path / "views"))
-    runs = {"add", "elementwise", "copy", *(["slice"] if is_open else [])}  # [1:3] of any number of rows may be cut short
+    # Of any number of rows [1:3] may be cut short.
+    runs = {"add", "elementwise", "copy", *(["slice"] if is_open else [])}
     assert {call["kind"] for call in session.calls} <= runs
     generator = np.random.default_rng(0)
     for extent in EXTENTS if is_open else EXTENTS[:1]:

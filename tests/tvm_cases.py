@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+
+from tests.onnx_models import model, node
 
 #: Scalar code compiles fast.
 TARGET = "megcc-c"
@@ -37,12 +38,8 @@ class Graph:
         generator = np.random.RandomState(1)
         arrays = {name: (generator.standard_normal(shape) / np.sqrt(max(np.prod(shape[1:]), 1))).astype("float32")
                   for name, shape in self.weights.items()} | dict(self.given)
-        graph = helper.make_graph(
-            self.nodes, self.name, [helper.make_tensor_value_info("data", TensorProto.FLOAT, self.shape)],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs],
-            [numpy_helper.from_array(array, name) for name, array in arrays.items()])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        return onnx.shape_inference.infer_shapes(model)
+        made = model(self.nodes, {"data": self.shape}, self.outputs, arrays, opset=13, name=self.name)
+        return onnx.shape_inference.infer_shapes(made)
 
     def data(self, **extents: int) -> np.ndarray:
         shape = [dim if isinstance(dim, int) else extents[dim] for dim in self.shape]
@@ -52,11 +49,6 @@ class Graph:
         onnxruntime = pytest.importorskip("onnxruntime")
         session = onnxruntime.InferenceSession(self.model().SerializeToString(), providers=["CPUExecutionProvider"])
         return session.run(None, {"data": data})
-
-
-def node(op: str, inputs: str, outputs: str, **attrs) -> onnx.NodeProto:
-    """Names are separated by a space; two are around an operand that is absent."""
-    return helper.make_node(op, inputs.split(" "), outputs.split(), name=outputs.split()[0], **attrs)
 
 
 def ints(*values: int) -> np.ndarray:

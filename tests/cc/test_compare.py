@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
 
 RANGES = ["--dispatch", "words[0]=log(1,16)"]
@@ -18,14 +18,11 @@ def network(tmp_path, monkeypatch):
     """Rows of a table by number, and a product with them: net.onnx in the present folder."""
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
-    weights = {"table": generator.standard_normal((10, 12)), "w": generator.standard_normal((12, 9))}
-    graph = helper.make_graph(
-        [helper.make_node("Gather", ["table", "words"], ["rows"], "look_up"),
-         helper.make_node("MatMul", ["rows", "w"], ["product"]), helper.make_node("Softmax", ["product"], ["y"])],
-        "net", [helper.make_tensor_value_info("words", TensorProto.INT64, ["n"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 9])],
-        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), "net.onnx")
+    weights = {"table": generator.standard_normal((10, 12)).astype(np.float32),
+               "w": generator.standard_normal((12, 9)).astype(np.float32)}
+    nodes = [node("Gather", "table words", "rows", "look_up"), node("MatMul", "rows w", "product"),
+             node("Softmax", "product", "y")]
+    saved(model(nodes, {"words": ("int64", ["n"])}, {"y": ["n", 9]}, weights, opset=13), "net.onnx")
 
 
 @pytest.mark.parametrize("count", [1, 5, 16])

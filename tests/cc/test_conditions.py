@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tests.opened import opened
 from tvm_megcc.codegen.shapefn import PUT, ShapeTable
 from tvm_megcc.errors import ShapeError
@@ -68,43 +68,29 @@ int main(void)
     assert refused > 500
 
 
-def model(op_type: str, inputs: dict, outputs: dict, **attrs):
-    """A model of one node. inputs, outputs: name -> (element type, shape)."""
-    def values(described):
-        return [helper.make_tensor_value_info(name, *type_) for name, type_ in described.items()]
+def one_node(kind: str, inputs: dict, outputs: dict, constants=None, **attributes):
+    """A model of one node, whose last operands are the constants."""
+    only = node(kind, " ".join([*inputs, *(constants or {})]), " ".join(outputs), "the_node", **attributes)
+    return model([only], inputs, outputs, constants, opset=21)
 
-    node = helper.make_node(op_type, list(inputs), list(outputs), "the_node", **attrs)
-    graph = helper.make_graph([node], "net", values(inputs), values(outputs))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
-def with_weights(network, *shape: int):
-    """The model with a constant as a further operand of its node."""
-    network.graph.node[0].input.append("w")
-    network.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), "w"))
-    return network
-
-
-FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 REFUSED = {
     "indices wider than the data": (
-        model("ScatterElements", {"x": (FLOAT, ["N", 5, "C"]), "i": (INT64, ["K", 2, "D"]),
-                                  "u": (FLOAT, ["K", 2, "D"])}, {"y": (FLOAT, ["N", 5, "C"])}, axis=1),
+        one_node("ScatterElements", {"x": ["N", 5, "C"], "i": ("int64", ["K", 2, "D"]), "u": ["K", 2, "D"]},
+                 {"y": ["N", 5, "C"]}, axis=1),
         "x[0]=1..*;x[2]=1..*;i[0]=1..*;i[2]=1..*", {"x": (1, 5, 2), "i": (1, 2, 70), "u": (1, 2, 70)},
         {"x": (2, 5, 3), "i": (1, 2, 3), "u": (1, 2, 3)}, "reach beyond .* on axis 2: D <= C"),
     "operands that do not broadcast": (
-        model("Add", {"a": (FLOAT, ["N", 4]), "b": (FLOAT, ["M", 4])}, {"y": (FLOAT, ["N", 4])}),
+        one_node("Add", {"a": ["N", 4], "b": ["M", 4]}, {"y": ["N", 4]}),
         "a[0]=1..8;b[0]=1..8", {"a": (1, 4), "b": (3, 4)}, {"a": (3, 4), "b": (3, 4)}, "do not broadcast: N == M"),
     "sums over two extents": (
-        model("MatMul", {"a": (FLOAT, [2, "K"]), "b": (FLOAT, ["L", 3])}, {"y": (FLOAT, [2, 3])}),
+        one_node("MatMul", {"a": [2, "K"], "b": ["L", 3]}, {"y": [2, 3]}),
         "a[1]=1..*;b[0]=1..*", {"a": (2, 5), "b": (4, 3)}, {"a": (2, 5), "b": (5, 3)}, "do not match.*: K == L"),
     "rows that weights do not fit": (
-        with_weights(model("MatMul", {"a": (FLOAT, ["N", "K"])}, {"y": (FLOAT, ["N", 3])}), 5, 3),
+        one_node("MatMul", {"a": ["N", "K"]}, {"y": ["N", 3]}, {"w": np.ones((5, 3), np.float32)}),
         "a[0]=1..*;a[1]=1..*", {"a": (2, 6)}, {"a": (2, 5)}, "do not match.*: K == 5"),
     "a window beside the image": (
-        model("MaxPool", {"x": (FLOAT, [1, 1, "H", 8])}, {"y": (FLOAT, [1, 1, "P", 4])}, kernel_shape=[5, 2],
-              strides=[2, 2]),
+        one_node("MaxPool", {"x": [1, 1, "H", 8]}, {"y": [1, 1, "P", 4]}, kernel_shape=[5, 2], strides=[2, 2]),
         "x[2]=1..*", {"x": (1, 1, 4, 8)}, {"x": (1, 1, 5, 8)}, "a window of 5 .* does not fit"),
 }
 
@@ -125,7 +111,7 @@ def test_shapes_that_violate_a_condition_are_refused_with_the_reason(what: str, 
 
 def test_no_tensor_reaches_2_gb(tmp_path: Path):
     """Kernels count in int32_t, a vector beyond the end of what they read."""
-    network = model("Abs", {"x": (TensorProto.INT8, ["N"])}, {"y": (TensorProto.INT8, ["N"])})
+    network = one_node("Abs", {"x": ("int8", ["N"])}, {"y": ("int8", ["N"])})
     session = tvm_megcc.load(compiled(network, "x[0]=1..*", tmp_path))
     with pytest.raises(ShapeError, match="2147483647"):
         session.run({"x": np.zeros(2**31 - 1, np.int8)})
@@ -134,9 +120,8 @@ def test_no_tensor_reaches_2_gb(tmp_path: Path):
 
 def test_mirrored_axes_of_two_gigabytes(tmp_path: Path):
     """Where a pad reads, for axes of any extent and borders of any width."""
-    network = model("Pad", {"x": (TensorProto.UINT8, ["N"])}, {"y": (TensorProto.UINT8, ["M"])}, mode="reflect")
-    network.graph.node[0].input.append("w")
-    network.graph.initializer.append(numpy_helper.from_array(np.array([3, 3]), "w"))
+    network = one_node("Pad", {"x": ("uint8", ["N"])}, {"y": ("uint8", ["M"])}, {"w": np.array([3, 3])},
+                       mode="reflect")
     (kernel,) = (compiled(network, "x[0]=1..*", tmp_path) / "kernels").glob("*.c")
     function = re.search(r"static MGC_INLINE (int32_t source\(.*?\n}\n)", kernel.read_text(), re.DOTALL)[1]
     places = [(i, n) for n in (1, 2, 5, 2**30, 2**30 + 1, 2**30 + 9, 2**31 - 2**16)

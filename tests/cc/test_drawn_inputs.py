@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ops.ranges import input_ranges
@@ -20,34 +21,29 @@ WORDS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def network(nodes, inputs, constants=None):
-    """nodes: (operator, operands, result, attributes). The last result is the output."""
-    made = [helper.make_node(kind, operands.split(), [result], **attributes)
-            for kind, operands, result, attributes in nodes]
-    values = [helper.make_tensor_value_info(name, dtype, shape) for name, (dtype, shape) in inputs.items()]
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
-    graph = helper.make_graph(made, "net", values, [onnx.ValueInfoProto(name=nodes[-1][2])], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    """The last result is the output, of whatever type it has."""
+    return model(nodes, inputs, [onnx.ValueInfoProto(name=nodes[-1].output[0])], constants)
 
 
 IDS = {"ids": (INT64, [2, 5])}
 RANGES = {
-    "an embedding": ([("Gather", "w ids", "y", {})], IDS, {"w": WORDS}, {"ids": (0, 3)}),
+    "an embedding": ([node("Gather", "w ids", "y")], IDS, {"w": WORDS}, {"ids": (0, 3)}),
     "moved and converted": (
-        [("Cast", "ids", "a", {"to": INT32}), ("Reshape", "a shape", "b", {}), ("Unsqueeze", "b axes", "c", {}),
-         ("Slice", "c first last", "d", {}), ("Gather", "w d", "y", {})],
+        [node("Cast", "ids", "a", to=INT32), node("Reshape", "a shape", "b"), node("Unsqueeze", "b axes", "c"),
+         node("Slice", "c first last", "d"), node("Gather", "w d", "y")],
         {"ids": (FLOAT, [2, 5])},
         {"w": WORDS, "shape": np.array([10]), "axes": np.array([0]), "first": np.array([0, 2]),
          "last": np.array([1, 7])}, {"ids": (0, 3)}),
-    "shifted by padding": ([("Add", "ids one", "a", {}), ("Gather", "w a", "y", {})], IDS,
+    "shifted by padding": ([node("Add", "ids one", "a"), node("Gather", "w a", "y")], IDS,
                            {"w": WORDS, "one": np.int64(1)}, {"ids": (-1, 2)}),
-    "scaled": ([("Mul", "ids two", "a", {}), ("Gather", "w a", "y", {})], IDS, {"w": WORDS, "two": np.int64(2)},
+    "scaled": ([node("Mul", "ids two", "a"), node("Gather", "w a", "y")], IDS, {"w": WORDS, "two": np.int64(2)},
                {"ids": (0, 1)}),
-    "two tables": ([("Gather", "w ids", "a", {}), ("Gather", "v ids", "b", {}), ("Add", "a b", "y", {})], IDS,
+    "two tables": ([node("Gather", "w ids", "a"), node("Gather", "v ids", "b"), node("Add", "a b", "y")], IDS,
                    {"w": WORDS, "v": WORDS[:2]}, {"ids": (0, 1)}),
-    "lengths": ([("ReverseSequence", "x n", "y", {"time_axis": 0, "batch_axis": 1})],
+    "lengths": ([node("ReverseSequence", "x n", "y", time_axis=0, batch_axis=1)],
                 {"x": (FLOAT, [6, 2]), "n": (INT64, [2])}, {}, {"n": (0, 6)}),
-    "a table of unknown extent": ([("Gather", "x ids", "y", {})], {"x": (FLOAT, ["n", 3]), **IDS}, {}, {"ids": (0, 0)}),
-    "no index": ([("Add", "ids ids", "y", {})], IDS, {}, {}),
+    "a table of unknown extent": ([node("Gather", "x ids", "y")], {"x": (FLOAT, ["n", 3]), **IDS}, {}, {"ids": (0, 0)}),
+    "no index": ([node("Add", "ids ids", "y")], IDS, {}, {}),
 }
 
 
@@ -68,7 +64,7 @@ def test_what_the_model_takes_is_drawn(tmp_path):
 
 def test_an_error_in_drawn_values_names_the_inputs_to_give(tmp_path):
     """The greatest of two ids is followed by nobody."""
-    nodes = [("ReduceMax", "ids", "a", {"axes": [1]}), ("Gather", "w a", "y", {})]
+    nodes = [node("ReduceMax", "ids", "a", axes=[1]), node("Gather", "w a", "y")]
     session = tvm_megcc.load(tvm_megcc.compile(network(nodes, IDS, {"w": WORDS})).save(tmp_path / "net"))
     message = r"(?s)refused the values.*drawn at random.*Give 'ids': int64\[2,5\] as it wants them with --inputs"
     with pytest.raises(MegccError, match=message):

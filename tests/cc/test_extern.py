@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tvm_megcc import MegccError, extern
 from tvm_megcc.cli import main
 from tvm_megcc.ops.base import DECOMPOSITIONS, OPERATORS
@@ -18,27 +18,19 @@ from tvm_megcc.ops.base import DECOMPOSITIONS, OPERATORS
 OPS = Path(__file__).parent / "extern" / "my_ops.py"
 
 
-def model(nodes, inputs, outputs):
-    graph = helper.make_graph(nodes, "mine", [helper.make_tensor_value_info(*value) for value in inputs],
-                              [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)])
-
-
-def node(kind: str, inputs: str, outputs: str, **attributes):
-    return helper.make_node(kind, inputs.split(), outputs.split(), f"the_{kind.lower()}", domain="com.example",
-                            **attributes)
+def mine(kind: str, inputs: str, outputs: str, **attributes):
+    return node(kind, inputs, outputs, f"the_{kind.lower()}", domain="com.example", **attributes)
 
 
 def clipped(shape=(3, 5), **attributes):
-    nodes = [helper.make_node("Add", ["x", "x"], ["twice"]), node("SoftClip", "twice", "once", power=2, **attributes),
-             node("SoftClip", "once", "y", power=1, limit=0.25)]
-    return model(nodes, [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT)])
+    nodes = [node("Add", "x x", "twice"), mine("SoftClip", "twice", "once", power=2, **attributes),
+             mine("SoftClip", "once", "y", power=1, limit=0.25)]
+    return model(nodes, {"x": shape}, ["y"])
 
 
 def pairs(*shapes):
-    return model([node("Pairs", "a b", "s p")],
-                 [(name, TensorProto.INT32, shape) for name, shape in zip("ab", shapes, strict=True)],
-                 [("s", TensorProto.INT32), ("p", TensorProto.INT32)])
+    inputs = {name: ("int32", shape) for name, shape in zip("ab", shapes, strict=True)}
+    return model([mine("Pairs", "a b", "s p")], inputs, {"s": ("int32", None), "p": ("int32", None)})
 
 
 def session(source, tmp_path, **options):

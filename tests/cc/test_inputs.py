@@ -8,10 +8,10 @@ import importlib.util
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import tvm_megcc
 from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
+from tests.onnx_models import model, node
 from tvm_megcc import Input
 from tvm_megcc.cli import main
 from tvm_megcc.errors import ToolError
@@ -37,16 +37,11 @@ def branches(*names: str, shape=(2, 3, 17, 19)) -> onnx.ModelProto:
     """For each name "x_P" an input x_P -> conv with pads P, relu -> conv -> output "y_" + name."""
     generator = np.random.default_rng(1)
     shapes = {"w": (16, 3, 3, 3), "b": (16,), "v": (5, 16, 1, 1)}
-    weights = [onnx.numpy_helper.from_array(generator.standard_normal(shape).astype(np.float32), name)
-               for name, shape in shapes.items()]
-    nodes = [node for name in names for node in (
-        helper.make_node("Conv", [name, "w", "b"], [f"h_{name}"], pads=[int(name[-1])] * 4, strides=[2, 2]),
-        helper.make_node("Relu", [f"h_{name}"], [f"r_{name}"]),
-        helper.make_node("Conv", [f"r_{name}", "v"], [f"y_{name}"]))]
-    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
-    outputs = [helper.make_tensor_value_info(f"y_{name}", TensorProto.FLOAT, None) for name in names]
-    return helper.make_model(helper.make_graph(nodes, "net", inputs, outputs, weights), ir_version=8,
-                             opset_imports=[helper.make_opsetid("", 17)])
+    weights = {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [each for name in names for each in (
+        node("Conv", f"{name} w b", f"h_{name}", pads=[int(name[-1])] * 4, strides=[2, 2]),
+        node("Relu", f"h_{name}", f"r_{name}"), node("Conv", f"r_{name} v", f"y_{name}"))]
+    return model(nodes, dict.fromkeys(names, shape), [f"y_{name}" for name in names], weights)
 
 
 def normalised(pixels: np.ndarray, order: str = "") -> np.ndarray:

@@ -7,9 +7,9 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tvm_megcc.errors import ToolError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
@@ -17,19 +17,13 @@ from tvm_megcc.target import native
 SCALE, ZERO = np.float32(1 / 3), -7
 
 
-def node(kind: str, inputs: str, output: str, **attributes):
-    return helper.make_node(kind, inputs.split(), [output], **attributes)
-
-
-def model(*nodes, scale=SCALE, inputs=("x",)) -> bytes:
+def network(*nodes, scale=SCALE, inputs=("x",)) -> bytes:
     """From int8[2,3] to y: int8[2,3]. s, z: scale and zero point; t, u: others; v: three zeros."""
     zero = np.array(ZERO, np.int8)
     constants = {"s": np.asarray(scale, np.float32), "z": zero, "t": np.float32(0.5), "u": zero + np.int8(2),
                  "v": np.zeros(3, np.int8)}
-    ports = [helper.make_tensor_value_info(name, TensorProto.INT8, [2, 3]) for name in (*inputs, "y")]
-    graph = helper.make_graph(nodes, "net", ports[:-1], ports[-1:],
-                              [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    type_ = "int8", [2, 3]
+    made = model(nodes, dict.fromkeys(inputs, type_), {"y": type_}, constants)
     onnx.checker.check_model(made)
     return made.SerializeToString()
 
@@ -44,13 +38,13 @@ def quants(data: bytes) -> list:
 
 
 def test_both_ends():
-    assert quants(model(*BODY)) == list(THERE)
+    assert quants(network(*BODY)) == list(THERE)
 
 
 def test_behind_operators_that_only_move():
     body = (node("Transpose", "x", "m"), node("DequantizeLinear", "m s z", "a"), node("Neg", "a", "b"),
             node("QuantizeLinear", "b t u", "c"), node("Transpose", "c", "y"))
-    assert quants(model(*body)) == list(THERE)
+    assert quants(network(*body)) == list(THERE)
 
 
 @pytest.mark.parametrize("body", [
@@ -59,11 +53,11 @@ def test_behind_operators_that_only_move():
     (node("DequantizeLinear", "x s z", "a"), node("QuantizeLinear", "a t u", "b"), node("Max", "b x", "y")),
 ], ids=["two scales", "also an integer"])
 def test_what_has_no_one_meaning(body):
-    assert quants(model(*body))[0] is None
+    assert quants(network(*body))[0] is None
 
 
 def test_scales_of_channels():
-    per_axis = model(node("DequantizeLinear", "x s v", "a", axis=1), *BODY[1:], scale=[1, 2, 3])
+    per_axis = network(node("DequantizeLinear", "x s v", "a", axis=1), *BODY[1:], scale=[1, 2, 3])
     assert quants(per_axis) == [None, THERE[1]]
 
 
@@ -98,7 +92,7 @@ def test_in_c(tmp_path):
         compiler = find_compiler(native()).command
     except ToolError as missing:
         pytest.skip(str(missing))
-    folder = tvm_megcc.compile(model(*BODY), "c", name="net").save(tmp_path / "net_megcc", embed=True)
+    folder = tvm_megcc.compile(network(*BODY), "c", name="net").save(tmp_path / "net_megcc", embed=True)
     assert json.loads((folder / "manifest.json").read_text())["models"][0]["inputs"][0]["quant"] == THERE[0]
     (folder / "main.c").write_text(PROGRAM)
     sources = [str(path) for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c") for path in folder.glob(pattern)]
@@ -112,7 +106,7 @@ def test_names_do_not_meet():
     """An input called "x_scale" beside a quantised one called "x"."""
     body = (*BODY[:2], node("DequantizeLinear", "x_scale s z", "c"), node("Add", "b c", "d"),
             node("QuantizeLinear", "d t u", "y"))
-    artifact = tvm_megcc.compile(model(*body, inputs=("x", "x_scale")), "c", name="net")
+    artifact = tvm_megcc.compile(network(*body, inputs=("x", "x_scale")), "c", name="net")
     header = tvm_megcc.codegen.bundle.contents([artifact])["net.h"].decode()
     names = [line.split()[1] for line in header.splitlines() if line.startswith("#define")]
     assert len(names) == len(set(names))

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from onnx import TensorProto, helper
 
 import tvm_megcc
+from tests import onnx_models
 from tvm_megcc.codegen import container
 from tvm_megcc.codegen.container import Bound, CallSlot, DType, Instruction, LayoutKind, Opcode, Program, Storage
 from tvm_megcc.errors import MegccError
@@ -156,12 +156,10 @@ def test_many_buckets_of_their_own_open(runners, tmp_path: Path, monkeypatch):
 
 def test_buckets_of_generated_code(tmp_path: Path):
     """The least extent that a kernel was compiled for is part of the code, whatever the container says."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    pads = helper.make_node("Constant", [], ["pads"], value_ints=[2, 0, 2, 0])
-    graph = helper.make_graph([pads, helper.make_node("Pad", ["x", "pads"], ["y"], mode="reflect")], "pad", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    artifact = tvm_megcc.compile(model, "native", dispatch="x[0]=3..8,12..16")
+    pads = onnx_models.node("Constant", "", "pads", value_ints=[2, 0, 2, 0])
+    padded = onnx_models.model([pads, onnx_models.node("Pad", "x pads", "y", mode="reflect")], {"x": ["n", 4]}, ["y"],
+                               name="pad")
+    artifact = tvm_megcc.compile(padded, "native", dispatch="x[0]=3..8,12..16")
     path = artifact.save(tmp_path / "pad_megcc") / "pad.megcc"
     assert load(path.parent) is not None
     own = container.read(path.read_bytes())

@@ -8,10 +8,10 @@ import subprocess
 import tempfile
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.tools import report_page
@@ -38,15 +38,13 @@ def needs_bokeh():
 
 def hostile_model(path) -> str:
     """A chain of convolutions; every name wants to run a script."""
-    first, node, second, weight, last = HOSTILE
-    weights = numpy_helper.from_array(np.ones((8, 8, 3, 3), np.float32), weight)
-    nodes = [helper.make_node("Conv", [first, weight], [second], node, pads=[1, 1, 1, 1]),
+    first, name, second, weight, last = HOSTILE
+    nodes = [helper.make_node("Conv", [first, weight], [second], name, pads=[1, 1, 1, 1]),
              helper.make_node("Softmax", [second], ["h" + last], last, axis=3),
-             helper.make_node("Conv", ["h" + last, weight], [last], node + "2", pads=[1, 1, 1, 1])]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 16, 16]) for name in (first, last)]
-    onnx.save(helper.make_model(helper.make_graph(nodes, HOSTILE[0], ports[:1], ports[1:], [weights]),
-                                opset_imports=[helper.make_opsetid("", 17)]), path)
-    return str(path)
+             helper.make_node("Conv", ["h" + last, weight], [last], name + "2", pads=[1, 1, 1, 1])]
+    shape = [1, 8, 16, 16]
+    return saved(model(nodes, {first: shape}, {last: shape}, {weight: np.ones((8, 8, 3, 3), np.float32)}, name=first),
+                 path)
 
 
 @pytest.mark.slow
@@ -77,10 +75,8 @@ def test_what_does_not_run_here_is_estimated(capsys):
 @pytest.mark.slow
 def test_shapes_that_change_are_the_largest_ones(tmp_path, capsys):
     needs_bokeh()
-    nodes = [helper.make_node("Sigmoid", ["x"], ["h"]), helper.make_node("Softmax", ["h"], ["y"], axis=1)]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 100]) for name in "xy"]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:]),
-                                opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "open.onnx")
+    nodes = [node("Sigmoid", "x", "h"), node("Softmax", "h", "y", axis=1)]
+    saved(model(nodes, {"x": ["n", 100]}, {"y": ["n", 100]}), tmp_path / "open.onnx")
     assert main(["report", "open.onnx", "--dispatch", "x[0]=1..8", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["time"]["measured"] and facts["inputs"] == [{"name": "x", "type": "float32[n,100]"}]

@@ -12,35 +12,26 @@ import threading
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests.onnx_models import model, node, saved
 from tvm_megcc.codegen import container
 from tvm_megcc.errors import MegccError, ShapeError
 
 X = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
 
 
-def saved(tmp_path_factory, name: str, nodes, inputs, outputs, weights=(), **options):
-    """The folder of a model; inputs and outputs: name -> (type, shape)."""
-    def ports(described):
-        return [helper.make_tensor_value_info(port, *type_) for port, type_ in described.items()]
-
-    graph = helper.make_graph(nodes, name, ports(inputs), ports(outputs),
-                              [numpy_helper.from_array(array, weight) for weight, array in weights])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return tvm_megcc.compile(model, name=name, **options).save(tmp_path_factory.mktemp(name) / f"{name}_megcc")
+def compiled(tmp_path_factory, name: str, network, **options):
+    """The folder of a model."""
+    return tvm_megcc.compile(network, name=name, **options).save(tmp_path_factory.mktemp(name) / f"{name}_megcc")
 
 
 def product_and_sum(tmp_path_factory, name: str, **options):
     """y = x @ w, s = x + x."""
-    return saved(tmp_path_factory, name, [helper.make_node("MatMul", ["x", "w"], ["y"]),
-                                          helper.make_node("Add", ["x", "x"], ["s"])],
-                 {"x": (TensorProto.FLOAT, [2, 3])},
-                 {"y": (TensorProto.FLOAT, [2, 1]), "s": (TensorProto.FLOAT, [2, 3])},
-                 [("w", np.array([[1], [2], [3]], np.float32))], **options)
+    network = model([node("MatMul", "x w", "y"), node("Add", "x x", "s")], {"x": [2, 3]}, {"y": [2, 1], "s": [2, 3]},
+                    {"w": np.array([[1], [2], [3]], np.float32)})
+    return compiled(tmp_path_factory, name, network, **options)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +48,9 @@ def session(folder):
 @pytest.fixture(scope="module")
 def open_folder(tmp_path_factory):
     """s = a + b of n integers."""
-    return saved(tmp_path_factory, "open", [helper.make_node("Add", ["a", "b"], ["s"])],
-                 {"a": (TensorProto.INT32, ["n"]), "b": (TensorProto.INT32, ["n"])},
-                 {"s": (TensorProto.INT32, ["n"])}, dispatch="a[0]=1..64")
+    numbers = "int32", ["n"]
+    network = model([node("Add", "a b", "s")], {"a": numbers, "b": numbers}, {"s": numbers})
+    return compiled(tmp_path_factory, "open", network, dispatch="a[0]=1..64")
 
 
 def right(results, x=X):
@@ -264,10 +255,8 @@ def test_a_manifest_that_was_replaced_alone(folder, tmp_path):
 
 def test_what_load_is_given(folder, tmp_path):
     assert tvm_megcc.load(next(folder.glob("*.megcc"))).name == "two"
-    model = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(helper.make_graph([], "g", [], [])), model)
     with pytest.raises(MegccError, match=r"net.onnx is a file, not a folder.*compile it first: tvm_megcc.compile\("):
-        tvm_megcc.load(model)
+        tvm_megcc.load(saved(model([], {}, {}), tmp_path / "net.onnx"))
     with pytest.raises(MegccError, match="missing does not exist"):
         tvm_megcc.load(tmp_path / "missing")
     with pytest.raises(MegccError, match="was not made by 'megcc compile'"):

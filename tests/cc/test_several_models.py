@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, save
 
 import tvm_megcc
+from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -22,14 +22,9 @@ def models(tmp_path_factory):
     except ToolError as missing:
         pytest.skip(str(missing))
     folder = tmp_path_factory.mktemp("models")
-    graphs = {"first": ([("Add", "xx", "y")], {"x": ["n", 3]}),
-              "second": ([("Neg", "x", "y"), ("Neg", "w", "z")], {"x": ["n", 4], "w": ["m"]})}
-    for name, (rows, inputs) in graphs.items():
-        graph = helper.make_graph(
-            [helper.make_node(kind, list(operands), [result]) for kind, operands, result in rows], name,
-            [helper.make_tensor_value_info(i, TensorProto.FLOAT, shape) for i, shape in inputs.items()],
-            [helper.make_tensor_value_info(row[2], TensorProto.FLOAT, None) for row in rows])
-        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / f"{name}.onnx")
+    saved(model([node("Add", "x x", "y")], {"x": ["n", 3]}, ["y"]), folder / "first.onnx")
+    saved(model([node("Neg", "x", "y"), node("Neg", "w", "z")], {"x": ["n", 4], "w": ["m"]}, ["y", "z"]),
+          folder / "second.onnx")
     return folder
 
 

@@ -8,30 +8,25 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError, ShapeError, ToolError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
-FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+FLOAT = onnx.TensorProto.FLOAT
 STEPS = np.random.default_rng(0).standard_normal((5, 1, 3)).astype(np.float32)
 
 
 def accumulator() -> onnx.ModelProto:
     """sum_out = x + sum_in, count_out = count_in + 1, mean = sum_out / count_out."""
-    nodes = [helper.make_node("Add", ["x", "sum_in"], ["sum_out"]),
-             helper.make_node("Add", ["count_in", "one"], ["count_out"]),
-             helper.make_node("Cast", ["count_out"], ["count"], to=FLOAT),
-             helper.make_node("Div", ["sum_out", "count"], ["mean"])]
-    rows = {name: helper.make_tensor_value_info(name, FLOAT, [1, 3]) for name in ("x", "sum_in", "sum_out", "mean")}
-    rows |= {name: helper.make_tensor_value_info(name, INT, [1]) for name in ("count_in", "count_out")}
-    one = onnx.numpy_helper.from_array(np.array([1], np.int64), "one")
-    graph = helper.make_graph(nodes, "accumulator", [rows[n] for n in ("sum_in", "x", "count_in")],
-                              [rows[n] for n in ("count_out", "mean", "sum_out")], [one])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    nodes = [node("Add", "x sum_in", "sum_out"), node("Add", "count_in one", "count_out"),
+             node("Cast", "count_out", "count", to=FLOAT), node("Div", "sum_out count", "mean")]
+    count = "int64", [1]
+    return model(nodes, {"sum_in": [1, 3], "x": [1, 3], "count_in": count},
+                 {"count_out": count, "mean": [1, 3], "sum_out": [1, 3]}, {"one": np.array([1])}, name="accumulator")
 
 
 STATES = {"sum_out": "sum_in", "count_out": "count_in"}

@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
@@ -52,13 +51,10 @@ def cache(tmp_path_factory):
 def write_model(path: Path) -> Path:
     """One convolution with a ReLU."""
     generator = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(generator.standard_normal(shape).astype(np.float32), name)
-               for name, shape in (("w", (16, 8, 3, 3)), ("b", (16,)))]
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["h"], "conv", pads=[1, 1, 1, 1]),
-             helper.make_node("Relu", ["h"], ["y"], "relu")]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 16, 9, 10))], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    weights = {name: generator.standard_normal(shape).astype(np.float32)
+               for name, shape in (("w", (16, 8, 3, 3)), ("b", (16,)))}
+    nodes = [node("Conv", "x w b", "h", "conv", pads=[1, 1, 1, 1]), node("Relu", "h", "y", "relu")]
+    saved(model(nodes, {"x": SHAPE}, {"y": (1, 16, 9, 10)}, weights, opset=13), path)
     return path
 
 

@@ -7,24 +7,13 @@ The last of them, one model for arm64 and armv7, is test_targets.py::test_one_fo
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 import tvm_megcc
+from tests.onnx_models import model, node, saved
 
 from .networks import Network, assert_close, onnxruntime_outputs
-
-
-def network(tmp_path, nodes, inputs, outputs, weights=()):
-    """An ONNX file. inputs, outputs: (name, element type, shape)."""
-    graph = helper.make_graph(
-        nodes, "case", [helper.make_tensor_value_info(*port) for port in inputs],
-        [helper.make_tensor_value_info(*port) for port in outputs],
-        [numpy_helper.from_array(array, name) for name, array in weights])
-    path = tmp_path / "case.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -37,9 +26,8 @@ def run(path, tmp_path, **options):
 
 
 def test_a_static_convolution(tmp_path):
-    path = network(tmp_path, [helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])],
-                   [("x", TensorProto.FLOAT, [1, 3, 9, 7])], [("y", TensorProto.FLOAT, [1, 8, 9, 7])],
-                   [("w", weights(8, 3, 3, 3)), ("b", weights(8))])
+    path = saved(model([node("Conv", "x w b", "y", pads=[1, 1, 1, 1])], {"x": [1, 3, 9, 7]}, {"y": [1, 8, 9, 7]},
+                       {"w": weights(8, 3, 3, 3), "b": weights(8)}), tmp_path / "case.onnx")
     artifact, session = run(path, tmp_path)
     assert artifact.manifest["buckets"] == [{}]
     inputs = {"x": weights(1, 3, 9, 7)}
@@ -47,10 +35,10 @@ def test_a_static_convolution(tmp_path):
 
 
 def test_a_conversion_and_a_chain_on_an_unbounded_tensor(tmp_path):
-    nodes = [helper.make_node("Cast", ["x"], ["f"], to=TensorProto.FLOAT), helper.make_node("Mul", ["f", "s"], ["m"]),
-             helper.make_node("Add", ["m", "b"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
-    path = network(tmp_path, nodes, [("x", TensorProto.INT8, ["n", 5])], [("y", TensorProto.FLOAT, ["n", 5])],
-                   [("s", weights(5)), ("b", weights(5))])
+    nodes = [node("Cast", "x", "f", to=TensorProto.FLOAT), node("Mul", "f s", "m"), node("Add", "m b", "a"),
+             node("Relu", "a", "y")]
+    path = saved(model(nodes, {"x": ("int8", ["n", 5])}, {"y": ["n", 5]}, {"s": weights(5), "b": weights(5)}),
+                 tmp_path / "case.onnx")
     artifact, session = run(path, tmp_path, dispatch="x[0]=1..*")
     program = artifact.manifest["programs"][0]
     assert program["arena_bytes"] == 0 and program["instructions"] > len(program["calls"])  # allocated, and released
@@ -60,10 +48,9 @@ def test_a_conversion_and_a_chain_on_an_unbounded_tensor(tmp_path):
 
 
 def test_a_reshape_is_memory_forwarding(tmp_path):
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[4, 4]), helper.make_node("Flatten", ["c"], ["f"]),
-             helper.make_node("MatMul", ["f", "v"], ["y"])]
-    path = network(tmp_path, nodes, [("x", TensorProto.FLOAT, ["batch", 3, 4, 4])],
-                   [("y", TensorProto.FLOAT, ["batch", 6])], [("w", weights(16, 3, 4, 4)), ("v", weights(16, 6))])
+    nodes = [node("Conv", "x w", "c", strides=[4, 4]), node("Flatten", "c", "f"), node("MatMul", "f v", "y")]
+    path = saved(model(nodes, {"x": ["batch", 3, 4, 4]}, {"y": ["batch", 6]},
+                       {"w": weights(16, 3, 4, 4), "v": weights(16, 6)}), tmp_path / "case.onnx")
     artifact, session = run(path, tmp_path, dispatch="x[0]=log(1,8)")
     assert [call["kind"] for call in artifact.manifest["programs"][0]["calls"]] == ["conv2d", "matmul"]
     for batch in (1, 5, 8):
@@ -94,9 +81,8 @@ def test_mobilenet_with_batch_1_and_2(tmp_path):
 
 def test_operands_that_must_have_one_shape(tmp_path):
     """Not in MegCC's document: where a sum or a concat wants equal extents, others are refused, not read past."""
-    nodes = [helper.make_node("Add", ["x", "y"], ["s"]), helper.make_node("Concat", ["x", "y"], ["c"], axis=1)]
-    shapes = [("x", TensorProto.FLOAT, ["n", 4]), ("y", TensorProto.FLOAT, ["m", 4])]
-    path = network(tmp_path, nodes, shapes, [("s", TensorProto.FLOAT, None), ("c", TensorProto.FLOAT, None)])
+    nodes = [node("Add", "x y", "s"), node("Concat", "x y", "c", axis=1)]
+    path = saved(model(nodes, {"x": ["n", 4], "y": ["m", 4]}, ["s", "c"]), tmp_path / "case.onnx")
     _, session = run(path, tmp_path, dispatch="x[0]=1..9;y[0]=1..9")
     for count in (1, 9, 4):
         inputs = {"x": weights(count, 4), "y": weights(count, 4) + 1}

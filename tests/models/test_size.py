@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tvm_megcc.errors import ToolError
 from tvm_megcc.tools.size import size
 
@@ -19,34 +19,28 @@ BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),
 def mobilenet_v1() -> onnx.ModelProto:
     """MobileNetV1 1.0 at 224 pixels with seeded weights."""
     generator = np.random.default_rng(0)
-    nodes, weights = [], []
+    nodes, weights = [], {}
 
     def weight(name: str, *shape: int) -> str:
         fan_in = int(np.prod(shape[1:])) or 1
-        array = (generator.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
-        weights.append(numpy_helper.from_array(array, name))
+        weights[name] = (generator.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
         return name
 
     def conv(x: str, inputs: int, outputs: int, kernel: int, stride: int, group: int = 1) -> str:
         n = len(nodes)
-        operands = [x, weight(f"w{n}", outputs, inputs // group, kernel, kernel), weight(f"b{n}", outputs)]
-        nodes.append(helper.make_node("Conv", operands, [f"c{n}"], strides=[stride] * 2, pads=[kernel // 2] * 4,
-                                      group=group))
-        nodes.append(helper.make_node("Relu", [f"c{n}"], [f"r{n}"]))
+        operands = f"{x} {weight(f'w{n}', outputs, inputs // group, kernel, kernel)} {weight(f'b{n}', outputs)}"
+        nodes.append(node("Conv", operands, f"c{n}", strides=[stride] * 2, pads=[kernel // 2] * 4, group=group))
+        nodes.append(node("Relu", f"c{n}", f"r{n}"))
         return f"r{n}"
 
     x, channels = conv("data", 3, 32, 3, 2), 32
     for outputs, stride in BLOCKS:
         x = conv(conv(x, channels, channels, 3, stride, channels), channels, outputs, 1, 1)
         channels = outputs
-    dense = ["flat", weight("wf", 1000, channels), weight("bf", 1000)]
-    nodes += [helper.make_node("GlobalAveragePool", [x], ["pooled"]), helper.make_node("Flatten", ["pooled"], ["flat"]),
-              helper.make_node("Gemm", dense, ["logits"], transB=1),
-              helper.make_node("Softmax", ["logits"], ["prob"], axis=1)]
-    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, (1, 3, 224, 224))
-    prob = helper.make_tensor_value_info("prob", TensorProto.FLOAT, (1, 1000))
-    graph = helper.make_graph(nodes, "mobilenet_v1", [data], [prob], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    dense = f"flat {weight('wf', 1000, channels)} {weight('bf', 1000)}"
+    nodes += [node("GlobalAveragePool", x, "pooled"), node("Flatten", "pooled", "flat"),
+              node("Gemm", dense, "logits", transB=1), node("Softmax", "logits", "prob", axis=1)]
+    return model(nodes, {"data": (1, 3, 224, 224)}, {"prob": (1, 1000)}, weights, name="mobilenet_v1")
 
 
 @pytest.fixture(scope="module")

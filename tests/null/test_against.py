@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError
@@ -128,10 +128,8 @@ def test_one_model_without_peers(capsys):
 
 def test_a_model_that_we_refuse_is_a_gap(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MEGCC_CACHE", str(tmp_path))
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
-    onnx.save(helper.make_model(helper.make_graph([helper.make_node("Frobnicate", ["x"], ["y"])], "g", value[:1],
-                                                  value[1:])), tmp_path / "odd.onnx")
-    assert main(["bench", str(tmp_path / "odd.onnx"), "--against", "ncnn", "--json"]) == 0
+    path = saved(model([node("Frobnicate", "x", "y")], {"x": [1, 4]}, {"y": [1, 4]}), tmp_path / "odd.onnx")
+    assert main(["bench", path, "--against", "ncnn", "--json"]) == 0
     (only,) = json.loads(capsys.readouterr().out)["rows"]
     assert list(only["absent"]) == ["megcc"] and only["engines"] == {} and only["speed"] is None
     assert "Frobnicate" in only["absent"]["megcc"], "the reason, not only how many there are"
@@ -161,13 +159,9 @@ def test_models_of_one_name_are_told_apart():
 
 
 def test_peers_get_known_extents_and_no_weights_as_inputs(tmp_path):
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
-    w = helper.make_tensor_value_info("w", TensorProto.FLOAT, [4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
-    weights = numpy_helper.from_array(np.ones(4, np.float32), "w")
-    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x, w], [y], [weights])
     path = tmp_path / "old.onnx"
-    onnx.save(helper.make_model(graph), path)
+    saved(model([node("Add", "x w", "y")], {"x": ["n", 4], "w": [4]}, {"y": ["n", 4]}, {"w": np.ones(4, np.float32)}),
+          path)
     feeds = {"x": np.zeros((3, 4), np.float32)}
     made = against.plain(path, onnx.load(path), feeds, tmp_path)
     (given,) = onnx.load(made).graph.input

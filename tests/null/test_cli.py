@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
+from tests.onnx_models import model, node, saved
 from tvm_megcc import api, paths
 from tvm_megcc.cli import BUG, REFUSED, USAGE, main, verbs
 from tvm_megcc.cli import options as command
@@ -31,10 +31,8 @@ def elsewhere(tmp_path, monkeypatch):
 
 def unknown_operator(path) -> str:
     """A model with two nodes that nobody knows."""
-    nodes = [helper.make_node("Frobnicate", ["x"], ["h"], "first"), helper.make_node("Twiddle", ["h"], ["y"], "second")]
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:])), path)
-    return str(path)
+    nodes = [node("Frobnicate", "x", "h", "first"), node("Twiddle", "h", "y", "second")]
+    return saved(model(nodes, {"x": [1, 4]}, {"y": [1, 4]}), path)
 
 
 def test_steps_are_logged_and_shown_with_v(capsys, caplog):
@@ -213,9 +211,7 @@ def test_explain(capsys):
 
 def test_explain_shortens_names_in_the_middle(tmp_path, capsys):
     name = "/model/" + "decoder/" * 30 + "Relu_output_0"
-    ports = [helper.make_tensor_value_info(value, TensorProto.FLOAT, [1, 4]) for value in ("x", name)]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], [name], name)], "g", ports[:1], ports[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "long.onnx")
+    saved(model([node("Relu", "x", name)], {"x": [1, 4]}, {name: [1, 4]}), tmp_path / "long.onnx")
     assert main(["explain", "long.onnx", "--target", "c"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "Relu_output_0: float32" in line)
     assert "%/model/decoder/" in line and "Relu_output_0: float32[1,4]" in line and len(line) < 240

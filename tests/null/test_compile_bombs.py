@@ -6,8 +6,9 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests import onnx_models
 from tvm_megcc.compiler import compile_graph, lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ModelError, ShapeError
@@ -23,12 +24,8 @@ node = helper.make_node
 
 
 def model(nodes, inputs=(("x", [4]),), outputs=("y",), constants=(), functions=()) -> bytes:
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in dict(constants).items()])
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
-    return helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8).SerializeToString()
+    return onnx_models.model(nodes, dict(inputs), outputs, dict(constants), opset=18,
+                             functions=functions).SerializeToString()
 
 
 def chain(op_type: str, count: int, operands: int = 1) -> list[onnx.NodeProto]:

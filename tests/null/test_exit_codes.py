@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests import onnx_models
 from tvm_megcc import folders, paths
 from tvm_megcc.cli import BUG, REFUSED, main
 from tvm_megcc.errors import MOST_FINDINGS, MegccError, ModelError, readable
@@ -48,10 +49,7 @@ def saved(model: onnx.ModelProto, change=lambda data: data) -> Path:
 
 
 def relu(opset: int = 17, name: str = "node", shape=(1, 3, 8, 8)) -> onnx.ModelProto:
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name)], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return onnx_models.model([onnx_models.node("Relu", "x", "y", name)], {"x": shape}, ["y"], opset=opset)
 
 
 @pytest.mark.parametrize("opset", [0, -1, -2**62])

@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import tvm_megcc
+from tests import onnx_models
 from tests.graphs import Builder
+from tests.onnx_models import node, saved
 from tvm_megcc import Input, api
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
@@ -166,16 +166,10 @@ def test_what_does_not_fit_the_model(graph, inputs, message):
 def model(tmp_path, monkeypatch) -> str:
     """data -> conv -> relu -> pool -> y, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    nodes = [helper.make_node("Conv", ["data", "w"], ["features"], pads=[1, 1, 1, 1]),
-             helper.make_node("Relu", ["features"], ["activation"]),
-             helper.make_node("GlobalAveragePool", ["activation"], ["y"])]
-    w = onnx.numpy_helper.from_array(np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32), "w")
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-              for name, shape in (("data", [1, 3, 8, 8]), ("y", [1, 4, 1, 1]))]
-    proto = helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:], [w]), ir_version=8,
-                              opset_imports=[helper.make_opsetid("", 17)])
-    onnx.save(proto, "net.onnx")
-    return "net.onnx"
+    nodes = [node("Conv", "data w", "features", pads=[1, 1, 1, 1]), node("Relu", "features", "activation"),
+             node("GlobalAveragePool", "activation", "y")]
+    w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    return saved(onnx_models.model(nodes, {"data": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]}, {"w": w}), "net.onnx")
 
 
 def test_the_folder_has_the_input_as_given(model, tmp_path):

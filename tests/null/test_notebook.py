@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import tvm_megcc
+from tests.onnx_models import model
 from tvm_megcc import notebook, paths
 from tvm_megcc.frontends.tvm_common.reports import Report
 
@@ -63,13 +64,9 @@ def test_an_artifact_as_a_page(artifact):
 
 
 def test_names_of_a_model_are_text():
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", [HOSTILE, "w"], [f"{HOSTILE} out"], HOSTILE)], HOSTILE,
-        [helper.make_tensor_value_info(HOSTILE, TensorProto.FLOAT, [1, 3])],
-        [helper.make_tensor_value_info(f"{HOSTILE} out", TensorProto.FLOAT, [1, 2])],
-        [numpy_helper.from_array(np.ones((3, 2), np.float32), "w")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    artifact = tvm_megcc.compile(model, "x86-64-v3")
+    product = helper.make_node("MatMul", [HOSTILE, "w"], [f"{HOSTILE} out"], HOSTILE)
+    artifact = tvm_megcc.compile(model([product], {HOSTILE: [1, 3]}, {f"{HOSTILE} out": [1, 2]},
+                                       {"w": np.ones((3, 2), np.float32)}, name=HOSTILE), "x86-64-v3")
     page = Page(artifact._repr_html_())
     assert HOSTILE in page.text and "script" not in page.elements and page.elements.count("img") == 1
 

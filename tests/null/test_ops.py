@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
+from tests.onnx_models import fed, model, node
 from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir.dims import Symbol, substitute
@@ -133,13 +133,9 @@ def run_node_test(model: onnx.ModelProto, inputs) -> dict[str, np.ndarray]:
 
 def one_node(op_type: str, arrays: dict[str, np.ndarray], constants: dict[str, np.ndarray], opset: int,
              outputs: int = 1, **attributes) -> onnx.ModelProto:
-    node = helper.make_node(op_type, [*arrays, *constants], [f"y{i}" for i in range(outputs)], **attributes)
-    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-              for name, array in arrays.items()]
-    graph = helper.make_graph([node], "node", inputs,
-                              [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None) for i in range(outputs)],
-                              [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    results = [f"y{i}" for i in range(outputs)]
+    only = node(op_type, " ".join([*arrays, *constants]), " ".join(results), **attributes)
+    return model([only], fed(arrays), results, constants, opset)
 
 
 X = np.random.default_rng(0).standard_normal((2, 3, 8, 6)).astype(np.float32)

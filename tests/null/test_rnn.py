@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
+from tests.onnx_models import fed, model, node
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ops.rnn import DIRECTIONS
@@ -44,15 +44,10 @@ def model_of(op: str, values: dict, constant=("W", "R", "B", "P"), **attributes)
     while not names[-1]:
         names.pop()
     results = ["Y", "Y_h", "Y_c"][:3 if op == "LSTM" else 2]
-    node = helper.make_node(op, names, results, hidden_size=values["R"].shape[-1], **attributes)
+    layer = node(op, " ".join(names), " ".join(results), hidden_size=values["R"].shape[-1], **attributes)
     feeds = {name: value for name, value in values.items() if value is not None and name not in constant}
-    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-              for name, value in feeds.items()]
-    weights = [onnx.numpy_helper.from_array(values[name], name) for name in constant if values.get(name) is not None]
-    graph = helper.make_graph([node], "layer", inputs,
-                              [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results],
-                              weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), feeds
+    weights = {name: values[name] for name in constant if values.get(name) is not None}
+    return model([layer], fed(feeds), results, weights, opset=14), feeds
 
 
 def run(model: onnx.ModelProto, feeds: dict) -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ def second(tmp_path_factory):
     return tvm_megcc.compile(path, "native,arm64")
 
 
-@pytest.fixture(params=["file", "embedded"])
+@pytest.fixture(params=[pytest.param("file", marks=pytest.mark.slow), "embedded"])
 def folder(request, artifact, tmp_path):
     return artifact.save(tmp_path / "digits_megcc", embed=request.param == "embedded")
 
@@ -97,8 +97,9 @@ def test_make_c_and_cplusplus(folder, artifact):
     assert_prints_zeros(run("build/cpp_main", cwd=folder), artifact)
 
 
-@pytest.mark.parametrize("shapes", [{"input_shapes": "image=(1,1,8,8):image=(3,1,8,8)"},
-                                    {"dispatch": "image[0]=1..2,3..*"}], ids=["sets", "open"])
+@pytest.mark.parametrize("shapes", [
+    pytest.param({"input_shapes": "image=(1,1,8,8):image=(3,1,8,8)"}, id="sets", marks=pytest.mark.slow),
+    pytest.param({"dispatch": "image[0]=1..2,3..*"}, id="open")])
 def test_example_with_shapes_that_change(shapes, artifact, tmp_path):
     changing = tvm_megcc.compile(paths.examples() / "digits.onnx", **shapes)
     folder = changing.save(tmp_path / "changing", embed=True)

@@ -63,7 +63,7 @@ ON_BOARD = {*SHOWN_ON_ALL, "conv2d"}
 
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
-PARTS = {"conv2d": 5}
+PARTS = {"conv2d": 5, "matmul": 2, "lstm": 2, "gru": 2}
 WORK = [pytest.param(kind, part, id=f"{kind}_{part}" if part else kind, marks=[pytest.mark.slow] * (part > 0))
         for kind in KINDS for part in range(PARTS.get(kind, 1))]
 

@@ -23,8 +23,13 @@ STORED = [name for name in ALL if not name.startswith("light_")]
 LIGHT = [name for name in ALL if name.startswith("light_")]
 
 
-#: Those that numpy is quick with.
+#: Those that numpy is quick with, and those of the others that it is not.
 SMALL = ("light_squeezenet", "light_shufflenet")
+LARGE = ("basic_pitch_nmp", "super_resolution_10", "yolox_nano_416", "deeplab_v3_257")
+
+
+def slow(names, are_slow) -> list:
+    return [pytest.param(name, marks=pytest.mark.slow) if are_slow(name) else name for name in names]
 
 
 def check(name: str, actual, expected) -> None:
@@ -37,7 +42,7 @@ def check(name: str, actual, expected) -> None:
         np.testing.assert_allclose(actual[key], want, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", slow(STORED, lambda name: name in LARGE))
 def test_reference(name: str):
     network = ALL[name]
     graph = import_onnx(network.path, constants=dict(network.constants))
@@ -45,7 +50,7 @@ def test_reference(name: str):
         check(name, reference.run(graph, inputs), expected)
 
 
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize("name", slow(LIGHT, lambda name: name not in SMALL))
 def test_light_model_as_stored(name: str):
     """Weights made by ConstantOfShape, the input that ONNX's own backend tests feed, the output stored beside it."""
     path = Path(onnx.__file__).parent / "backend/test/data/light" / f"{name}.onnx"
@@ -61,8 +66,7 @@ def test_light_model_as_stored(name: str):
     assert_close(reference.run(graph, {value.name: x}), {graph.outputs[0]: onnx.numpy_helper.to_array(stored)})
 
 
-@pytest.mark.parametrize("name", [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow)
-                                  for name in LIGHT])
+@pytest.mark.parametrize("name", slow(LIGHT, lambda name: name not in SMALL))
 def test_light_model_with_random_weights(name: str):
     network = ALL[name]
     inputs = network.inputs(seed=1)

@@ -79,7 +79,7 @@ def evaluated(function, arrays) -> list[np.ndarray]:
 
 
 def exported(library, folder: Path | None = None):
-    """The library as a file, loaded again: this TVM runs no foreign object in memory."""
+    """The library as a file, loaded again: what users deploy."""
     with tempfile.TemporaryDirectory(prefix="megcc-relay-") as scratch:
         path = (folder or Path(scratch)) / "model.so"
         library.export_library(str(path))
@@ -89,9 +89,14 @@ def exported(library, folder: Path | None = None):
 def run_graph(partitioned, inputs, target=TARGET, folder: Path | None = None) -> list[np.ndarray]:
     """By relay.build and the graph executor."""
     library = exported(relay.build(partitioned, target=target), folder)
+    return outputs_of(library, inputs, [parameter.name_hint for parameter in partitioned["main"].params])
+
+
+def outputs_of(library, inputs, names=("x0",)) -> list[np.ndarray]:
+    """Of a library for the graph executor, in memory or loaded."""
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
-    for parameter, array in zip(partitioned["main"].params, inputs, strict=True):
-        executor.set_input(parameter.name_hint, array)
+    for name, array in zip(names, inputs, strict=True):
+        executor.set_input(name, array)
     executor.run()
     return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_megcc.frontends.relay.importer import post_order
+from tvm_megcc.frontends.relay.expressions import post_order
 
 from ..tvm_cases import GRAPHS, TARGET, Graph
 from . import stand_in

@@ -16,7 +16,7 @@ pytest.importorskip("tvm.relay", reason=WITHOUT)
 
 import tvm_megcc
 from tvm_megcc.dispatch import Dispatch, log_dispatcher, uniform_dispatcher
-from tvm_megcc.frontends.relay.importer import kind_of, post_order
+from tvm_megcc.frontends.relay.expressions import kind_of, post_order
 from tvm_megcc.frontends.relay.regions import buckets_of
 from tvm_megcc.ir.shapes import Bucket
 

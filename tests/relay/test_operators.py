@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tvm_megcc.errors import MegccError
-from tvm_megcc.frontends.relay.importer import import_region, is_operator, post_order, type_of
+from tvm_megcc.frontends.relay.expressions import is_operator, post_order, type_of
+from tvm_megcc.frontends.relay.importer import import_region
 from tvm_megcc.frontends.relay.ops import IMPORTERS
 from tvm_megcc.runtime.reference import run
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tvm_megcc import patterns
-from tvm_megcc.frontends.relay.importer import import_region, post_order
+from tvm_megcc.frontends.relay.expressions import post_order
+from tvm_megcc.frontends.relay.importer import import_region
 from tvm_megcc.frontends.relay.ops import IMPORTERS
 from tvm_megcc.frontends.relay.terms import matched_calls, relay_names
 from tvm_megcc.frontends.tvm_common.questions import unsupported

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,6 +65,8 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
 def compile_failing(symbol: str, message: str, target: Target) -> Iterator[Path]:
     """Compiles a function for TVM's C API that does nothing but fail, into an object file.
 
+    message: "<type of error>: <text>", as TVM takes it.
+
     Raises:
         ToolError: if the compiler is missing or fails.
     """
@@ -72,10 +74,24 @@ def compile_failing(symbol: str, message: str, target: Target) -> Iterator[Path]
     with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
         source = Path(name) / "failing.c"
         source.write_text(environment().get_template("tvm/failing.c.j2").render(
-            symbol=symbol, message=c_string(f"ValueError: {message}"), version=VERSION))
+            symbol=symbol, message=c_string(message), version=VERSION))
         run_tool([*compiler.command, *CFLAGS, *target.cflags, "-fPIC", "-c", str(source), "-o",
                   str(source.with_suffix(".o"))])
         yield source.with_suffix(".o")
+
+
+@contextmanager
+def shared_object(objects: Iterable[Path], target: Target) -> Iterator[Path]:
+    """Links object files for this machine into a shared object, which lives as long as the context.
+
+    Raises:
+        ToolError: if the compiler is missing or fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="megcc-tvm-") as name:
+        path = Path(name) / "region.so"
+        run_tool([*find_compiler(target).command, *target.cflags, "-shared", *map(str, objects), "-pthread", "-o",
+                  str(path)])
+        yield path
 
 
 def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path]:

@@ -3,13 +3,14 @@
 
     mod = partition_for_megcc(mod, params, target="megcc-native")
     lib = relay.build(mod, target="megcc-native")
-    lib.export_library("model.so")
+    lib.export_library("model.so")                  # or lib["default"](tvm.cpu()), in memory
 
 Importing this module registers with TVM: target tags, the pattern table "megcc", `relay.ext.megcc`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import tvm
@@ -19,13 +20,17 @@ from ...compiler import compile_graph
 from ...errors import MegccError
 from ...runtime import tvm_module
 from ..tvm_common import target as tvm_target
-from ..tvm_common.link import MARK, linker_of, targets_of
+from ..tvm_common.link import linker_of, targets_of
 from ..tvm_common.target import our_target
+from . import in_memory
 from . import patterns as relay_patterns
+from .functions import by_function, with_references
 from .importer import import_region
 from .patterns import COMPILER
 from .prepare import prepare
-from .regions import OUTSIDE, TARGET, attr, buckets_of, by_function, finished, is_ours
+from .regions import OUTSIDE, TARGET, attr, buckets_of, finished, is_ours
+
+logger = logging.getLogger(__name__)
 
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}
@@ -57,6 +62,11 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
             raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
     cpu = our_target(target)
     mod = prepare(mod, params)
+    referring = with_references(mod)
+    if referring:
+        logger.warning("nothing was partitioned: %s has references, which of TVM's executors only the interpreter "
+                       "runs, and that runs no regions of megcc", ", ".join(referring))
+        return mod
     with relay_patterns.checking_for(cpu):
         mod = by_function(mod, lambda name: tvm.transform.Sequential([
             relay.transform.MergeComposite(relay_patterns.registered()),
@@ -69,12 +79,12 @@ def codegen(function: relay.Function) -> tvm.runtime.Module:
     """`relay.ext.megcc`: one region as an object file."""
     symbol, cpu = str(function.attrs["global_symbol"]), our_target(attr(function, TARGET, "native"))
     if attr(function, OUTSIDE) is not None:
-        with tvm_module.compile_failing(symbol, str(attr(function, OUTSIDE)), cpu) as path:
-            return tvm.runtime.load_static_library(str(path), [symbol, MARK + cpu.name])
+        with tvm_module.compile_failing(symbol, f"ValueError: {attr(function, OUTSIDE)}", cpu) as path:
+            return in_memory.loaded(path, [symbol], cpu)
     artifact = compile_graph(import_region(function, symbol), [cpu], name="region0", buckets=buckets_of(function),
                              optimize=str(attr(function, _OPTION.format("optimize"), "speed")))
     with tvm_module.compile_regions({symbol: artifact}, cpu, "packed") as (path, symbols):
-        return tvm.runtime.load_static_library(str(path), [*symbols, MARK + cpu.name])
+        return in_memory.loaded(path, symbols, cpu)
 
 
 def no_constants(_function, _symbol):
@@ -89,7 +99,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
         target, params, options: as in `partition_for_megcc`.
 
     Returns:
-        TVM's library, to be exported: `relay.build` cannot run foreign objects in memory.
+        TVM's library: to be exported, or run as it is.
     """
     cpu = our_target(target)
     if not any(map(is_ours, mod.functions.values())):
@@ -104,16 +114,16 @@ def _export_library(self, file_name, fcompile=None, *addons, **more):
 
     addons: older versions have positions behind fcompile, newer ones only names.
     """
-    targets = targets_of(self._collect_from_import_tree(lambda module: module.type_key == "static_library"),
-                         lambda part, name: part.implements_function(name))
+    targets = targets_of(in_memory.ours(self), tvm.runtime.Module.implements_function)
     for part in self._collect_dso_modules() if targets else ():
         if part.type_key == "llvm":
             _require_same_machine(tvm.target.Target(part.get_function("_get_target_string")()), targets)
     if fcompile is None and not str(file_name).endswith(".tar"):
         fcompile = linker_of(targets)
-    if addons:
-        return _tvm_export_library(self, file_name, fcompile, *addons, **more)
-    return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
+    with in_memory.exporting(self):
+        if addons:
+            return _tvm_export_library(self, file_name, fcompile, *addons, **more)
+        return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
 
 
 def _require_same_machine(host: tvm.target.Target, targets) -> None:
@@ -135,6 +145,7 @@ def register() -> None:
     tvm.register_func("relay.ext.megcc", codegen, override=True)
     tvm.register_func("relay.ext.megcc.constant_updater", no_constants, override=True)
     tvm.runtime.Module.export_library = _export_library
+    in_memory.register()
 
 
 register()

@@ -16,7 +16,7 @@ from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
 from ..tvm_common.dispatch import balanced, clipped, joined, outside_text, segments, suffix, word
-from .importer import kind_of
+from .expressions import kind_of
 from .regions import BOUNDS, DISPATCH, OUTSIDE, attr
 
 

@@ -16,6 +16,7 @@ from ...ir.graph import Graph
 from ...ir.types import TensorType
 from ..onnx.builder import Builder
 from ..tvm_common.node import MARK, TvmNode, check_types, dtype_name, require_known
+from .expressions import children, everything, is_operator, kind_of, operator_calls, type_of
 from .ops import importer, refused
 
 #: What an expression is in the graph: a value's name, or a tuple of such.
@@ -23,67 +24,6 @@ Value = Union[str, tuple["Value", ...]]
 
 #: Exceptions that an importer raises where a call contradicts what it expects.
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, ZeroDivisionError)
-
-
-def kind_of(expr) -> str:
-    """Call, Var, Constant, Tuple, TupleGetItem, Function, GlobalVar, Op, Let, If, …"""
-    return type(expr).__name__
-
-
-def is_operator(expr) -> bool:
-    return kind_of(expr) == "Call" and kind_of(expr.op) == "Op"
-
-
-def children(expr) -> Sequence:
-    """The expressions that an expression is made of, those in functions that it calls apart."""
-    kind = kind_of(expr)
-    if kind == "Call":
-        return list(expr.args)
-    if kind == "Tuple":
-        return list(expr.fields)
-    if kind == "TupleGetItem":
-        return [expr.tuple_value]
-    if kind == "Let":
-        return [expr.value, expr.body]
-    if kind == "If":
-        return [expr.cond, expr.true_branch, expr.false_branch]
-    return []
-
-
-def post_order(root) -> Iterator:
-    """Every expression once, operands first. Not recursive: networks are deep."""
-    done, stack = set(), [(root, False)]
-    while stack:
-        expr, ready = stack.pop()
-        if expr in done:
-            continue
-        if ready:
-            done.add(expr)
-            yield expr
-            continue
-        stack.append((expr, True))
-        stack.extend((child, False) for child in reversed(children(expr)) if child not in done)
-
-
-def operator_calls(expr) -> list:
-    """Calls of operators in order, those inside the functions that are called in place included."""
-    found = []
-    for part in post_order(expr):
-        if is_operator(part):
-            found.append(part)
-        elif kind_of(part) == "Call" and kind_of(part.op) == "Function":
-            found += operator_calls(part.op.body)
-        elif kind_of(part) == "Function":
-            found += operator_calls(part.body)
-    return found
-
-
-def type_of(expr):
-    """The checked type, where TVM has inferred it; else what was annotated."""
-    try:
-        return expr.checked_type
-    except (ValueError, AttributeError):
-        return getattr(expr, "type_annotation", None)
 
 
 def tensor_type(type_, unknown) -> TensorType:
@@ -253,10 +193,10 @@ def _reached(function, functions: Mapping) -> list:
     while pending:
         body = pending.pop().body
         found += operator_calls(body)
-        for part in post_order(body):
-            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op.name_hint not in seen:
-                seen.add(part.op.name_hint)
-                pending += [functions[part.op.name_hint]] if part.op.name_hint in functions else []
+        for part in everything(body):
+            if kind_of(part) == "GlobalVar" and part.name_hint not in seen:
+                seen.add(part.name_hint)
+                pending += [functions[part.name_hint]] if part.name_hint in functions else []
     return found
 
 

@@ -10,10 +10,10 @@ from tvm import relay
 
 from ...ir.graph import Graph
 from .dispatch import extents_of, renewed
+from .functions import by_function
 from .importer import import_main
 from .patterns import registered
 from .prepare import bind_params, prepare
-from .regions import by_function
 
 
 def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | None, ...]]:

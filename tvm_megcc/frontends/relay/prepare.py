@@ -14,7 +14,7 @@ from tvm import relay
 from tvm.relay.build_module import bind_params_by_name
 
 from ...errors import MegccError
-from .regions import by_function
+from .functions import by_function
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tvm
 from tvm import relay
 
 from ...ir.shapes import EVERYTHING, Bucket
-from .importer import import_region, kind_of, post_order, type_of
+from .expressions import everything, kind_of, type_of
+from .importer import import_region
 from .patterns import COMPILER
 
 #: Attribute of a region: the CPU it is for.
@@ -22,8 +23,6 @@ TARGET = "megcc_target"
 BOUNDS = "megcc_bounds"
 #: Attribute of a region: the bounds of all functions that call it, a list of such.
 BUCKETS = "megcc_buckets"
-#: TVM's attribute of functions that passes leave alone.
-_SKIP = "SkipOptimization"
 #: Attribute of a function that only chooses which clone is called.
 DISPATCH = "megcc_dispatch"
 #: Attribute of a function that fails: for shapes in no bucket. The message.
@@ -34,6 +33,11 @@ def is_ours(function) -> bool:
     """Whether a function is a region of ours."""
     return isinstance(function, relay.Function) and attr(function, "Compiler") == COMPILER \
         and attr(function, OUTSIDE) is None
+
+
+def names_ours(mod: tvm.IRModule) -> list[str]:
+    """The functions of a module that our code generator compiles."""
+    return sorted(var.name_hint for var, function in mod.functions.items() if attr(function, "Compiler") == COMPILER)
 
 
 def attr(function, name: str, default=None):
@@ -52,7 +56,7 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         for call in _calls_of(function, new):
             functions[call.op] = _named(functions[call.op], call)
             callers[call.op] = caller
-    functions = dict(_typed({var: _Redirected({}, new).visit(function) if var in callers.values() else function
+    functions = dict(typed({var: _Redirected({}, new).visit(function) if var in callers.values() else function
                              for var, function in functions.items()}, mod).functions.items())
     moved = {}
     for same in _alike({var: functions[var] for var in new}, callers):
@@ -61,7 +65,7 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         moved.update(dict.fromkeys(same[1:], same[0]))
     functions = {var: _Redirected(moved).visit(function) if var in callers.values() and moved else function
                  for var, function in functions.items() if var not in moved}
-    return _typed(functions, mod)
+    return typed(functions, mod)
 
 
 def _alike(regions: Mapping, callers: Mapping) -> list[list]:
@@ -77,41 +81,8 @@ def _alike(regions: Mapping, callers: Mapping) -> list[list]:
     return [group for known in groups.values() for group in known]
 
 
-def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
-    """Applies passes to each function by itself, called "main": TVM's passes are made for modules of one function.
-
-    transform: from the name of a function to what is done with it. New functions that it calls then are kept; regions,
-    and functions that only choose a clone, are left alone.
-    """
-    functions = dict(mod.functions.items())
-    for var, function in mod.functions.items():
-        if not isinstance(function, relay.Function) or any(attr(function, name) is not None
-                                                           for name in ("Compiler", DISPATCH)):
-            continue
-        main = relay.GlobalVar("main")
-        called = {other: mod[other].with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for other in _reached(function, mod)}
-        plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
-        result = transform(var.name_hint)(_typed({main: plain, **called}, mod))
-        changed = result["main"]
-        functions[var] = relay.Function(changed.params, changed.body, changed.ret_type, changed.type_params,
-                                        function.attrs)
-        for other in _reached(changed, result):
-            functions.setdefault(other, result[other])
-    return _typed(functions, mod)
-
-
-def _reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar]:
-    """The global functions that a function calls, and those that they call."""
-    found, pending = {}, [function]
-    while pending:
-        for part in post_order(pending.pop().body):
-            if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op not in found:
-                found[part.op] = mod[part.op]
-                pending.append(mod[part.op])
-    return list(found)
-
-
-def _typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
+def typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
+    """A module of these functions with the data types and attributes of another one."""
     mod = tvm.IRModule(functions, like.type_definitions)
     attrs = getattr(like, "attrs", None)
     for name in attrs.keys() if attrs is not None else ():
@@ -127,7 +98,7 @@ def _natural(name: str) -> list:
 def _calls_of(function, regions) -> list:
     if not isinstance(function, relay.Function):
         return []
-    return [part for part in post_order(function.body)
+    return [part for part in everything(function.body)
             if kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar" and part.op in regions]
 
 

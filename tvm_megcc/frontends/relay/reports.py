@@ -13,7 +13,9 @@ from ...ir.dims import evaluate, symbols
 from ..tvm_common.questions import macs
 from ..tvm_common.reports import SYMBOLIC, Report, drawn
 from ..tvm_common.target import our_target
-from .importer import import_call, kind_of, operator_calls, post_order
+from .expressions import everything, kind_of, operator_calls
+from .functions import idle
+from .importer import import_call
 from .patterns import refusal
 from .regions import DISPATCH, OUTSIDE, TARGET, attr, is_ours
 
@@ -41,7 +43,8 @@ def report(mod: tvm.IRModule, target=None) -> Report:
         for call in calls:
             result.ours[call.op.name] += 1
             result.our_macs += _macs(call) or 0
-    rest = [function for name, function in functions.items() if name not in regions
+    unused = idle(mod)
+    rest = [function for name, function in functions.items() if name not in regions and name not in unused
             and attr(function, DISPATCH) is None and attr(function, OUTSIDE) is None]
     for function in rest:
         for call in operator_calls(function.body):
@@ -68,7 +71,7 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
     """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
     runs."""
     boxes = []
-    for part in post_order(mod[name].body):
+    for part in everything(mod[name].body):
         if kind_of(part) == "Call" and kind_of(part.op) == "Op":
             boxes.append(("", [part.op.name]))
         elif kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar":

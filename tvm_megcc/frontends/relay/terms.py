@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ... import patterns
 from ...ops.base import OPERATORS
 from ..tvm_common.fold import orders
-from .importer import is_operator, kind_of
+from .expressions import is_operator, kind_of
 from .ops import ALSO, BIASES
 
 

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that TVM's passes for code generators fail on or leave alone: those with closures and loops, lets, matches
+of data types, references. They are cut into blocks of plain data flow; what is between blocks stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tvm
+from tvm import relay
+
+from .expressions import children, everything, is_operator, kind_of, type_of
+
+#: What TVM's passes take, where values are tensors and tuples of such.
+_PLAIN = ("Var", "Constant", "Tuple", "TupleGetItem", "If")
+
+
+def is_data(type_) -> bool:
+    """Whether values of a type are tensors, or tuples of such."""
+    return kind_of(type_) == "TensorType" or (kind_of(type_) == "TupleType" and all(map(is_data, type_.fields)))
+
+
+def reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar]:
+    """The global functions that a function speaks of, and those that they speak of."""
+    found, pending = {}, [function]
+    while pending:
+        for part in everything(pending.pop().body):
+            if kind_of(part) == "GlobalVar" and part not in found:
+                found[part] = mod[part]
+                pending.append(mod[part])
+    return list(found)
+
+
+def is_plain(function: relay.Function) -> bool:
+    """Whether a function, with types, is data flow and branches only. What it calls is another question."""
+    return all(is_data(type_of(parameter)) for parameter in function.params) and \
+        all(map(_is_plain, everything(function.body)))
+
+
+def _is_plain(expr) -> bool:
+    kind = kind_of(expr)
+    if kind == "Call":
+        return kind_of(expr.op) in ("Op", "GlobalVar") and is_data(type_of(expr))
+    return kind == "GlobalVar" or (kind in _PLAIN and is_data(type_of(expr)))
+
+
+def in_normal_form(function: relay.Function) -> relay.Function:
+    """The function with every value let-bound, in the order of evaluation: TVM's A-normal form."""
+    result = relay.transform.ToANormalFormExpr(
+        relay.Function(function.params, function.body, function.ret_type, function.type_params))
+    return relay.Function(result.params, result.body, result.ret_type, result.type_params, function.attrs)
+
+
+def by_block(function: relay.Function, transform: Callable[[relay.Function], relay.Function]) -> relay.Function:
+    """A function in normal form, with types, whose blocks of data flow are what `transform` makes of them. It gets
+    them as functions of the values that they need."""
+    return relay.Function(function.params, _Cutter(transform).body(function.body, {}), function.ret_type,
+                          function.type_params, function.attrs)
+
+
+class _Cutter:
+    """Known are of each variable, where they are used: what stands for it."""
+
+    def __init__(self, transform: Callable[[relay.Function], relay.Function]):
+        self.transform = transform
+        self._made = 0
+
+    def body(self, expr, known: Mapping):
+        known, bindings = dict(known), []
+        while kind_of(expr) == "Let":
+            bindings.append((expr.var, expr.value))
+            expr = expr.body
+        same = _same(bindings)
+        last = _last_uses(bindings, expr, same)
+        lets: list[tuple] = []
+        block: dict = {}  #: variables, each with those that are the same
+        for index, (var, value) in enumerate(bindings):
+            if kind_of(value) in ("Var", "Constant", "GlobalVar", "Constructor"):
+                known[var] = known.get(value, value)
+                block.get(same.get(value), []).append(var)
+            elif _is_flow(var, value):
+                known[var] = _replaced(value, known)
+                block[var] = []
+            else:
+                lets += self._flushed(block, index, last, known)
+                block, name = {}, self._variable(var)
+                known[var] = name
+                lets.append((name, self._control(value, known)))
+        lets += self._flushed(block, len(bindings), last, known)
+        result = known.get(expr, expr)
+        if lets and lets[-1][0] == result:
+            result = lets.pop()[1]
+        for var, value in reversed(lets):
+            result = relay.Let(var, value, result)
+        return result
+
+    def _variable(self, like) -> relay.Var:
+        """Numbered: TVM counts through all that it makes, so its names would be others in each process."""
+        self._made += 1
+        return relay.Var(f"value{self._made}", type_of(like) if is_data(type_of(like)) else None)
+
+    def _flushed(self, block: Mapping, end: int, last: Mapping, known: dict) -> list[tuple]:
+        """The lets that take the place of a block: for its values that are used from `end` on."""
+        results = [var for var in block if last.get(var, -1) >= end]
+        values = [known[var] for var in results]
+        if not results:
+            return []
+        body = values[0] if len(values) == 1 else relay.Tuple(values)
+        if any(is_operator(part) for part in everything(body)):
+            body = self._transformed(body)
+        for var in results:
+            known.update(dict.fromkeys((var, *block[var]), self._variable(var)))
+        if len(results) == 1:
+            return [(known[results[0]], body)]
+        whole = self._variable(body)
+        return [(whole, body), *((known[var], relay.TupleGetItem(whole, index)) for index, var in enumerate(results))]
+
+    def _transformed(self, body):
+        given = list(relay.analysis.free_vars(body))
+        parameters = [relay.Var(var.name_hint, type_of(var)) for var in given]
+        block = relay.Function(parameters, relay.bind(body, dict(zip(given, parameters, strict=True))))
+        changed = self.transform(block)
+        return relay.bind(changed.body, dict(zip(changed.params, given, strict=True)))
+
+    def _control(self, value, known: Mapping):
+        kind = kind_of(value)
+        if kind == "If":
+            return relay.If(known.get(value.cond, value.cond), self.body(value.true_branch, known),
+                            self.body(value.false_branch, known), value.span)
+        if kind == "Match":
+            clauses = [relay.Clause(clause.lhs, self.body(clause.rhs, known)) for clause in value.clauses]
+            return relay.Match(known.get(value.data, value.data), clauses, value.complete)
+        if kind == "Function" and not _is_made(value):
+            return relay.Function(value.params, self.body(value.body, known), value.ret_type, value.type_params,
+                                  value.attrs)
+        return _replaced(value, known)
+
+
+def _is_made(function: relay.Function) -> bool:
+    """Whether a function is one that some pass has finished."""
+    attrs = function.attrs
+    return attrs is not None and any(name in attrs.keys() for name in ("Primitive", "Composite", "Compiler"))
+
+
+def _is_flow(var, value) -> bool:
+    operands = value.args if is_operator(value) else children(value)
+    return (is_operator(value) or kind_of(value) in ("Tuple", "TupleGetItem")) and is_data(type_of(var)) \
+        and all(is_data(type_of(operand)) for operand in operands)
+
+
+def _replaced(value, known: Mapping):
+    """A value whose operands are what stands for them."""
+    def new(expr):
+        return known.get(expr, expr)
+
+    kind = kind_of(value)
+    if kind == "Call":
+        return relay.Call(new(value.op), [new(arg) for arg in value.args], value.attrs, value.type_args, value.span)
+    if kind == "Tuple":
+        return relay.Tuple([new(field) for field in value.fields], value.span)
+    if kind == "TupleGetItem":
+        tuple_ = new(value.tuple_value)
+        return tuple_.fields[value.index] if kind_of(tuple_) == "Tuple" else relay.TupleGetItem(tuple_, value.index)
+    if kind == "RefCreate":
+        return relay.RefCreate(new(value.value))
+    if kind == "RefRead":
+        return relay.RefRead(new(value.ref))
+    if kind == "RefWrite":
+        return relay.RefWrite(new(value.ref), new(value.value))
+    return value
+
+
+def _same(bindings: list[tuple]) -> dict:
+    """Of each variable that is bound here, the one that it is another name of; else itself."""
+    same: dict = {}
+    for var, value in bindings:
+        same[var] = same.get(value, var) if kind_of(value) == "Var" else var
+    return same
+
+
+def _last_uses(bindings: list[tuple], result, same: Mapping) -> dict:
+    """Of each variable, the last binding that uses it; the result's number is behind them all."""
+    last = {}
+    for index, value in enumerate((*(value for _, value in bindings), result)):
+        if kind_of(value) != "Var" or index == len(bindings):
+            last.update({same.get(var, var): index for var in relay.analysis.free_vars(value)})
+    return last

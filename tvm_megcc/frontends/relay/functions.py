@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TVM's passes on every function of a module: on those that are data flow and branches as they are, on the others block
+by block."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+
+import tvm
+from tvm import relay
+
+from .blocks import by_block, in_normal_form, is_plain, reached
+from .expressions import REFERENCES, everything, kind_of, operator_calls
+from .regions import DISPATCH, attr, typed
+
+logger = logging.getLogger(__name__)
+
+#: TVM's attribute of functions that passes leave alone.
+_SKIP = "SkipOptimization"
+
+
+def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
+    """Applies passes to each function by itself, called "main": TVM's passes are made for modules of one function.
+
+    transform: from a name, that of the function or of a block of it, to what is done with it. New functions that it
+    calls then are kept; regions, and functions that only choose a clone, are left alone. So are functions without
+    operators, and those that a pass of TVM fails on, with a warning.
+    """
+    left = idle(mod)
+    normal = _in_normal_form(mod, left)
+    functions = dict(mod.functions.items())
+    for var, function in mod.functions.items():
+        if not _is_work(function) or var.name_hint in left:
+            continue
+        try:
+            if var in normal:
+                changed, added = _by_block(normal[var], var.name_hint, functions, transform)
+            else:
+                called = {other: mod[other] for other in reached(function, mod)}
+                changed, added = _alone(function, called, transform(var.name_hint))
+        except tvm.TVMError as error:
+            _left(var, error)
+            continue
+        functions[var] = changed
+        for other, region in added.items():
+            functions.setdefault(other, region)
+    return typed(functions, mod)
+
+
+def _is_work(function) -> bool:
+    return isinstance(function, relay.Function) and operator_calls(function.body) != [] \
+        and all(attr(function, name) is None for name in ("Compiler", DISPATCH))
+
+
+def idle(mod: tvm.IRModule) -> set[str]:
+    """Functions that nothing calls and that are no data flow: TVM's prelude has hundreds, of each element type."""
+    main = mod["main"] if "main" in [var.name_hint for var in mod.get_global_vars()] else None
+    used = [var.name_hint for var in reached(main, mod)] if isinstance(main, relay.Function) else None
+    return {var.name_hint for var, function in mod.functions.items() if used is not None and _is_work(function)
+            and var.name_hint not in ("main", *used) and not is_plain(function)}
+
+
+def with_references(mod: tvm.IRModule) -> list[str]:
+    """The functions that create, read or write references, those that nothing calls apart."""
+    left = idle(mod)
+    return sorted(var.name_hint for var, function in mod.functions.items()
+                  if isinstance(function, relay.Function) and var.name_hint not in left
+                  and any(kind_of(part) in REFERENCES for part in everything(function.body)))
+
+
+def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
+    """The functions that have to be cut into blocks, or call such ones, in normal form. left: those that nothing is
+    done with; TVM's failures are added."""
+    plain = {var for var, function in mod.functions.items() if isinstance(function, relay.Function)
+             and (attr(function, "Compiler") is not None or is_plain(function))}
+    found = {}
+    for var, function in mod.functions.items():
+        if not _is_work(function) or var.name_hint in left or plain.issuperset([var, *reached(function, mod)]):
+            continue
+        try:
+            found[var] = in_normal_form(function)
+        except tvm.TVMError as error:
+            _left(var, error)
+            left.add(var.name_hint)
+    result = typed({**dict(mod.functions.items()), **found}, mod) if found else mod
+    return {var: result[var] for var in found}
+
+
+def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass) -> tuple[relay.Function, dict]:
+    """A function that passes were applied to, with those it calls beside it; and those that it calls then."""
+    main = relay.GlobalVar("main")
+    others = {var: other.with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for var, other in called.items()}
+    plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
+    result = passes(relay.transform.InferType()(tvm.IRModule({main: plain, **others})))
+    changed = result["main"]
+    return relay.Function(changed.params, changed.body, changed.ret_type, changed.type_params, function.attrs), \
+        {var: result[var] for var in reached(changed, result)}
+
+
+def _by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
+    """A function whose blocks passes were applied to; and the functions that it calls then."""
+    taken = {var.name_hint for var in functions}
+    names = (other for other in itertools.chain([name], (f"{name}_{index}" for index in itertools.count(1)))
+             if other == name or other not in taken)
+    added: dict[relay.GlobalVar, relay.Function] = {}
+
+    def changed(block: relay.Function) -> relay.Function:
+        result, regions = _alone(block, {}, transform(next(names)))
+        added.update(regions)
+        return result
+
+    return by_block(function, changed), added
+
+
+def _left(var: relay.GlobalVar, error: Exception) -> None:
+    """TVM's errors end with what happened, behind the stack."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    logger.warning("%s is left to TVM, whose passes fail on it: %s", var.name_hint, reason)

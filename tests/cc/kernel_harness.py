@@ -18,7 +18,7 @@ import numpy as np
 
 from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
-from tvm_megcc.codegen.bind import Bound, KernelSpec, bind
+from tvm_megcc.codegen.bind import Bound, KernelSpec, bind, with_equal_constants
 from tvm_megcc.codegen.render import render_kernel
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
@@ -76,7 +76,8 @@ OPEN_AXES = {"batch": lambda axis: axis == 0, "inner": lambda axis: axis >= 2, "
 def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) -> Iterator[Job]:
     """All calls that realise one case of an operator on one target.
 
-    optimize: "speed" and "size" as the compiler has them; "open": speed, with extents known at run time only, those of
+    optimize: "speed" and "size" as the compiler has them, "size" for a kernel that other calls share and for one that
+        none does; "open": speed, with extents known at run time only, those of
         the case and others that the shape rule's conditions let through.
     """
     declaration = operator(kind)
@@ -181,17 +182,18 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
         first = False
         layouts = ",".join(str(t.layout) if t else "plain" for t in (*site.inputs, *site.outputs))
         for variant in (kernel, *tiled):
-            bound = bind(site, Choice(variant))
-            bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
+            shared = bind(site, Choice(variant))
             data = []
-            for operand in bound.inputs:
+            for operand in shared.inputs:
                 value = values[operand.index]
                 if operand.pack:
                     data.append(pack.pack(operand.pack, value))
                 else:
                     data.append(to_layout(value, site.types[operand.index].layout))
-            yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
-                      expected, 2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
+            for bound in {bound.spec: bound for bound in (shared, *with_equal_constants([shared]))}.values():
+                bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
+                yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
+                          expected, 2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
 
 
 def same_call(job: Job) -> tuple:

@@ -58,6 +58,7 @@ def test_kernels_of_all_operators(target: str, optimize: str):
                 assert (parts["epilogue"] is None) == (spec.epilogue is None), spec.symbol
                 assert (parts["kinds"] or "") == kinds, spec.symbol
                 assert (parts["algorithm"], parts["isa"]) == (spec.algorithm, spec.isa.name), spec.symbol
+                assert (parts["small"] is not None) == (optimize == "size"), spec.symbol
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": "size"}, {"dispatch": {"image": {0: [(1, 9)]}}}],

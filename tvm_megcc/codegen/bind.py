@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..ir.dims import Dim, Symbol, round_up, substitute
@@ -43,6 +44,7 @@ class KernelSpec:
 
     extents: (name, value) in order; the value is None where the extent is an argument of the call.
     tasks, shared, scratch: over the run-time extents.
+    compact: constants leave out code that cannot run, and never add any: loops stay loops.
     """
 
     template: str
@@ -58,14 +60,13 @@ class KernelSpec:
     isa: Isa
     operation: str
     algorithm: str
+    compact: bool = False
 
     @cached_property
     def symbol(self) -> str:
-        # Of known extents those of 1 need not be named unless all are 1, of run-time extents none if all are of the
-        # call; where both meet each is named.
-        values = [value for _, value in self.extents]
-        silent = (None,) if all(value is None for value in values) else () if None in values or set(values) == {1} \
-            else (1,)
+        # Of known extents those of 1 need not be named unless all are 1, run-time extents not if all are.
+        values = {value for _, value in self.extents}
+        silent = () if values == {1} else (None,) if values == {None} else (1,)
         known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
                  if value not in silent]
         dtypes = dict.fromkeys(DTYPES[p.dtype].short for p in (*self.inputs, *self.outputs))
@@ -73,7 +74,7 @@ class KernelSpec:
         if self.epilogue is not None:
             kinds = "".join(p.kind[0] for p in self.inputs if p.kind not in ("own", "full"))
             parts.append(expression_name(self.epilogue) + (f"_{kinds}" if kinds else ""))
-        return "_".join(filter(None, parts)) + f"__{self.algorithm}_{self.isa.name}"
+        return "_".join(filter(None, parts)) + f"__{self.algorithm}{'_small' * self.compact}_{self.isa.name}"
 
     @property
     def runtime_extents(self) -> tuple[str, ...]:
@@ -98,32 +99,65 @@ class Bound:
 
 
 def bind(site: Site, choice: Choice) -> Bound:
-    """The operator lowered to a call of this candidate."""
+    """The operator lowered to a call of this candidate.
+
+    Extents that are known are constants in its code; at `-O size` `with_equal_constants` decides that over all calls.
+    """
     lowered = choice.kernel.lower(site)
     extents = dict(lowered.extents)
     extra, extra_kinds = _epilogue_operands(site, lowered, extents)
-
-    known = {name: value for name, value in extents.items() if not site.compact and isinstance(value, int)}
     operands = (*lowered.inputs, *extra)
     kinds = ("own",) * len(lowered.inputs) + extra_kinds
     spec = KernelSpec(
         template=lowered.template,
         params=lowered.params,
-        extents=tuple((name, known.get(name)) for name in extents),
-        inputs=tuple(Parameter(o.name, o.dtype or site.types[o.index].dtype, substitute(o.size, known), kind)
+        extents=tuple((name, None) for name in extents),
+        inputs=tuple(Parameter(o.name, o.dtype or site.types[o.index].dtype, o.size, kind)
                      for o, kind in zip(operands, kinds, strict=True)),
-        outputs=tuple(Parameter(o.name, o.dtype or site.outputs[o.index].dtype, substitute(o.size, known))
-                      for o in lowered.outputs),
-        tasks=substitute(lowered.tasks, known),
-        shared=substitute(lowered.shared, known),
-        scratch=substitute(lowered.scratch, known),
+        outputs=tuple(Parameter(o.name, o.dtype or site.outputs[o.index].dtype, o.size) for o in lowered.outputs),
+        tasks=lowered.tasks,
+        shared=lowered.shared,
+        scratch=lowered.scratch,
         in_place=_in_place(lowered, kinds),
         epilogue=site.op.epilogue,
         isa=site.isa,
         operation=lowered.operation,
-        algorithm=lowered.algorithm)
-    values = tuple(extents[name] for name in spec.runtime_extents)
-    return Bound(site.op, choice, spec, operands, lowered.outputs, values)
+        algorithm=lowered.algorithm,
+        compact=site.compact)
+    bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()))
+    return bound if site.compact else with_constants(bound, _numbers(bound))
+
+
+def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
+    """The call with these of its run-time extents as constants in the kernel's code."""
+    spec = bound.spec
+
+    def sized(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+        return tuple(replace(p, size=substitute(p.size, known)) for p in parameters)
+
+    left = {name: value for name, value in zip(spec.runtime_extents, bound.extents, strict=True) if name not in known}
+    spec = replace(spec, extents=tuple((name, known.get(name, value)) for name, value in spec.extents),
+                   inputs=sized(spec.inputs), outputs=sized(spec.outputs), tasks=substitute(spec.tasks, known),
+                   shared=substitute(spec.shared, known), scratch=substitute(spec.scratch, known))
+    return replace(bound, spec=spec, extents=tuple(left.values()))
+
+
+def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
+    """All calls of a program at `-O size`: what is equal in all calls of a kernel becomes a constant in its code.
+
+    So there are as many kernels as before, each with fewer arguments."""
+    equal: dict[KernelSpec, dict[str, int]] = {}
+    for call in calls:
+        numbers = _numbers(call)
+        before = equal.get(call.spec, numbers)
+        equal[call.spec] = {name: value for name, value in numbers.items() if before.get(name) == value}
+    return [with_constants(call, equal[call.spec]) for call in calls]
+
+
+def _numbers(bound: Bound) -> dict[str, int]:
+    """The run-time extents of a call that are known."""
+    named = zip(bound.spec.runtime_extents, bound.extents, strict=True)
+    return {name: value for name, value in named if isinstance(value, int)}
 
 
 def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \

@@ -20,7 +20,7 @@ from ..passes.layout import Placed
 from ..passes.views import Forwarding, Place, forward
 from ..target import Target
 from . import memory
-from .bind import Bound, KernelSpec, bind
+from .bind import Bound, KernelSpec, bind, with_equal_constants
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,12 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     forwarding = forward(graph, peak)
     weights: dict[str, Weight] = {}
     keys: dict[tuple[str, tuple], str] = {}
+    calls = [bind(Site.of(graph, op, context), placed.choices[op.outputs[0]])
+             for position, op in enumerate(graph.ops) if position not in forwarding.elided]
     steps = []
-    for position, op in enumerate(graph.ops):
-        if position in forwarding.elided:
-            continue
-        bound = bind(Site.of(graph, op, context), placed.choices[op.outputs[0]])
-        inputs = tuple(_operand(graph, op.inputs[o.index], o.pack, weights, keys) for o in bound.inputs)
-        steps.append(Step(bound, inputs, tuple(op.outputs[o.index] for o in bound.outputs)))
+    for bound in with_equal_constants(calls) if context.compact else calls:
+        inputs = tuple(_operand(graph, bound.op.inputs[o.index], o.pack, weights, keys) for o in bound.inputs)
+        steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
     return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers)
 
 

@@ -21,10 +21,14 @@ from .c_format import reindent
 
 
 class Known:
-    """Extents whose value is fixed in the code: `known.OW` is an int, or None for an argument of the call."""
+    """Extents by name: `fixed.OW` is an int where it is a constant in the code, None for an argument of the call.
 
-    def __init__(self, spec: KernelSpec):
-        self._values = dict(spec.extents)
+    `known.OW` is the same at `-O speed`, where loops over what is known are printed for it, as tiles and as their
+    remainders. At `-O size` it is always None: there constants leave out code, and add none.
+    """
+
+    def __init__(self, spec: KernelSpec, hidden: bool = False):
+        self._values = {name: None if hidden else value for name, value in spec.extents}
 
     def __getattr__(self, name: str) -> int | None:
         try:
@@ -121,7 +125,8 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     """The complete C file of one kernel."""
     epilogue = Epilogue(spec)
     context = dict(spec.params)
-    context.update(isa=spec.isa, ep=epilogue, known=Known(spec), symbol=spec.symbol)
+    context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
+                   compact=spec.compact, symbol=spec.symbol)
     marker = "@entry@"
     template = find_template(spec.template, spec.isa)
     body = template.render(entry=marker, **context)

@@ -212,10 +212,20 @@ class Tiling:
         """(vectors of pixels, output channels) of the only large tile in plain layout at `-O size`."""
         return 3 if self.registers > 16 else 2, 4
 
-    def small(self) -> tuple[int, int]:
-        """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels."""
+    def small(self, pixels: int | None = None, channels: int | None = None) -> tuple[int, int]:
+        """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels.
+
+        pixels, channels: of a row, where they are known. A tile that divides the row, and is no less than half as tall,
+        leaves no pixels over.
+        """
         vectors = {16: 1, 8: 2}.get(self.lanes, 4)
-        return min(self.most_pixels(vectors), 8), vectors
+        most = min(self.most_pixels(vectors), 8)
+        if channels is not None:
+            vectors = min(vectors, -(-channels // self.lanes))
+        if pixels is not None:
+            even = [p for p in range(1, most + 1) if pixels % p == 0 and (2 * p >= most or p == pixels)]
+            most = max(even, default=min(most, pixels))
+        return most, vectors
 
 
 def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:

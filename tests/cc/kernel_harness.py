@@ -38,7 +38,8 @@ from tvm_megcc.target import Target
 
 HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Wcast-qual", "-Wredundant-decls",
+            "-Wmissing-prototypes", "-Wstrict-prototypes", "-Werror"]
 
 #: Goes with the process.
 _shared = tempfile.TemporaryDirectory(prefix="megcc-harness-")

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Indentation of generated C, from its braces: templates need not count the columns of what they nest."""
+"""Lines of generated C: templates count neither the columns of what they nest nor the length of lines."""
 
 from __future__ import annotations
 
 import re
 
 INDENT = "    "
+WIDTH = 120
 
 _CONTROL = re.compile(r"(?:else\s+)?(?:if|for|while|switch)\b.*\)$|else$|do$")
+_LABEL = re.compile(r"case\b|default:")
 _QUIET = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
-    """The same lines at the columns that their nesting asks for; runs of blank lines become one,
-    and none is left at the borders of a block.
+    """The same lines at the columns that their nesting asks for, those that are too long broken behind commas. Blank
+    lines stand between functions only, never two.
 
     Block comments over several lines keep their inner alignment. Preprocessor lines stay at the margin.
     """
@@ -28,20 +30,18 @@ def reindent(text: str) -> str:
             comment_shift = None if "*/" in line else comment_shift
             continue
         if not line:
-            if result and result[-1] and not result[-1].endswith("{"):
+            if result and result[-1] and not depth:
                 result.append("")
             continue
-        if result and not result[-1] and line.startswith(("}", "else")):
-            result.pop()
         if line.startswith("#"):
             result.append(line)
             continue
         code = _QUIET.sub("", line) if "/" in line or '"' in line or "'" in line else line
         leading = len(code) - len(code.lstrip("}"))
-        level = depth - leading
+        level = depth - leading - (_LABEL.match(code) is not None)
         extra = pending + (parens > 0) if not code.startswith("{") or parens else 0
         column = len(INDENT) * (level + extra)
-        result.append(" " * column + line)
+        result += _broken(line, column)
         if line.startswith("/*") and "*/" not in line:
             comment_shift = column - (len(raw) - len(raw.lstrip()))
             continue
@@ -54,6 +54,21 @@ def reindent(text: str) -> str:
             pending = _pending(statement, pending)
             statement = ""
     return "\n".join(result)
+
+
+def _broken(line: str, column: int) -> list[str]:
+    """A line at this column; what does not fit follows on lines of its own, broken behind the outermost commas."""
+    if column + len(line) <= WIDTH or line.startswith(("/*", "*", "for")):
+        return [" " * column + line]
+    quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)
+    places = [match.start() + 1 for match in re.finditer(", ", quiet)]
+    fits = [place for place in places if WIDTH // 3 < column + place <= WIDTH] or places[:1]
+    if not fits:
+        return [" " * column + line]
+    end = min(fits, key=lambda place: (quiet.count("(", 0, place) - quiet.count(")", 0, place), -place))
+    inner = column + len(INDENT)
+    rest = _broken(line[end + 1:], inner)
+    return [" " * column + line[:end], *(" " * inner + each.lstrip() for each in rest)]
 
 
 def _pending(code: str, pending: int) -> int:

@@ -17,7 +17,9 @@ from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
 from .bind import KernelSpec, Parameter
+from .c_braces import braced
 from .c_format import reindent
+from .c_simplify import simplified
 
 
 class Known:
@@ -132,16 +134,16 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     body = template.render(entry=marker, **context)
     helpers, separator, function = body.partition(marker)
     assert separator and marker not in function, f"template {spec.template} must use {{{{ entry }}}} once"
-    return reindent(_FILE.format(
+    return reindent(braced(_FILE.format(
         version=VERSION,
         description=_description(spec, origins) + _provenance(template),
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,
         epilogue=epilogue.function(),
-        helpers=helpers.lstrip("\n"),
+        helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
-        body=function.lstrip("\n"),
-    ))
+        body=simplified(function.lstrip("\n")),
+    )))
 
 
 _FILE = """\

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integer arithmetic in generated C without what does nothing: `(C + 0) / 1 * 1` is printed as `C`.
+
+Templates are written for any number of lanes, stride and dilation, and print each as a number. Where it is 1 or 0, the
+term is dropped here, so that no template has to care.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Comments, texts and preprocessor lines are one token each, as are names, numbers and operators.
+_TOKEN = re.compile(r"""
+    (?P<space>\s+) | (?P<quiet>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
+  | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)
+  | (?P<sign>->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||.)""", re.VERBOSE | re.DOTALL)
+#: A line without one of these has nothing to drop; most have none.
+_HINT = re.compile(r"[*/+-] [01]\b(?!\.)|\b[01] [*+] |\(\d+\) [*+]")
+_TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
+#: A product does not begin behind these; and a sum does behind those.
+_TIGHTER = ("*", "/", "%", "&", "!", "~")
+_STARTS = ("(", "[", ",", "=", "return", "?", ":", "+=", "-=")
+_KEYWORDS = {"return", "case", "sizeof", "if", "while", "for", "switch", "else", "do"}
+
+
+def simplified(text: str) -> str:
+    """The text with neutral terms dropped, line by line; preprocessor lines are left alone."""
+    return "\n".join(_line(line) if _HINT.search(line) and not line.lstrip().startswith("#") else line
+                     for line in text.split("\n"))
+
+
+class _Tokens:
+    """The tokens of a line, each with the space before it."""
+
+    def __init__(self, line: str):
+        self.texts: list[str] = []
+        self.spaces: list[str] = []
+        space = ""
+        for match in _TOKEN.finditer(line):
+            if match.lastgroup == "space":
+                space = match[0]
+            else:
+                self.texts.append(match[0])
+                self.spaces.append(space)
+                space = ""
+        self.end = space
+
+    def __str__(self) -> str:
+        return "".join(a + b for a, b in zip(self.spaces, self.texts, strict=True)) + self.end
+
+    def at(self, index: int) -> str:
+        return self.texts[index] if 0 <= index < len(self.texts) else ""
+
+    def drop(self, start: int, end: int, leading: bool = False) -> None:
+        """Removes tokens. leading: what follows takes their place, and the space before them."""
+        space = self.spaces[start]
+        del self.texts[start:end], self.spaces[start:end]
+        if leading and start < len(self.spaces):
+            self.spaces[start] = space
+
+    def opening(self, close: int) -> int:
+        """Where the parenthesis opens that closes here; -1: on another line."""
+        depth = 0
+        for index in range(close, -1, -1):
+            depth += (self.texts[index] == ")") - (self.texts[index] == "(")
+            if depth == 0:
+                return index
+        return -1
+
+    def closing(self, opening: int) -> int:
+        """Where the parenthesis closes that opens here; -1: on another line."""
+        depth = 0
+        for index in range(opening, len(self.texts)):
+            depth += (self.texts[index] == "(") - (self.texts[index] == ")")
+            if depth == 0:
+                return index
+        return -1
+
+    def is_cast(self, close: int) -> bool:
+        """Whether the parenthesis that closes here is around a type."""
+        opening = self.opening(close)
+        inside = self.texts[opening + 1:close]
+        return opening >= 0 and bool(inside) and all(map(_TYPE.match, inside))
+
+    def ends_operand(self, index: int) -> bool:
+        text = self.at(index)
+        if text == ")":
+            return not self.is_cast(index)
+        is_word = text[:1].isalnum() or text[:1] in ("_", '"', "'")
+        return text in ("]", "++", "--") or (is_word and text not in _KEYWORDS)
+
+    def starts_operand(self, index: int) -> bool:
+        return self.at(index)[:1].isalnum() or self.at(index)[:1] in ("_", "(", '"')
+
+    def factor_end(self, index: int) -> int:
+        """Behind a name, a number or a parenthesis, casts before it included, that nothing is applied to; -1: none."""
+        while self.at(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
+            index = close + 1
+        end = self.closing(index) + 1 if self.at(index) == "(" else index + 1
+        if end <= 0 or end > len(self.texts) or not (self.at(index) == "(" or self.at(index)[:1].isalnum()
+                                                     or self.at(index)[:1] == "_"):
+            return -1
+        called = any(self.at(i) == "(" and self.at(i - 1)[:1].isalnum() for i in range(index + 1, end))
+        return -1 if called or self.at(end) in ("(", "[", ".", "->", "++", "--") else end
+
+
+def _line(line: str) -> str:
+    tokens = _Tokens(line)
+    while any(_dropped(tokens, index) for index in range(len(tokens.texts))):
+        pass
+    return str(tokens)
+
+
+def _dropped(tokens: _Tokens, i: int) -> bool:
+    """Drops what is neutral at a token; whether there was something."""
+    at = tokens.at
+    before, here, after = at(i - 1), at(i), at(i + 1)
+    if here in ("*", "/") and after == "1" and tokens.ends_operand(i - 1):
+        tokens.drop(i, i + 2)
+    elif here in ("+", "-") and after == "0" and at(i + 2) not in ("*", "/", "%") and tokens.ends_operand(i - 1):
+        tokens.drop(i, i + 2)
+    elif here == "1" and after == "*" and i and not tokens.ends_operand(i - 1) and before not in _TIGHTER:
+        tokens.drop(i, i + 2, leading=True)
+    elif here == "0" and after == "+" and before in _STARTS:
+        tokens.drop(i, i + 2, leading=True)
+    elif here == "0" and after == "*" and i and not tokens.ends_operand(i - 1) and before not in (*_TIGHTER, ")") \
+            and (end := tokens.factor_end(i + 2)) > 0:
+        tokens.drop(i + 1, end)
+    elif here == "(" and not tokens.ends_operand(i - 1) and _is_bare(tokens, i):
+        tokens.drop(tokens.closing(i), tokens.closing(i) + 1)
+        tokens.drop(i, i + 1, leading=True)
+    else:
+        return False
+    return True
+
+
+def _is_bare(tokens: _Tokens, opening: int) -> bool:
+    """Whether a parenthesis that is no call is around a single name or number, or a whole expression."""
+    close, before, inside = tokens.closing(opening), tokens.at(opening - 1), tokens.at(opening + 1)
+    if close < 0 or tokens.is_cast(close):
+        return False
+    if before in ("=", "?", "return") and tokens.at(close + 1) in (";", ":"):
+        return "," not in tokens.texts[opening:close]
+    is_name = inside.isidentifier() and not tokens.starts_operand(close + 1)
+    return close == opening + 2 and before not in _KEYWORDS and (inside.isdigit() or is_name)

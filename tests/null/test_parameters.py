@@ -12,19 +12,19 @@ import pytest
 from tvm_megcc.codegen.render import environment
 from tvm_megcc.kernels.conv2d.depthwise import DepthwiseParameters
 from tvm_megcc.kernels.conv2d.direct import DirectParameters
+from tvm_megcc.kernels.conv2d.geometry import WindowParameters
 from tvm_megcc.kernels.conv2d.pixels import PixelParameters
-from tvm_megcc.kernels.conv2d.plain import PlainParameters
 from tvm_megcc.kernels.conv2d.winograd import WinogradParameters
 from tvm_megcc.kernels.matmul.packed import PanelParameters, ScalarParameters
 from tvm_megcc.kernels.parameters import Parameters
 from tvm_megcc.paths import PACKAGE
 
 TEMPLATES = {"conv2d/direct": DirectParameters, "conv2d/depthwise": DepthwiseParameters,
-             "conv2d/pixels": PixelParameters, "conv2d/plain": PlainParameters, "conv2d/winograd": WinogradParameters,
+             "conv2d/pixels": PixelParameters, "conv2d/plain": WindowParameters, "conv2d/winograd": WinogradParameters,
              "matmul/panel": PanelParameters, "matmul/scalar": ScalarParameters}
 #: What `codegen/render.py` tells every template.
 GIVEN = {"entry", "isa", "ep", "known", "symbol"}
-PLAIN = PlainParameters(3, 3, 1, 1, 1, 1, True)
+PLAIN = WindowParameters(3, 3, 1, 1, 1, 1, True)
 
 
 def names_in(template: str) -> set[str]:
@@ -55,9 +55,9 @@ def test_fields_are_what_the_template_uses(template):
 
 
 def test_values_have_their_types():
-    with pytest.raises(TypeError, match=r"PlainParameters\.kh is '3', not of"):
+    with pytest.raises(TypeError, match=r"WindowParameters\.kh is '3', not of"):
         replace(PLAIN, kh="3")
-    with pytest.raises(TypeError, match=r"PlainParameters\.kh is True"):
+    with pytest.raises(TypeError, match=r"WindowParameters\.kh is True"):
         replace(PLAIN, kh=True)
     with pytest.raises(FrozenInstanceError):
         PLAIN.kh = 5

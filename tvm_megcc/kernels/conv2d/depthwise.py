@@ -8,24 +8,16 @@ from dataclasses import dataclass
 from ...ir.dims import ceildiv
 from ...ir.types import PLAIN
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
-from ..parameters import Parameters
 from ..tiling import Tiling
-from .geometry import Geometry, blocked, has_bias, reach
+from .geometry import Geometry, WindowParameters, blocked, has_bias, reach
 
 
 @dataclass(frozen=True)
-class DepthwiseParameters(Parameters):
+class DepthwiseParameters(WindowParameters):
     """Of `depthwise.c.j2`; as those of `direct.c.j2`."""
 
-    kh: int
-    kw: int
-    sh: int
-    sw: int
-    dh: int
-    dw: int
     vpad: bool
     hpad: bool
-    bias: bool
     tiling: Tiling
 
 
@@ -63,7 +55,7 @@ class DepthwiseConv(Kernel):
             operands.append(Operand("b", 2, blocks * lanes, ("channel", lanes)))
         return Lowered(
             "conv2d/depthwise",
-            DepthwiseParameters(*s.window, vpad, hpad, bias, Tiling.of(site.isa)),
+            DepthwiseParameters(*s.window, bias, vpad, hpad, Tiling.of(site.isa)),
             extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
             "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0,
             channels=blocks * lanes)

@@ -9,34 +9,25 @@ from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..blocking import CacheBlock, chunks_first
-from ..parameters import Parameters
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
-from .geometry import Geometry, blocked, has_bias, reach, stored
+from .geometry import Geometry, WindowParameters, blocked, has_bias, reach, stored
 
 
 @dataclass(frozen=True)
-class DirectParameters(Parameters):
+class DirectParameters(WindowParameters):
     """Of `direct.c.j2`, which a product of matrices uses too: as a convolution of 1x1.
 
-    x_layout, y_layout: kinds of layouts. bias: there is one. block: output channels in a block of packed weights.
-    kh, kw, sh, sw, dh, dw: extents, strides and dilations of the window. vpad, hpad: some window leaves the input above
-    or below, left or right. grouped: there are several groups. kept: weights that stay in the first cache.
-    chunks_first: a row of pixels meets all chunks of weights before the next row does.
+    x_layout, y_layout: kinds of layouts. block: output channels in a block of packed weights. vpad, hpad: some window
+    leaves the input above or below, left or right. grouped: there are several groups. kept: weights that stay in the
+    first cache. chunks_first: a row of pixels meets all chunks of weights before the next row does.
     """
 
     tiling: Tiling
     x_layout: str
     y_layout: str
-    bias: bool
     block: int
-    kh: int = 1
-    kw: int = 1
-    sh: int = 1
-    sw: int = 1
-    dh: int = 1
-    dw: int = 1
     vpad: bool = False
     hpad: bool = False
     grouped: bool = False
@@ -124,8 +115,7 @@ class DirectConv(Kernel):
                  "vpad": vpad, "hpad": hpad, "bias": bias}
         return Lowered(
             "conv2d/direct",
-            DirectParameters(tiling, x_layout, y_layout, bias, block, *s.window, vpad=vpad, hpad=hpad,
-                             grouped=s.g > 1, kept=kept, chunks_first=first),
+            DirectParameters(*s.window, bias, tiling, x_layout, y_layout, block, vpad, hpad, s.g > 1, kept, first),
             extents, tuple(operands),
             (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,

@@ -9,6 +9,7 @@ from ...ir.dims import Dim, dim_max, round_up
 from ...ir.graph import Op
 from ...ir.types import PLAIN, Layout, nchwc
 from ...target import Target
+from ..parameters import Parameters
 from ..site import Site, once
 
 
@@ -90,3 +91,21 @@ def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) ->
 
 def stored(channels: Dim, layout: str, lanes: int) -> Dim:
     return round_up(channels, lanes) if layout == "nchwc" else channels
+
+
+#: The window of a convolution of 1x1, as `Geometry.window` has it.
+POINT = (1, 1, 1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class WindowParameters(Parameters):
+    """What templates of convolution share. kh, kw, sh, sw, dh, dw: extents, strides and dilations of the window, each
+    for rows and columns. bias: there is one."""
+
+    kh: int
+    kw: int
+    sh: int
+    sw: int
+    dh: int
+    dw: int
+    bias: bool

@@ -9,25 +9,17 @@ from functools import lru_cache
 from ...ir.dims import Dim, ceildiv, dim_max, round_up
 from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
-from ..parameters import Parameters
 from ..sharing import is_large, load_imbalance
 from ..site import Site
 from ..tiling import Tiling
-from .geometry import Geometry, has_bias, reach
+from .geometry import Geometry, WindowParameters, has_bias, reach
 
 
 @dataclass(frozen=True)
-class PixelParameters(Parameters):
+class PixelParameters(WindowParameters):
     """Of `pixels.c.j2`; as those of `direct.c.j2`. in_place: pixels are read where they are, and no rows are copied."""
 
-    kh: int
-    kw: int
-    sh: int
-    sw: int
-    dh: int
-    dw: int
     in_place: bool
-    bias: bool
     tiling: Tiling
 
 
@@ -108,7 +100,7 @@ class PixelConv(Kernel):
             operands.append(Operand("b", 2, G * OC))
         return Lowered(
             "conv2d/pixels",
-            PixelParameters(*s.window, s.is_pointwise, bias, tiling),
+            PixelParameters(*s.window, bias, s.is_pointwise, tiling),
             extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
             s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
 

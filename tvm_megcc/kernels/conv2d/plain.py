@@ -3,25 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir.dims import product
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
-from ..parameters import Parameters
-from .geometry import Geometry, has_bias
-
-
-@dataclass(frozen=True)
-class PlainParameters(Parameters):
-    """Of `plain.c.j2`; as those of `direct.c.j2`."""
-
-    kh: int
-    kw: int
-    sh: int
-    sw: int
-    dh: int
-    dw: int
-    bias: bool
+from .geometry import Geometry, WindowParameters, has_bias
 
 
 class PlainConv(Kernel):
@@ -41,7 +25,7 @@ class PlainConv(Kernel):
         if bias:
             operands.append(Operand("b", 2, G * OC))
         return Lowered("conv2d/plain",
-                       PlainParameters(*s.window, bias),
+                       WindowParameters(*s.window, bias),
                        dict(zip(names, values, strict=True)), tuple(operands),
                        (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(bias=bias), "plain",
                        channels=G * OC)

@@ -10,7 +10,7 @@ from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ir.types import DTYPES
 from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.direct import DirectParameters
-from ..conv2d.geometry import has_bias, reach
+from ..conv2d.geometry import POINT, has_bias, reach
 from ..parameters import Parameters
 from ..sharing import TaskGrid
 from ..site import Site
@@ -65,7 +65,7 @@ class PackedMatMul(Kernel):
             operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
             "conv2d/direct",
-            DirectParameters(tiling, "nhwc", "nhwc", bias, block),
+            DirectParameters(*POINT, bias, tiling, "nhwc", "nhwc", block),
             extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
             "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 
+#: A simple statement that is a line by itself, or the end of one, is one token: most lines are that.
 _TOKEN = re.compile(r"""
-    /\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | ^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*
-  | [A-Za-z_]\w* | \s+ | [^\sA-Za-z_"'/]+? | .""", re.VERBOSE | re.DOTALL | re.MULTILINE)
+    ^(?![ \t]*(?:if|else|for|while|switch|do|case|default)\b)[^\n{}"'/;\#:]*;[ \t]*$
+  | /\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | ^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*
+  | [A-Za-z_]\w* | (?:[ \t]*\n)+ | [ \t]+ | [(){}\[\];:] | [^\sA-Za-z_"'/(){}\[\];:]+ | .""", re.VERBOSE | re.DOTALL | re.MULTILINE)
 _HEADS = {"if", "for", "while", "switch"}
 _UNBRACED = re.compile(r"\b(?:if|for|while|switch) ?\(|\belse\b")
 
@@ -125,16 +127,24 @@ class _Printer:
         """A parenthesis and all in it."""
         depth = 0
         while self.place < len(self.tokens):
-            token = self.copy()
-            depth += (token == "(") - (token == ")")
+            depth += _depth(self.copy())
             if depth == 0:
                 return
 
     def simple(self) -> None:
         """A statement up to its semicolon."""
-        depth = 0
+        depth, start = 0, self.place
         while self.place < len(self.tokens):
-            token = self.copy()
-            depth += (token in "({[") - (token in ")}]")
-            if token == ";" and depth == 0:
-                return
+            token = self.tokens[self.place]
+            self.place += 1
+            depth += _depth(token)
+            if depth == 0 and token.endswith(";"):
+                break
+        self.out += self.tokens[start:self.place]
+
+
+def _depth(token: str) -> int:
+    """Parentheses and braces that a token opens and does not close."""
+    if token.endswith(";"):
+        return token.count("(") + token.count("[") - token.count(")") - token.count("]")
+    return (token in ("(", "[", "{")) - (token in (")", "]", "}"))

@@ -9,7 +9,8 @@ import re
 _TOKEN = re.compile(r"""
     ^(?![ \t]*(?:if|else|for|while|switch|do|case|default)\b)[^\n{}"'/;\#:]*;[ \t]*$
   | /\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | ^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*
-  | [A-Za-z_]\w* | (?:[ \t]*\n)+ | [ \t]+ | [(){}\[\];:] | [^\sA-Za-z_"'/(){}\[\];:]+ | .""", re.VERBOSE | re.DOTALL | re.MULTILINE)
+  | [A-Za-z_]\w* | (?:[ \t]*\n)+ | [ \t]+ | [(){}\[\];:] | [^\sA-Za-z_"'/(){}\[\];:]+ | .""",
+                    re.VERBOSE | re.DOTALL | re.MULTILINE)
 _HEADS = {"if", "for", "while", "switch"}
 _UNBRACED = re.compile(r"\b(?:if|for|while|switch) ?\(|\belse\b")
 

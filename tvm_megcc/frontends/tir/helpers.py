@@ -122,7 +122,7 @@ def _of_integers(name: str, operation: str, dtype: str) -> str:
     table = {**_OF_TWO, **(_OF_TWO_SIGNED if signed else _OF_TWO_UNSIGNED), **(_OF_INTEGERS if signed else {})}
     if operation not in table:
         raise MegccError(f"there is no {operation} of {dtype}")
-    c_type, size = DTYPES[dtype]
+    c_type, size = DTYPES[dtype].c_type, DTYPES[dtype].bytes
     unsigned = "uint64_t" if size == 8 else "uint32_t"
     text = table[operation].replace("(T)", f"({c_type})").replace("(U)", f"({unsigned})").replace("BITS", str(8 * size))
     return _function(name, c_type, f"{c_type} a" if operation in _OF_INTEGERS else f"{c_type} a, {c_type} b", text)

@@ -92,7 +92,7 @@ class Text(Vectors):
         name = self.name(buffer.name)
         single = size == 1
         self.buffers[buffer] = Memory(name, dtype, shape, single, frozenset(dropped))
-        c_type, bytes_ = DTYPES[dtype]
+        c_type, bytes_ = DTYPES[dtype].c_type, DTYPES[dtype].bytes
         if single:
             self.lines.append(f"{c_type} {name} = 0;")
         elif isinstance(size, int) and size * bytes_ <= LOCAL:

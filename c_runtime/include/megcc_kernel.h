@@ -15,9 +15,6 @@
 extern "C" {
 #endif
 
-/* All of the C library that kernels use, declared here since a bare machine may lack the header. */
-void *memcpy(void *to, const void *from, size_t size);
-
 /* The version, and whether the table below has symbols: runtime and kernels must agree on both. */
 #ifndef MEGCC_NO_STRINGS
 #define MEGCC_KERNEL_ABI 3u

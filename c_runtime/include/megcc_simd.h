@@ -32,6 +32,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* All of the C library that kernels use, declared here since a bare machine may lack the header. */
+void *memcpy(void *to, const void *from, size_t size);
+
 #if defined(__GNUC__) || defined(__clang__)
 #define MGC_INLINE inline __attribute__((always_inline, unused))
 #define MGC_NOINLINE __attribute__((noinline))

@@ -200,7 +200,7 @@ struct megcc_session {
     device_model bucket;
     uint8_t *arena;
     uint8_t **base;             /* address of each tensor that is no view; NULL: not allocated */
-    void **operands;            /* of the running call */
+    void *operands;             /* addresses, of the running call: of its inputs, then of its outputs */
     int32_t *status;            /* of each worker */
     const int32_t *extents;     /* of the program, resolved; NULL: no shapes yet */
     uint32_t next;              /* instruction of the next step */

@@ -36,7 +36,7 @@ static void divide(megcc_session *session, size_t arena_at)
     }
 #endif
     session->operands = at;
-    at = session->operands + p->operands;
+    at = (void **)at + p->operands;
     session->status = at;
 #ifndef MEGCC_NO_DYNAMIC
     if (is_dynamic(p)) {

@@ -85,8 +85,8 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
     const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
     const int32_t *extent = session->extents + row->first_extent;
 
-    const void **in = (const void **)session->operands;
-    void **out = session->operands + row->inputs;
+    const void **in = session->operands;
+    void **out = (void **)session->operands + row->inputs;
     for (uint32_t i = 0; i < operands; i++) {
         const uint32_t tensor = operand_at(p, row, i);
 #ifndef MEGCC_NO_DYNAMIC

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.c_flags import WARNINGS
 from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
 from tvm_megcc.codegen.bind import Bound, KernelSpec, bind, with_equal_constants
@@ -38,8 +39,6 @@ from tvm_megcc.target import Target
 
 HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Wcast-qual", "-Wredundant-decls",
-            "-Wmissing-prototypes", "-Wstrict-prototypes", "-Werror"]
 
 #: Goes with the process.
 _shared = tempfile.TemporaryDirectory(prefix="megcc-harness-")

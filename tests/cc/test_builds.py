@@ -3,6 +3,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import tvm_megcc
+from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime import build as builds
@@ -51,6 +53,21 @@ def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
         built = list(pool.map(build, [folder] * 4))
     assert len({one.library for one in built}) == 1
     assert len(commands) == len(set(commands)) > 10
+
+
+@pytest.mark.parametrize("options", [
+    pytest.param({}, id="fixed"), pytest.param({"dispatch": "image[0]=1..2,3..*", "optimize": "size"}, id="open")])
+@pytest.mark.parametrize("cc", ["gcc", "clang"])
+def test_all_files_are_free_of_warnings(cc, options, tmp_path):
+    """Kernels, their table, the container, the example and the runtime. Without optimisation intrinsics are
+    macros, which gcc warns of as if they were ours."""
+    if not shutil.which(cc):
+        pytest.skip(f"no {cc} on this machine")
+    folder = tvm_megcc.compile(DIGITS, "native,c", **options).save(tmp_path / "digits_megcc", embed=True)
+    sources = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.c"))]
+    assert {"main.c", "kernels.c", "digits_data.c", "runtime/src/vm.c"} < set(sources)
+    subprocess.run([cc, "-std=c99", "-O1", *native().cflags, *WARNINGS, "-Iruntime/include", "-I.",
+                    "-fsyntax-only", *sources], cwd=folder, check=True)
 
 
 @pytest.mark.slow

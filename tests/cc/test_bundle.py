@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 import tvm_megcc
+from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.codegen import bundle
 from tvm_megcc.errors import MegccError, ShapeError, ToolError
@@ -20,7 +21,7 @@ from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
-WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+CPLUSPLUS = ("-Wall", "-Wextra", "-Wpedantic", "-Wcast-qual", "-Wredundant-decls", "-Wundef", "-Werror")
 SAMPLE = np.load(paths.examples() / "digits.npz")
 
 
@@ -92,7 +93,7 @@ def test_make_c_and_cplusplus(folder, artifact):
     run("make", "-j2", f"CC={cc()}", f"CFLAGS=-O1 {' '.join(WARNINGS)}", cwd=folder)
     assert_prints_zeros(run("build/make/main", cwd=folder), artifact)
     compiler = shutil.which("g++") or shutil.which("c++") or pytest.skip("no C++ compiler: apt-get install g++")
-    run(compiler, *WARNINGS, "-Iruntime/include", "-I.", "-x", "c++", "main.c", "-x", "none",
+    run(compiler, *CPLUSPLUS, "-Iruntime/include", "-I.", "-x", "c++", "main.c", "-x", "none",
         "build/make/libdigits.a", "-o", "build/cpp_main", cwd=folder)
     assert_prints_zeros(run("build/cpp_main", cwd=folder), artifact)
 
@@ -239,7 +240,7 @@ def test_two_models_in_one_folder(artifact, second, tmp_path):
     kernels = list((folder / "kernels").iterdir())
     assert len(kernels) == len([name for name in artifact.sources if "/" in name]), "kernels are shared"
     (folder / "main.c").write_text(BOTH)
-    run("make", "-j2", f"CC={cc()}", f"CFLAGS={' '.join(WARNINGS)}", cwd=folder)
+    run("make", "-j2", f"CC={cc()}", f"CFLAGS=-O1 {' '.join(WARNINGS)}", cwd=folder)
     a, b = map(float, run("build/make/main", "digits.megcc", "second.megcc", cwd=folder).split())
     assert b == pytest.approx(a + 100, abs=1e-3)
 

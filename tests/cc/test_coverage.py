@@ -14,7 +14,7 @@ import pytest
 from tvm_megcc.codegen import container
 
 from .runtime_models import MODELS
-from .test_runtime import SOURCES, TEST_SOURCES, WARNINGS, call
+from .test_runtime import FLAGS, SOURCES, TEST_SOURCES, call
 
 #: File of the runtime -> share of its branches.
 LEAST = {"verify.c": 0.95, "signature.c": 0.95, "shape.c": 0.95, "session.c": 0.90, "memory.c": 0.90, "vm.c": 0.90}
@@ -42,7 +42,7 @@ def test_branches(tmp_path: Path):
         pytest.skip("gcc and gcov are not installed")
     for name, model in MODELS.items():
         (tmp_path / f"{name}.megcc").write_bytes(container.write(model()))
-    flags = [*WARNINGS, "-O0", "--coverage", "-lm", "-pthread"]
+    flags = [*FLAGS, "-O0", "--coverage", "-lm", "-pthread"]
     call(["gcc", *SOURCES, *TEST_SOURCES, *flags, "-o", "test"], cwd=tmp_path)
     call([tmp_path / "test", tmp_path, "all"])
     for name, counts in branches(tmp_path).items():

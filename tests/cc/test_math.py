@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.target import TARGETS
 
-from .kernel_harness import WARNINGS
 from .test_kernels import SANITIZE, toolchain
 
 #: Instrumented code stops at undefined behaviour; a library cannot have the address sanitizer of its host.

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.c_flags import WARNINGS
 from tvm_megcc.codegen import container
 
 from .runtime_models import MODELS, MODULES, WEIGHT
@@ -20,8 +21,8 @@ ROOT = Path(__file__).parents[2] / "c_runtime"
 SOURCES = sorted((ROOT / "src").glob("*.c"))
 TEST_SOURCES = sorted((ROOT / "tests").glob("*.c"))
 TESTS = re.findall(r"TEST\((\w+)\)", (ROOT / "tests" / "test_runtime.c").read_text().split("tests[] =")[1])
-WARNINGS = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", f"-I{ROOT / 'include'}"]
-STRICT = [*WARNINGS, "-Wvla", "-Wframe-larger-than=1024"]
+FLAGS = ["-std=c99", "-O2", *WARNINGS, f"-I{ROOT / 'include'}"]
+STRICT = [*FLAGS, "-Wframe-larger-than=1024"]
 SMALL = ["-Os", *(f"-DMEGCC_NO_{name}" for name in ("DYNAMIC", "STRINGS", "STDIO", "THREADS")), "-ffunction-sections",
          "-fdata-sections", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]
 SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -65,7 +66,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def build(output: Path, *flags, cc: str = "", sources=(*SOURCES, *TEST_SOURCES)) -> Path:
-    call([cc or CC, *WARNINGS, *flags, *sources, "-o", output, "-lm", "-pthread"])
+    call([cc or CC, *FLAGS, *flags, *sources, "-o", output, "-lm", "-pthread"])
     return output
 
 

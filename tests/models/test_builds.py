@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.runtime.precompiled import intrinsics
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -20,7 +21,7 @@ from tvm_megcc.target import native
 
 from .networks import NETWORKS
 
-WARNINGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
+STRICT = ["-std=c99", *WARNINGS]
 FRAMES = ["-Wframe-larger-than=1024"]
 SANITIZE = ["-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 CLANGS = ("clang-19", "clang", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14")
@@ -111,8 +112,8 @@ def output_names(folder: Path) -> list[str]:
 def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
     """Both without a warning; -O3 and -O1, so that optimisation shows if it changes anything."""
     folder, inputs = folders(name), NETWORKS[name].inputs(1)
-    by_gcc = outputs(program(folder, compiler("gcc"), [*WARNINGS, "-O3"]), folder, inputs, output_names(folder))
-    by_clang = outputs(program(folder, compiler("clang"), [*WARNINGS, "-O1"]), folder, inputs, output_names(folder))
+    by_gcc = outputs(program(folder, compiler("gcc"), [*STRICT, "-O3"]), folder, inputs, output_names(folder))
+    by_clang = outputs(program(folder, compiler("clang"), [*STRICT, "-O1"]), folder, inputs, output_names(folder))
     assert by_gcc == by_clang
 
 

@@ -101,10 +101,10 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
 
 
-def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes]) -> str:
+def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True) -> str:
     """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
-    words, zeros behind its end."""
-    return _render("data.c", {"name": name, "version": VERSION,
+    words, zeros behind its end. declared: the model's header has it, as of every model that is embedded."""
+    return _render("data.c", {"name": name, "version": VERSION, "declared": declared,
                               "arrays": by_machine(targets, [_array(name, part) for part in parts])})
 
 

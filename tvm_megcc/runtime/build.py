@@ -138,9 +138,10 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     """The models with the example board's start-up, in one image; their containers lie in flash."""
     image.parent.mkdir(parents=True, exist_ok=True)
     containers = {model: container_part(read_container(folder, model, target), {target.isa.code}) for model in models}
-    made = {image.with_suffix(".c"): firmware.table(containers)}
-    made |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,))
-             for model, data in containers.items() if not (folder / f"{model}_data.c").exists()}
+    embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
+    made = {image.with_suffix(".c"): firmware.table(containers, embedded)}
+    made |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,), declared=False)
+             for model, data in containers.items() if model not in embedded}
     for path, text in made.items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

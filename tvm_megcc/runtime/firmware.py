@@ -7,7 +7,7 @@ Its start-up, linker script and main program are in c_runtime/ports/mps2.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from .. import paths
@@ -39,10 +39,12 @@ def port() -> Path:
     return paths.c_runtime() / "ports" / "mps2"
 
 
-def table(containers: Mapping[str, bytes]) -> str:
-    """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash."""
+def table(containers: Mapping[str, bytes], embedded: Collection[str]) -> str:
+    """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
+    embedded: models whose headers declare theirs."""
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
-        {"name": c_name(name), "bytes": len(data), "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
+        {"name": c_name(name), "bytes": len(data), "embedded": name in embedded,
+         "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
         for name, data in containers.items()])
 
 

@@ -31,6 +31,7 @@ class Isa:
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     interleaves: loads and stores turn four vectors over (ld4, st4).
     assembler: the loop over input channels of a tile is there in assembler (`conv2d/lanes.neon.c.j2`).
+    int8_step: products of 8 bits that are added up in a lane by one instruction, MGC_STEP in megcc_integer.h.
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
     """
@@ -45,6 +46,7 @@ class Isa:
     lane_fma: bool = False
     interleaves: bool = False
     assembler: bool = False
+    int8_step: int = 1
     ahead: int = 0
 
 
@@ -52,9 +54,9 @@ _ARM64_ISA = {"lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
-    Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c"),
-    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", ahead=256 << 10),
-    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", ahead=256 << 10),
+    Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int8_step=2),
+    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", int8_step=2, ahead=256 << 10),
+    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", int8_step=2, ahead=256 << 10),
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", **_ARM64_ISA),
     Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", **_ARM64_ISA),
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", **_ARM64_ISA),

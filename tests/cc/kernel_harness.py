@@ -23,8 +23,8 @@ from tvm_megcc.codegen.bind import Bound, KernelSpec, bind, with_equal_constants
 from tvm_megcc.codegen.render import render_kernel
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
-from tvm_megcc.ir import dims
-from tvm_megcc.ir.expr import X, arg, call, evaluate, maximum
+from tvm_megcc.ir import dims, lanes
+from tvm_megcc.ir.expr import Expr, X, arg, call, clip, evaluate, maximum
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.shapes import likely_type, likely_types
 from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
@@ -43,9 +43,30 @@ C_RUNTIME = HERE.parents[1] / "c_runtime"
 #: Goes with the process.
 _shared = tempfile.TemporaryDirectory(prefix="megcc-harness-")
 
-#: Tails that kernels which fuse an epilogue are tested with, in turn: expression and class of each operand.
-EPILOGUES = ((None, ()), (X * call("sigmoid", X), ()),
-             (maximum(X * arg(1) + arg(2), 0), ("channel", "full")))
+@dataclass(frozen=True)
+class Tail:
+    """What a kernel that fuses an epilogue is tested with.
+
+    operands: class, element type and range of each; "" as result: the element type of the operator.
+    """
+
+    expression: Expr | None = None
+    operands: tuple[tuple[str, str, tuple[int, int]], ...] = ()
+    result: str = ""
+
+
+_ANY = ("float32", (0, 1))
+#: Used in turn, by the kind of the lanes that the kernel's epilogue gets.
+TAILS = {
+    "f": (Tail(), Tail(X * call("sigmoid", X)),
+          Tail(maximum(X * arg(1) + arg(2), 0), (("channel", *_ANY), ("full", *_ANY)))),
+    "i": (Tail(clip(call("rescale_fixed", X, arg(1), arg(2)) - 3, -100, 127),
+               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-20, 2))), "int8"),
+          Tail(call("nearest", call("real", X) * arg(1) + call("real", arg(2)) * 0.37) + 128,
+               (("channel", *_ANY), ("full", "int8", (-128, 127))), "uint8"),
+          Tail(call("sigmoid", call("real", X) * 1e-4) * arg(1), (("channel", *_ANY),), "float32"),
+          Tail(), Tail(X * 3 + arg(1), (("full", "uint8", (0, 255)),), "int16")),
+}
 
 
 @dataclass
@@ -124,17 +145,22 @@ def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results,
     """The calls of every kernel. called: operand and result types."""
     output_types = likely_types(called[0][1]) if called else ()
     for kernel in declaration.kernels if called else ():
-        epilogue, classes = EPILOGUES[index % len(EPILOGUES)] if kernel.fuses_epilogue else EPILOGUES[0]
+        tails = TAILS[kernel.lanes]
+        tail = tails[index % len(tails)] if kernel.fuses_epilogue else Tail()
+        epilogue, classes = tail.expression, tuple(kind for kind, *_ in tail.operands)
         if "channel" not in classes or declaration.channel_axis is not None:
             names = [f"i{n}" if a is not None else "" for n, a in enumerate(arrays)]
-            extra = [_epilogue_operand(c, output_types[0], declaration.channel_axis, generator) for c in classes]
+            extra = [_epilogue_operand(*spec, output_types[0], declaration.channel_axis, generator)
+                     for spec in tail.operands]
             extra_names = [f"e{n + 1}" for n in range(len(extra))]
             op = Op(kind, attrs, tuple(names + extra_names), tuple(f"o{n}" for n in range(len(output_types))),
                     epilogue, len(names) if epilogue is not None else -1, "case")
             expected = list(results)
             if epilogue is not None:
-                expected[0] = evaluate(epilogue, [results[0], *extra])
+                expected[0] = _evaluated(tail, [results[0], *extra])
             for some_types, some_outputs in called:
+                if tail.result:
+                    some_outputs = [replace(some_outputs[0], dtype=tail.result), *some_outputs[1:]]
                 yield from _layout_jobs(op, kernel, some_types, some_outputs, arrays, extra, classes, expected, case,
                                         target, optimize, f"{kind}[{index}] {kernel.name} {epilogue or ''}")
 
@@ -160,18 +186,27 @@ def _opened(declaration, case: Case, attrs: Attrs, types, output_types):
     return found
 
 
-def _epilogue_operand(kind: str, output: TensorType, axis: int | None, generator) -> np.ndarray:
-    """A full operand, or one value a channel."""
+def _evaluated(tail: Tail, operands: list[np.ndarray]) -> np.ndarray:
+    """A tail over what the operator gave."""
+    return lanes.evaluate(tail.expression, operands, tail.result) if tail.result \
+        else evaluate(tail.expression, operands)
+
+
+def _epilogue_operand(kind: str, dtype: str, limits: tuple[int, int], output: TensorType, axis: int | None,
+                      generator) -> np.ndarray:
+    """A full operand, or one value a channel; integers within limits, both included."""
     shape = output.shape
     if kind == "channel":
         shape = tuple(d if n == axis % output.rank else 1 for n, d in enumerate(output.shape))
-    return generator.standard_normal(shape).astype(np.float32)
+    if dtype == "float32":
+        return generator.standard_normal(shape).astype(np.float32)
+    return generator.integers(limits[0], limits[1] + 1, shape).astype(dtype)
 
 
 def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expected, case, target, optimize, title):
     number = 0
     first = True  # other tiles differ in nothing that depends on layouts
-    tail = tuple(output_types[0] if c == "full" else TensorType("float32", a.shape)
+    tail = tuple(replace(output_types[0], dtype=a.dtype.name) if c == "full" else TensorType(a.dtype.name, a.shape)
                  for a, c in zip(extra, classes, strict=True))
     constant = {*case.constant, *(len(arrays) + i for i, c in enumerate(classes) if c == "channel")}
     context = Context(target, "size" if optimize == "size" else "speed")
@@ -198,7 +233,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
             for bound in bounds if target.name == "c" else bounds[number % len(bounds):][:1]:
                 bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
                 yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
-                          expected, 2e-5 if np.dtype(numpy_dtype(output_types[0].dtype)).kind == "f" else 0.0)
+                          expected, 2e-5 if np.dtype(numpy_dtype(site.y.dtype)).kind == "f" else 0.0)
 
 
 def same_call(job: Job) -> tuple:

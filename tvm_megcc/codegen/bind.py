@@ -44,6 +44,7 @@ class KernelSpec:
 
     extents: (name, value) in order; the value is None where the extent is an argument of the call.
     tasks, shared, scratch: over the run-time extents.
+    lanes: what the epilogue gets, as `Kernel` has it.
     compact: constants leave out code that cannot run, and never add any: loops stay loops.
     """
 
@@ -61,6 +62,7 @@ class KernelSpec:
     operation: str
     algorithm: str
     compact: bool = False
+    lanes: str = "f"
 
     @cached_property
     def symbol(self) -> str:
@@ -123,7 +125,8 @@ def bind(site: Site, choice: Choice) -> Bound:
         isa=site.isa,
         operation=lowered.operation,
         algorithm=lowered.algorithm,
-        compact=site.compact)
+        compact=site.compact,
+        lanes=choice.kernel.lanes)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()))
     return bound if site.compact else with_constants(bound, _numbers(bound))
 

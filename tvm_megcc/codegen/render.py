@@ -13,6 +13,7 @@ from .. import paths
 from ..errors import MegccError
 from ..foreign import c_name, checked, printable
 from ..ir import expr as expressions
+from ..ir import lanes
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
@@ -46,7 +47,9 @@ class Epilogue:
         self.expression = spec.epilogue
         self.operands = [p for p in spec.inputs if p.kind != "own"]
         self.present = spec.epilogue is not None
-        self.params = "".join(f", const float *{p.name}" for p in self.operands)
+        self.lanes = [spec.lanes, *(lanes.KINDS.get(p.dtype, "") for p in self.operands)]
+        self.result = spec.outputs[0].dtype if spec.outputs else ""
+        self.params = "".join(f", const {DTYPES[p.dtype].c_type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
     def __call__(self, value: str, channel: str = "", at: str = "", n: str = "", one_channel: bool = False) -> str:
@@ -62,24 +65,39 @@ class Epilogue:
         values = [value, *(self._load(p, channel, at, n, one_channel) for p in self.operands)]
         return f"epilogue({', '.join(values)})"
 
+    def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "") -> str:
+        """The result of a vector of sums stored at `pointer + at` of output 0, in its element type."""
+        kind = lanes.kind_of(self.expression, self.lanes) if self.present else self.lanes[0]
+        function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
+        result = self(value, channel=channel, at=at, n=n)
+        return f"{function}_n({pointer} + {at}, {result}, {n})" if n else f"{function}({pointer} + {at}, {result})"
+
     @staticmethod
     def _load(p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
+        is_float = p.dtype == "float32"
+        load, spread = ("mgc_load", "mgc_set1") if is_float else (f"mgc_iload_{DTYPES[p.dtype].short}", "mgc_iset1")
         if p.kind == "scalar":
-            return f"mgc_set1({p.name}[0])"
+            return f"{spread}({p.name}[0])"
         if p.kind == "channel" and one_channel:
-            return f"mgc_set1({p.name}[{channel}])"
+            return f"{spread}({p.name}[{channel}])"
         place = f"{p.name} + {channel if p.kind == 'channel' else at}"
-        return f"mgc_load_n({place}, {n})" if n else f"mgc_load({place})"
+        return f"{load}_n({place}, {n})" if n else f"{load}({place})"
 
     def function(self) -> str:
         """The definition of `epilogue`, in front of the template's own functions."""
         if not self.present:
             return ""
         names = ["x", *(p.name for p in self.operands)]
-        params = ", ".join(f"mgc_v {name}" for name in names)
+        types = {"f": "mgc_v", "i": "mgc_i"}
+        params = ", ".join(f"{types[kind]} {name}" for kind, name in zip(self.lanes, names, strict=True))
+        if self.lanes[0] == "f":
+            result, text = "mgc_v", expressions.to_c(self.expression, names)
+        else:
+            result = types[lanes.kind_of(self.expression, self.lanes)]
+            text = lanes.to_c(self.expression, names, self.lanes)
         return (f"/* {printable(self.expression)} */\n"
-                f"static MGC_INLINE mgc_v epilogue({params})\n"
-                f"{{\n    return {expressions.to_c(self.expression, names)};\n}}\n\n")
+                f"static MGC_INLINE {result} epilogue({params})\n"
+                f"{{\n    return {text};\n}}\n\n")
 
 
 class _Folders(jinja2.FileSystemLoader):
@@ -139,6 +157,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         description=_description(spec, origins) + _provenance(template),
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,
+        integer='#include "megcc_integer.h"\n' if spec.lanes == "i" else "",
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
@@ -156,7 +175,7 @@ _FILE = """\
 #define MGC_ISA_{isa}
 #include "megcc_simd.h"
 #include "megcc_math.h"
-#if MGC_ENABLED
+{integer}#if MGC_ENABLED
 
 {epilogue}{helpers}{entry}
 {body}

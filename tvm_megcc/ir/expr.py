@@ -77,12 +77,17 @@ def call(fn: str, *args) -> Call:
 
 @dataclass(frozen=True)
 class Function:
-    """One elementwise function: its numpy meaning and how C spells it (mgc_<name> where no infix fits)."""
+    """One elementwise function: its numpy meaning and how C spells it (mgc_<name> where no infix fits).
+
+    cost: vector instructions, for the cost model. takes, gives: of those between integers and reals, the kinds of lanes
+    (ir/lanes.py) of the arguments and of the result; "" where all are of one kind.
+    """
 
     numpy: Callable
     infix: str = ""
     cost: float = 1.0
-    """vector instructions, for the cost model"""
+    takes: str = ""
+    gives: str = ""
 
 
 def _sigmoid(x):
@@ -99,6 +104,23 @@ def _erf(x):
     return np.vectorize(erf, otypes=[x.dtype])(x)
 
 
+def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """x * multiplier * 2^(shift - 31) as TFLite's `MultiplyByQuantizedMultiplier` rounds it: the doubled high half of
+    the product with halves up, then a division by a power of two with halves away from zero. Arrays of int32; the
+    multiplier is not negative."""
+    wide = (x << np.maximum(shift, 0)).astype(np.int32).astype(np.int64)
+    high = (wide * multiplier + (1 << 30)) >> 31
+    right = np.maximum(-shift, 0)
+    mask = (np.int64(1) << right) - 1
+    return ((high >> right) + ((high & mask) > (mask >> 1) + (high < 0))).astype(np.int32)
+
+
+def _nearest(x: np.ndarray) -> np.ndarray:
+    """The nearest int32, halves to even; NaN is 0."""
+    limits = np.iinfo(np.int32)
+    return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max).astype(np.int32)
+
+
 FUNCTIONS = {
     "add": Function(np.add, "+"), "sub": Function(np.subtract, "-"),
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
@@ -113,6 +135,9 @@ FUNCTIONS = {
     "sinh": Function(np.sinh, cost=400), "cosh": Function(np.cosh, cost=400), "asinh": Function(np.arcsinh, cost=400),
     "acosh": Function(np.arccosh, cost=400), "atanh": Function(np.arctanh, cost=400),
     "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
+    "rescale_fixed": Function(_rescale_fixed, cost=12, takes="iii", gives="i"),
+    "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
+    "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
 }
 
 

@@ -15,9 +15,12 @@ from .conv2d.plain import PlainConv
 from .conv2d.winograd import WinogradConv
 from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
 from .conv3d.rows import RowsConv3d
-from .elementwise.loops import SCALAR, VECTOR
+from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
 from .input.convert import ConvertRuns
+from .integer.depthwise import DepthwiseBytes
+from .integer.dot import DotConv, DotMatMul
+from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .linear.determinant import DeterminantKernel
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.copies import ConcatRuns, PadRows
@@ -50,13 +53,15 @@ realise(ops.conv3d.Conv3d, RowsConv3d())
 realise(ops.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
 realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
+realise(ops.integer.Conv2dInteger, DotConv(), DepthwiseBytes(), PlainBytesConv())
+realise(ops.integer.MatMulInteger, DotMatMul(), PlainBytesMatMul())
 realise(ops.spectral.Determinant, DeterminantKernel())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
 
 realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
-realise(ops.elementwise.Fused, VECTOR, SCALAR)
+realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)
 realise(ops.activation.Clip, VECTOR, SCALAR)
 realise(ops.elementwise.Where, SCALAR)
 realise(ops.elementwise.Cast, SCALAR)

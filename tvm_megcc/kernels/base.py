@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.dims import Dim, Symbol
@@ -70,6 +70,9 @@ class Lowered:
     epilogue_in_place: bool = True
     channels: Dim | None = None
 
+    def with_inputs(self, inputs: tuple[Operand, ...]) -> Lowered:
+        return replace(self, inputs=inputs)
+
 
 def extent_symbols(*names: str) -> tuple[Symbol, ...]:
     """Symbols for a kernel's own extents: `N, C = extent_symbols("N", "C")`."""
@@ -93,6 +96,7 @@ class Kernel:
     uniform: all operands and results have the element type of the first.
     static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
+    lanes: what its epilogue gets: "f" vectors of float32, "i" of int32 (ir/lanes.py).
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
     """
@@ -103,6 +107,7 @@ class Kernel:
     uniform: ClassVar[bool] = False
     static: ClassVar[tuple[int, ...]] = ()
     fuses_epilogue: ClassVar[bool] = False
+    lanes: ClassVar[str] = "f"
     constants: ClassVar[tuple[int, ...]] = ()
 
     @property

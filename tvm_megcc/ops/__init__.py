@@ -14,6 +14,7 @@ from . import (
     extern,
     gather,
     inputs,
+    integer,
     lrn,
     matmul,
     move,
@@ -37,6 +38,6 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
-           "extern", "gather", "inputs", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products", "reduce",
-           "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
+           "extern", "gather", "inputs", "integer", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products",
+           "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
            "spectral", "tir"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir import lanes
 from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
 from ..ir.graph import Attrs
 from ..ir.types import DTYPES, TensorType, numpy_dtype
@@ -86,9 +87,18 @@ def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...
     return node.emit(kind, aligned, **attrs)
 
 
+def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, list]) -> Case:
+    return Case(operands, {"expr": expr, "dtype": dtype},
+                values={i: np.resize(np.array(v), operands[i][0]) for i, v in values.items()})
+
+
 @register
 class Fused(Elementwise):
-    """Any expression over any number of operands: what chains of elementwise operators become. Attribute `expr`."""
+    """Any expression over any number of operands: what chains of elementwise operators become. Attribute `expr`.
+
+    With attribute `dtype`, operands may be of several types: 8- to 32-bit integers are computed in int32, floats in
+    float32 (ir/lanes.py), and the result is saturated to that type.
+    """
 
     kind = "elementwise"
     operands = ("x*",)
@@ -99,11 +109,37 @@ class Fused(Elementwise):
              Case((f32(7, 1), f32(1, 9)), {"expr": X - Y}),
              Case((f32(5000),), {"expr": X * call("sigmoid", X)}),
              Case((f32(2, 3, 4, 2, 3, 2), f32(3, 1, 2, 1, 2)), {"expr": X + Y}),
-             Case((((4, 9), "int32"), ((9,), "int32")), {"expr": X * Y + 3}))
+             Case((((4, 9), "int32"), ((9,), "int32")), {"expr": X * Y + 3}),
+             _lane_case(call("rescale_fixed", X, Y, arg(2)) + 7, "int8",
+                        (((2, 5, 3, 7), "int32"), ((1, 5, 1, 1), "int32"), ((1, 5, 1, 1), "int32")),
+                        {0: [-2**31, 2**31 - 1, 0, 12345, -54321], 1: [2**30, 2**31 - 1, 0, 1518500250, 1073741825],
+                         2: [-31, 0, -7, 3, -1]}),
+             _lane_case(call("nearest", call("real", X) * Y), "uint8", (((3, 37), "int8"), f32()), {1: [0.5]}),
+             _lane_case(call("nearest", X * 3.7), "int32", (f32(9),),
+                        {0: [np.nan, np.inf, -np.inf, 1e9, -1e9, 0.5, 1.5, -2.5, 8388609.0]}),
+             _lane_case(clip(X - Y, -5, 300), "int16", (((2, 18, 3, 5), "uint8"), ((2, 18, 3, 5), "int8")), {}),
+             _lane_case(call("real", X + 3) * call("real", Y), "float32", (((5000,), "int16"), ((), "uint16")), {}))
 
     @classmethod
     def expression(cls, attrs: Attrs) -> Expr:
         return attrs.expr
+
+    @classmethod
+    def infer(cls, attrs: Attrs, *inputs: TensorType) -> tuple[TensorType, ...]:
+        if "dtype" not in attrs:
+            return super().infer(attrs, *inputs)
+        unknown = [t for t in (*inputs, TensorType(attrs.dtype, ())) if t.dtype not in lanes.KINDS]
+        reason = f"elements are {unknown[0].dtype}" if unknown else \
+            lanes.refusal(attrs.expr, [lanes.KINDS[t.dtype] for t in inputs])
+        if reason:
+            raise ShapeError(reason)
+        return (TensorType(attrs.dtype, broadcast(*(type_.shape for type_ in inputs))),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        if "dtype" not in attrs:
+            return super().compute(attrs, *inputs)
+        return (lanes.evaluate(attrs.expr, inputs, attrs.dtype),)
 
 
 @dataclass(frozen=True)

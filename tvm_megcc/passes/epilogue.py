@@ -35,8 +35,10 @@ def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     value = producer.outputs[0]
     graph = edit.graph
     output = graph.types[value]
-    if not edit.is_read_once(value) or graph.types[op.outputs[0]].shape != output.shape or output.dtype != "float32":
+    if not edit.is_read_once(value) or graph.types[op.outputs[0]].shape != output.shape:
         return None
+    if output.dtype != ("int32" if "dtype" in op.attrs else "float32"):
+        return None  # of float32 sums a vector of floats, of int32 ones what ir/lanes.py says
     axis = operator(producer.kind).channel_axis
     others = [name for name in op.inputs if name != value]
     if any(operand_class(graph.types[name], output, axis) is None for name in others):

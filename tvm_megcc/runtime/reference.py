@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import ops  # noqa: F401  (registers the operators)
 from ..errors import ShapeError
+from ..ir import lanes
 from ..ir.dims import Symbol, SymbolicDim, substitute
 from ..ir.expr import evaluate
 from ..ir.graph import Attrs, Graph, Op
@@ -42,14 +43,20 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
     results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
     if op.epilogue is not None:
         extra = [_aligned(array, results[0], declaration.channel_axis) for array in operands[op.epilogue_start:]]
-        with np.errstate(all="ignore"):
-            fused = evaluate(op.epilogue, [results[0], *extra])
-        results[0] = np.asarray(fused, results[0].dtype)
+        results[0] = _fused(op, [results[0], *extra], graph.types[op.outputs[0]].dtype)
     for array, name in zip(results, op.outputs, strict=True):
         expected = tuple(substitute(dim, symbols) for dim in graph.types[name].shape)
         if array.shape != expected:
             raise ShapeError(f"{op.kind} '{op.origin}' gave {array.shape} where {expected} was inferred")
     return results
+
+
+def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
+    """The epilogue over the operator's own result and its other operands."""
+    if operands[0].dtype.kind != "f":
+        return lanes.evaluate(op.epilogue, operands, dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(evaluate(op.epilogue, operands), operands[0].dtype)
 
 
 def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) -> np.ndarray:

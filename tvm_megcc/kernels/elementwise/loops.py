@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ...ir import expr as expressions
+from ...ir import lanes
 from ...ir.dims import Dim, Symbol, ceildiv, product
 from ...ir.expr import Arg, Call, Const, Expr
 from ...ir.graph import Attrs, Op
@@ -113,6 +114,8 @@ class VectorKernel(Broadcast):
     dtypes, uniform = (FLOAT32,), True
 
     def refuse(self, site: Site):
+        if "dtype" in site.attrs and site.kind == "elementwise":
+            return "works on reals only"
         return None if operator(site.kind).expression(site.attrs) is not None else "has no expression"
 
     def formula(self, site: Site) -> str:
@@ -122,6 +125,35 @@ class VectorKernel(Broadcast):
         size = site.y.size if site.y.is_static else 1 << 16
         calls = expressions.cost(operator(site.kind).expression(site.attrs))
         return size / site.isa.lanes * (1 + len(site.inputs) + calls)
+
+
+class LaneKernel(Broadcast):
+    """Expressions between integers and reals, saturated to the element type that the operator says."""
+
+    name = "lanes"
+    lanes = "i"
+
+    def refuse(self, site: Site):
+        if "dtype" not in site.attrs or site.kind != "elementwise":
+            return "works on expressions that say their result's element type"
+        unknown = next((t.dtype for t in (*site.inputs, *site.outputs) if t.dtype not in lanes.KINDS), None)
+        return f"not on {unknown}" if unknown else None
+
+    def formula(self, site: Site) -> str:
+        return lanes.to_c(site.attrs.expr, [f"a{n}" for n in range(len(site.inputs))], _kinds(site))
+
+    def params(self, site: Site) -> dict:
+        return {"types": tuple(DTYPES[t.dtype].c_type for t in site.inputs), "result": DTYPES[site.y.dtype].c_type,
+                "shorts": tuple(DTYPES[t.dtype].short for t in site.inputs),
+                "result_short": DTYPES[site.y.dtype].short}
+
+    def cost(self, site: Site) -> float:
+        size = site.y.size if site.y.is_static else 1 << 16
+        return size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))
+
+
+def _kinds(site: Site) -> list[str]:
+    return [lanes.KINDS[t.dtype] for t in site.inputs]
 
 
 #: Operators in C over scalars a0, a1, a2. T is the operands' type, U the unsigned type arithmetic wraps in.
@@ -177,6 +209,8 @@ class ScalarKernel(Broadcast):
     def refuse(self, site: Site):
         if site.kind in ("cast", "where"):
             return None
+        if "dtype" in site.attrs and site.kind == "elementwise":
+            return "works on operands of one type"
         if any(type_.dtype == "float16" for type_ in (*site.inputs, *site.outputs)):
             return "not float16"
         if self._formula(site.op, site.inputs[-1].dtype) is None:
@@ -249,5 +283,6 @@ def conversion(source: str, result: str) -> str:
             f"({DTYPES[result].c_type})a0")
 
 
+LANES = LaneKernel()
 VECTOR = VectorKernel()
 SCALAR = ScalarKernel()

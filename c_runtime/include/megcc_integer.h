@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Integers in vectors, beside the floats of megcc_simd.h: the arithmetic of quantised networks. Every function gives
+ * the same bits on every CPU.
+ *
+ *   mgc_i                          MGC_LANES int32
+ *   mgc_iset1(s)                   all lanes
+ *   mgc_iload_<type>(p)            lanes from elements of type i8, u8, i16, u16 or i32, at any address
+ *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, others read 0
+ *   mgc_istore_<type>(p,v)         saturated to the type; mgc_istore_<type>_n(p,v,n) the first n lanes
+ *   mgc_iadd mgc_isub mgc_imul     wrap
+ *   mgc_imin mgc_imax
+ *   mgc_real(v)                    as floats, rounded to the nearest
+ *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
+ *   mgc_doubling_high(a,b)         floor((a * b + 2^30) / 2^31), for b >= 0
+ *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as TFLite does:
+ *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
+ *   mgc_dot(c,x,w)                 c + the sum over MGC_STEP products a lane
+ *   mgc_dot_x(p) mgc_dot_w(p)      its operands: MGC_STEP int16 for all lanes, and MGC_STEP int8 (_w16: int16) a lane
+ *   mgc_centred_<type>(to,p,n,z)   n elements of i8 or u8 less z, as int16; mgc_cleared(to,n): zeros
+ */
+#ifndef MEGCC_INTEGER_H
+#define MEGCC_INTEGER_H
+
+#include "megcc_simd.h"
+
+#if MGC_ENABLED
+
+#if MGC_LANES == 1
+typedef int32_t mgc_i;
+
+static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s; }
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return a < b ? a : b; }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return a > b ? a : b; }
+static MGC_INLINE mgc_v mgc_real(mgc_i v) { return (float)v; }
+static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return (int32_t)v; }
+#else
+typedef int32_t mgc_i __attribute__((vector_size(4 * MGC_LANES)));
+
+static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s - (mgc_i){ 0 }; }
+static MGC_INLINE mgc_i mgc_iselect(mgc_i mask, mgc_i a, mgc_i b) { return (a & mask) | (b & ~mask); }
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a < b), a, b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
+static MGC_INLINE mgc_v mgc_real(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
+static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
+#endif
+
+static MGC_INLINE mgc_i mgc_iadd(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a + (mgc_u)b); }
+static MGC_INLINE mgc_i mgc_isub(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a - (mgc_u)b); }
+static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (mgc_u)b); }
+
+/* NaN falls below everything in the first comparison; floats above 2^31 - 128 are 2^31 and more. */
+static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
+{
+    const mgc_v low = mgc_set1(-2147483648.0f), high = mgc_set1(2147483520.0f);
+    const mgc_v known = mgc_if_lt(v, mgc_set1(MGC_INF), v, mgc_if_lt(mgc_zero(), v, v, mgc_zero()));
+    const mgc_i most = mgc_iset1(INT32_MAX), whole = mgc_iwhole(mgc_round(mgc_max(low, mgc_min(known, high))));
+#if MGC_LANES == 1
+    return known > high ? most : whole;
+#else
+    return mgc_iselect((mgc_i)(known > high), most, whole);
+#endif
+}
+
+/* Elements of a type to lanes and back. */
+#if MGC_LANES == 1
+#define MGC_ELEMENTS(name, type) \
+    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) { return *p; } \
+    static MGC_INLINE void mgc_istore_lanes_##name(type *p, mgc_i v) { *p = (type)v; } \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) { return n > 0 ? *p : 0; } \
+    static MGC_INLINE void mgc_istore_lanes_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        if (n > 0) { \
+            *p = (type)v; \
+        } \
+    }
+#else
+#define MGC_ELEMENTS(name, type) \
+    typedef type mgc_lanes_##name __attribute__((vector_size(MGC_LANES * sizeof(type)))); \
+    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) \
+    { \
+        mgc_lanes_##name v; \
+        memcpy(&v, p, sizeof v); \
+        return __builtin_convertvector(v, mgc_i); \
+    } \
+    static MGC_INLINE void mgc_istore_lanes_##name(type *p, mgc_i v) \
+    { \
+        const mgc_lanes_##name narrow = __builtin_convertvector(v, mgc_lanes_##name); \
+        memcpy(p, &narrow, sizeof narrow); \
+    } \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
+    { \
+        mgc_i v = { 0 }; \
+        if (n >= MGC_LANES) { \
+            return mgc_iload_##name(p); \
+        } \
+        for (int32_t i = 0; i < n; i++) { \
+            v[i] = p[i]; \
+        } \
+        return v; \
+    } \
+    static MGC_INLINE void mgc_istore_lanes_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        if (n >= MGC_LANES) { \
+            mgc_istore_lanes_##name(p, v); \
+            return; \
+        } \
+        for (int32_t i = 0; i < n; i++) { \
+            p[i] = (type)v[i]; \
+        } \
+    }
+#endif
+#define MGC_SATURATED(name, type, low, high) \
+    static MGC_INLINE mgc_i mgc_isaturated_##name(mgc_i v) { return mgc_imin(mgc_imax(v, mgc_iset1(low)), mgc_iset1(high)); } \
+    static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) { mgc_istore_lanes_##name(p, mgc_isaturated_##name(v)); } \
+    static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        mgc_istore_lanes_##name##_n(p, mgc_isaturated_##name(v), n); \
+    }
+MGC_ELEMENTS(i8, int8_t)
+MGC_ELEMENTS(u8, uint8_t)
+MGC_ELEMENTS(i16, int16_t)
+MGC_ELEMENTS(u16, uint16_t)
+MGC_ELEMENTS(i32, int32_t)
+MGC_SATURATED(i8, int8_t, -128, 127)
+MGC_SATURATED(u8, uint8_t, 0, 255)
+MGC_SATURATED(i16, int16_t, -32768, 32767)
+MGC_SATURATED(u16, uint16_t, 0, 65535)
+static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { mgc_istore_lanes_i32(p, v); }
+static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n) { mgc_istore_lanes_i32_n(p, v, n); }
+
+/* The high half of doubled products. */
+#if defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    const __m512i half = _mm512_set1_epi64(1 << 30), x = (__m512i)a, y = (__m512i)b;
+    const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(x, y), half);
+    const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(y, 32)), half);
+    return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
+}
+#elif defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    const __m256i half = _mm256_set1_epi64x(1 << 30), x = (__m256i)a, y = (__m256i)b;
+    const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(x, y), half);
+    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(y, 32)), half);
+    return (mgc_i)_mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xaa);
+}
+#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    return (mgc_i)vqrdmulhq_s32((int32x4_t)a, (int32x4_t)b);
+}
+#else
+static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
+{
+    /* An arithmetic shift: the sum is made positive first, and its high part taken off again. */
+    const uint64_t sum = (uint64_t)((int64_t)a * b) + ((uint64_t)1 << 30) + ((uint64_t)1 << 63);
+    return (int32_t)((int64_t)(sum >> 31) - ((int64_t)1 << 32));
+}
+#if MGC_LANES == 1
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return mgc_doubling_high_lane(a, b); }
+#else
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    mgc_i high;
+    for (int i = 0; i < MGC_LANES; i++) {
+        high[i] = mgc_doubling_high_lane(a[i], b[i]);
+    }
+    return high;
+}
+#endif
+#endif
+
+static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const mgc_i zero = mgc_iset1(0), left = mgc_imax(shift, zero), right = mgc_imax(mgc_isub(zero, shift), zero);
+    const mgc_i high = mgc_doubling_high((mgc_i)((mgc_u)x << (mgc_u)left), multiplier);
+    const mgc_i mask = (mgc_i)(((mgc_u)mgc_iset1(1) << (mgc_u)right) - 1u), rest = high & mask;
+#if MGC_LANES == 1
+    /* Shifts of negative numbers are not defined in C; of their complement they are. */
+    const mgc_i whole = high < 0 ? ~(~high >> right) : high >> right;
+    return whole + (rest > (mask >> 1) + (high < 0));
+#else
+    /* A comparison that holds is -1. */
+    const mgc_i half = (mgc_i)((mgc_u)mask >> 1) - (mgc_i)(high < zero);
+    return (high >> right) - (mgc_i)(rest > half);
+#endif
+}
+
+/* n elements less a zero point, and n zeros. */
+#if MGC_LANES == 1
+#define MGC_CENTRED(name, type) \
+    static MGC_INLINE void mgc_centred_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
+    { \
+        for (int32_t i = 0; i < n; i++) { \
+            to[i] = (int16_t)(from[i] - zero); \
+        } \
+    }
+#else
+typedef int16_t mgc_wide __attribute__((vector_size(16)));
+#define MGC_CENTRED(name, type) \
+    static MGC_INLINE void mgc_centred_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
+    { \
+        typedef type bytes __attribute__((vector_size(8))); \
+        const mgc_wide less = (int16_t)zero - (mgc_wide){ 0 }; \
+        int32_t i = 0; \
+        for (; i + 8 <= n; i += 8) { \
+            bytes v; \
+            memcpy(&v, from + i, sizeof v); \
+            const mgc_wide wide = __builtin_convertvector(v, mgc_wide) - less; \
+            memcpy(to + i, &wide, sizeof wide); \
+        } \
+        for (; i < n; i++) { \
+            to[i] = (int16_t)(from[i] - zero); \
+        } \
+    }
+#endif
+MGC_CENTRED(i8, int8_t)
+MGC_CENTRED(u8, uint8_t)
+
+static MGC_INLINE void mgc_cleared(int16_t *to, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = 0;
+    }
+}
+
+/* Products: sums of MGC_STEP terms a lane. */
+#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
+#define MGC_STEP 2
+static MGC_INLINE mgc_i mgc_dot_x(const int16_t *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return mgc_iset1(pair);
+}
+static MGC_INLINE mgc_i mgc_dot_w16(const int16_t *p)
+{
+    mgc_i pairs;
+    memcpy(&pairs, p, sizeof pairs);
+    return pairs;
+}
+#if defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p)
+{
+    return (mgc_i)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w)
+{
+    return (mgc_i)_mm512_add_epi32((__m512i)c, _mm512_madd_epi16((__m512i)x, (__m512i)w));
+}
+#elif defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p)
+{
+    return (mgc_i)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w)
+{
+    return (mgc_i)_mm256_add_epi32((__m256i)c, _mm256_madd_epi16((__m256i)x, (__m256i)w));
+}
+#else
+static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p)
+{
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return (mgc_i)_mm_srai_epi16(_mm_unpacklo_epi8(bytes, bytes), 8);
+}
+static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w)
+{
+    return (mgc_i)_mm_add_epi32((__m128i)c, _mm_madd_epi16((__m128i)x, (__m128i)w));
+}
+#endif
+#else
+#define MGC_STEP 1
+static MGC_INLINE mgc_i mgc_dot_x(const int16_t *p) { return mgc_iset1(*p); }
+static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p) { return mgc_iload_i8(p); }
+static MGC_INLINE mgc_i mgc_dot_w16(const int16_t *p) { return mgc_iload_i16(p); }
+static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
+#endif
+
+#endif
+#endif

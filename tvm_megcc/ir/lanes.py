@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions over integers and reals together: each value is a lane of int32 ("i") or of float32 ("f").
+
+8- and 16-bit operands are int32 lanes. Sums and products of int32 wrap. What an expression ends in is saturated to the
+element type of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float
+from .types import numpy_dtype
+
+#: Element types -> the kind of lane their elements are computed in.
+KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
+#: Functions of int32 lanes, as C spells them.
+_INTEGER = {"add": "mgc_iadd", "sub": "mgc_isub", "mul": "mgc_imul", "min": "mgc_imin", "max": "mgc_imax"}
+_LANES = {"i": np.int32, "f": np.float32}
+
+
+def kind_of(expr: Expr, kinds: Sequence[str]) -> str:
+    """ "i" or "f"; "" of what has constants only. kinds: of the operands."""
+    if isinstance(expr, Arg):
+        return kinds[expr.index]
+    if isinstance(expr, Const):
+        return ""
+    return FUNCTIONS[expr.fn].gives or next(filter(None, (kind_of(a, kinds) for a in expr.args)), "")
+
+
+def refusal(expr: Expr, kinds: Sequence[str]) -> str | None:
+    """Why there is no such expression over these lanes; None if there is."""
+    if not isinstance(expr, Call):
+        return None
+    wanted = _wanted(expr, kinds, kind_of(expr, kinds) or "f")
+    for argument, kind in zip(expr.args, wanted, strict=True):
+        found = kind_of(argument, kinds)
+        if found and found != kind:
+            return f"{expr.fn} of {_name(found)} where {_name(kind)} are wanted"
+        if isinstance(argument, Const) and kind == "i" and not _is_int32(argument.value):
+            return f"{argument.value:g} is no int32"
+        reason = refusal(argument, kinds)
+        if reason:
+            return reason
+    if wanted[:1] == "i" and not FUNCTIONS[expr.fn].takes and expr.fn not in _INTEGER:
+        return f"there is no {expr.fn} of integers"
+    return None
+
+
+def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
+    """The expression over arrays that broadcast, saturated to `dtype`."""
+    kinds = [KINDS[array.dtype.name] for array in operands]
+    lanes = [array.astype(_LANES[kind]) for array, kind in zip(operands, kinds, strict=True)]
+    kind = kind_of(expr, kinds) or "f"
+    with np.errstate(all="ignore"):
+        result = _evaluate(expr, lanes, kinds, kind)
+    wanted = numpy_dtype(dtype)
+    if wanted.kind == "f":
+        return np.asarray(result, wanted)
+    limits = np.iinfo(wanted)
+    return np.clip(result, limits.min, limits.max).astype(wanted)
+
+
+def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kind: str) -> np.ndarray:
+    if isinstance(expr, Arg):
+        return lanes[expr.index]
+    if isinstance(expr, Const):
+        return np.asarray(expr.value).astype(_LANES[kind])
+    values = [_evaluate(argument, lanes, kinds, wanted)
+              for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
+    return np.asarray(FUNCTIONS[expr.fn].numpy(*values))
+
+
+def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "") -> str:
+    """The expression in C over `mgc_i` and `mgc_v`."""
+    kind = kind_of(expr, kinds) or kind or "f"
+    if isinstance(expr, Arg):
+        return names[expr.index]
+    if isinstance(expr, Const):
+        return f"mgc_iset1({_c_int(int(expr.value))})" if kind == "i" else f"mgc_set1({c_float(expr.value)})"
+    function = FUNCTIONS[expr.fn]
+    texts = [to_c(argument, names, kinds, wanted)
+             for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
+    if kind == "f" and function.infix:
+        return f"({texts[0]} {function.infix} {texts[1]})"
+    name = _INTEGER[expr.fn] if kind == "i" and not function.takes else f"mgc_{expr.fn}"
+    return f"{name}({', '.join(texts)})"
+
+
+def _wanted(expr: Call, kinds: Sequence[str], kind: str) -> str:
+    """The kind of each argument of a call whose result is of `kind`."""
+    return FUNCTIONS[expr.fn].takes or (kind_of(expr, kinds) or kind) * len(expr.args)
+
+
+def _is_int32(value: float) -> bool:
+    return value == int(value) and -2**31 <= value < 2**31
+
+
+def _c_int(value: int) -> str:
+    return "INT32_MIN" if value == -2**31 else str(value)
+
+
+def _name(kind: str) -> str:
+    return {"i": "integers", "f": "reals"}[kind]

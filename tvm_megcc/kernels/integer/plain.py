@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of 8-bit operands that are both known at run time only: a product a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...ir.dims import product
+from ...ir.types import DTYPES
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..conv2d.geometry import Geometry, has_bias
+from ..matmul.packed import PanelMatMul, PanelParameters
+from ..parameters import Parameters
+from ..site import Site
+from .dot import BYTES, ByteParameters, zero_name
+
+
+@dataclass(frozen=True)
+class PlainConvParameters(ByteParameters):
+    """Of `plain_conv.c.j2`. w_zero: zero point of w."""
+
+    w_zero: int
+
+
+class PlainBytesConv(Kernel):
+    """Any convolution in plain layout, weights as they are: slow, and always there."""
+
+    name = "plain"
+    dtypes = (BYTES, BYTES, ("int32",))
+
+    def lower(self, site: Site) -> Lowered:
+        s, bias = Geometry.of(site), has_bias(site.op)
+        zeros = site.attrs.x_zero, site.attrs.w_zero
+        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
+        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
+        N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])
+        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps)]
+        if bias:
+            operands.append(Operand("b", 2, G * OC))
+        parameters = PlainConvParameters(*s.window, bias, *_units(site), DTYPES[site.x.dtype].short, *zeros)
+        return Lowered("integer/plain_conv", parameters, dict(zip(names, values, strict=True)), tuple(operands),
+                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH,
+                       s.name(bias=bias).replace("conv2d", "conv2d_integer") + "".join(map(zero_name, zeros)), "plain")
+
+    def cost(self, site: Site) -> float:
+        s = Geometry.of(site.likely)
+        return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
+
+
+@dataclass(frozen=True)
+class PlainMatMulParameters(Parameters):
+    """Of `plain_matmul.c.j2`. left, right: C types of elements of a and b. a_zero, b_zero: their zero points; the rest
+    as those of `matmul/panel.c.j2`."""
+
+    left: str
+    right: str
+    a_zero: int
+    b_zero: int
+    trans_a: bool
+    trans_b: bool
+    bias: bool
+    batch: tuple[tuple[bool, bool], ...]
+
+
+class PlainBytesMatMul(Kernel):
+    """A task is a row of the result."""
+
+    name = "plain"
+    dtypes = (BYTES, BYTES, ("int32",))
+
+    def lower(self, site: Site) -> Lowered:
+        lowered = PanelMatMul().lower(site)
+        panel: PanelParameters = lowered.params
+        zeros = site.attrs.a_zero, site.attrs.b_zero
+        parameters = PlainMatMulParameters(*_units(site), *zeros, panel.trans_a, panel.trans_b, panel.bias, panel.batch)
+        rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
+        return replace(lowered, template="integer/plain_matmul", params=parameters, tasks=rows, algorithm="plain",
+                       operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
+                       scratch=0, channels=None)
+
+    def cost(self, site: Site) -> float:
+        depth = site.likely.x.shape[-2 if site.attrs.trans_a else -1]
+        return 1000 + 4.0 * site.likely.y.size * depth
+
+
+def _units(site: Site) -> tuple[str, str]:
+    return DTYPES[site.x.dtype].c_type, DTYPES[site.inputs[1].dtype].c_type

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tvm_megcc.codegen.headers import HEADER, seen_by
 from tvm_megcc.runtime import build
 
 _INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+(\S+)", re.MULTILINE)
@@ -23,6 +24,8 @@ def texts(source: Path, folders: Sequence[Path]) -> dict[str, bytes] | None:
     while left:
         path = left.pop()
         text = path.read_bytes()
+        if path.name == Path(HEADER).name:
+            text = seen_by(source.read_text(), text.decode()).encode()
         if found.setdefault(path.name, text) != text:
             return None
         for name in _INCLUDE.findall(text):

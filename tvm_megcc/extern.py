@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
+from .codegen.headers import HEADER
 from .errors import MegccError
 from .ir.types import DTYPES
 from .ops.extern import Function
@@ -140,6 +141,9 @@ def _declared(path: Path) -> list[tuple[Operator, Path]]:
 def _function(operator: Operator, folder: Path) -> Function:
     def read(name: str | Path) -> tuple[str, str]:
         path = folder / name
+        if f"kernels/{path.name}" == HEADER:
+            raise MegccError(f"extern {operator.domain}::{operator.name}: {path} has the name of a header of the "
+                             "generated folder; give it another")
         try:
             return f"kernels/{path.name}", path.read_text()
         except (OSError, UnicodeDecodeError) as error:

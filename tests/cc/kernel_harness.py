@@ -20,6 +20,7 @@ from tests.c_flags import WARNINGS
 from tests.opened import opened
 from tvm_megcc import ops  # noqa: F401  (registers the operators)
 from tvm_megcc.codegen.bind import Bound, KernelSpec, bind, with_equal_constants
+from tvm_megcc.codegen.headers import kernels_header
 from tvm_megcc.codegen.render import render_kernel
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError
@@ -266,10 +267,10 @@ class Program:
         self.index = {spec: i for i, spec in enumerate(specs)}
         folder.mkdir(parents=True, exist_ok=True)
         names = [spec.symbol for spec in specs]
-        protos = "\n".join(f"int32_t {name}(const megcc_call *, int32_t, int32_t, void *);" for name in names)
+        (folder / "kernels.h").write_text(kernels_header(names))
         table = folder / "kernels_under_test.c"
-        table.write_text('#include "megcc_kernel.h"\nextern const megcc_kernel_fn kernels_under_test[];\n'
-                         f"{protos}\nconst megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
+        table.write_text('#include "kernels.h"\nextern const megcc_kernel_fn kernels_under_test[];\n'
+                         f"const megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
         include = ["-I", str(C_RUNTIME / "include")]
         strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
         commands = []

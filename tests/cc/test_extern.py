@@ -99,6 +99,7 @@ def declared(**changes) -> extern.Operator:
     ({"shapes": lambda attrs, x: [x[5:][0]]}, "the rule 'shapes' of the extern .* raised IndexError"),
     ({"shapes": lambda attrs, x: x}, "gives 1 shapes"),
     ({"source": OPS}, "my_ops.py is no C file"),
+    ({"headers": ("kernels.h",)}, "kernels.h has the name of a header"),
     ({"workspace": lambda attrs, x: 4}, "conflicting types for .soft_clip"),
 ])
 def test_what_is_wrong_is_said(changes, message: str, tmp_path):

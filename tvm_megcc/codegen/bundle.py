@@ -26,6 +26,7 @@ from ..version import VERSION
 from . import container
 from .compiled import Compiled
 from .device_model import container_part
+from .headers import HEADER, kernels_header
 from .machines import STATIC_PROFILE, by_machine, machine_of, machines, make_commands
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
@@ -75,8 +76,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     models = [_View.of(a) for a in artifacts]
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
     context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
-               "library": identifier("_".join(m.name for m in models)), "kernels": sorted(k for k in texts if "/" in k),
-               "several": len(models) > 1, "targets": targets, "makes": make_commands(targets),
+               "library": identifier("_".join(m.name for m in models)), "several": len(models) > 1,
+               "targets": targets, "makes": make_commands(targets),
                "profile": STATIC_PROFILE, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
         texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
@@ -151,7 +152,8 @@ def _refuse_if_not_ours(folder: Path) -> None:
 
 
 def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
-    """All generated C files; `kernels.c` gets its model's name where there are several."""
+    """All generated C files and the header of their kernels; `kernels.c` gets its model's name where there are
+    several."""
     texts: dict[str, str] = {}
     for artifact in artifacts:
         for name, text in artifact.sources.items():
@@ -160,7 +162,8 @@ def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
             if name in texts and _code(texts[name]) != _code(text):
                 raise InternalError(f"two models have different code in {name}")
             texts.setdefault(name, text)
-    return texts
+    calls = [call for artifact in artifacts for row in artifact.manifest["programs"] for call in row["calls"]]
+    return {**texts, HEADER: kernels_header(call["kernel"] for call in calls)}
 
 
 def _code(text: str) -> str:

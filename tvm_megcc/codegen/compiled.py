@@ -16,7 +16,7 @@ class Compiled:
     name: a C identifier; prefix of everything this model adds to a program.
     container: the .megcc file.
     sources: file name below the generated folder -> text: `kernels/<symbol>.c` and `kernels.c`, which defines
-        `const megcc_module <name>_module`.
+        `const megcc_module <name>_module`; they include `kernels/kernels.h`, which all models of a folder share.
     manifest: facts about the model that are no code. Read by the generated folder, reports and the command:
         model: file name and SHA-256 of what was compiled; options: what it was compiled with;
         inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression; quantised ones

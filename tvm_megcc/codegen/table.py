@@ -23,6 +23,7 @@ from ..kernels.support import conditions
 from ..target import Target
 from .bind import KernelSpec
 from .container import DType, LayoutKind
+from .headers import HEADER
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .shapefn import PUT, ShapeTable
@@ -88,7 +89,7 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
     """The text of kernels.c for one model."""
     lines = ["/* SPDX-License-Identifier: 0BSD",
              f" * The kernels of {name}, a table for each CPU it was compiled for. */",
-             '#include "megcc_kernel.h"', "", *refusal(name, [code.target for code in codes])]
+             f'#include "{HEADER}"', "", *refusal(name, [code.target for code in codes])]
     if any(code.shapes.symbols for code in codes):
         lines += [PUT]
     if any(code.calls for code in codes):
@@ -173,9 +174,6 @@ def _port_rows(code: Code) -> list[str]:
 
 def _target_section(code: Code) -> list[str]:
     lines = [f"#if {code.target.isa.guard} /* {code.target.name} */", ""]
-    for spec in code.specs:
-        lines.append(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);")
-    lines.append("")
     for index, spec in enumerate(code.specs):
         if spec in code.calls:
             lines += _need_function(_name(f"need_{index}", code), spec, code.calls[spec])

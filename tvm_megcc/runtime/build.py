@@ -18,6 +18,7 @@ from pathlib import Path
 from .. import folders, paths
 from ..codegen.bundle import BUILD, MANIFEST, data_source, read_container, read_manifest
 from ..codegen.device_model import container_part
+from ..codegen.headers import HEADER, seen_by
 from ..codegen.machines import STATIC_PROFILE
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target, parse_targets
@@ -239,6 +240,7 @@ class Objects:
         self.cache = cache
         self.compiler = compiler
         headers = sorted([*folder.glob("*.h"), *(folder / "runtime").rglob("*.h")])
+        self.kernels = (folder / HEADER).read_text("utf-8") if (folder / HEADER).exists() else ""
         self.seed = _digest([str(compiler).encode(), *(path.read_bytes() for path in headers)])
 
     def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
@@ -248,7 +250,9 @@ class Objects:
             return list(pool.map(lambda source: self.compile(source, flags), sources))
 
     def compile(self, source: Path, flags: Sequence[str]) -> Path:
-        key = _digest([self.seed, " ".join(flags).encode(), source.read_bytes()]).hex()[:24]
+        text = source.read_bytes()
+        kernels = seen_by(text.decode("utf-8", "replace"), self.kernels).encode()
+        key = _digest([self.seed, kernels, " ".join(flags).encode(), text]).hex()[:24]
         result = self.cache / f"{source.stem[:80]}-{key}.o"
         if not result.exists():
             with tempfile.TemporaryDirectory(dir=self.cache) as aside:

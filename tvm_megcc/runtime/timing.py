@@ -24,6 +24,7 @@ import numpy as np
 
 from .. import paths
 from ..codegen.bind import Bound, KernelSpec
+from ..codegen.headers import HEADER, kernels_header
 from ..codegen.render import render_kernel
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
@@ -170,11 +171,14 @@ def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as name:
         folder = Path(name)
         (folder / "runtime").symlink_to(paths.c_runtime())
+        header = folder / HEADER
+        header.parent.mkdir()
+        header.write_text(kernels_header(spec.symbol for spec in specs))
         objects = Objects(folder, paths.cache() / "tune" / target.name, library_compiler(target, cc))
         objects.cache.mkdir(parents=True, exist_ok=True)
 
         def compiled(item: tuple[int, KernelSpec]) -> Path | str:
-            source = folder / f"k{item[0]}.c"
+            source = header.with_name(f"k{item[0]}.c")
             source.write_text(render_kernel(item[1]))
             try:
                 return objects.compile(source, flags)
@@ -193,9 +197,8 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
         good = [spec for spec in specs if isinstance(made[spec], Path)]
         kernels = ", ".join(spec.symbol for spec in good) or "0"
         (folder / "kernels_to_measure.h").write_text(
-            '#include "megcc_kernel.h"\n'
-            + "".join(f"int32_t {spec.symbol}(const megcc_call *, int32_t, int32_t, void *);\n" for spec in good)
-            + f"static const megcc_kernel_fn kernels[] = {{ {kernels} }};\n")
+            f'#include "{HEADER}"\n'
+            f"static const megcc_kernel_fn kernels[] = {{ {kernels} }};\n")
         path = folder / ("measure" if program else "libmeasure.so")
         flags = (*CFLAGS, *target.cflags, "-fPIC")
         link_library(objects.compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),

@@ -112,7 +112,8 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    return [*(folder / name for name in texts), *sorted((folder / "runtime" / "src").glob("*.c"))]
+    made = (folder / name for name in texts if name.endswith(".c"))
+    return [*made, *sorted((folder / "runtime" / "src").glob("*.c"))]
 
 
 def _ranges(artifact: Artifact) -> str:

@@ -18,7 +18,7 @@ def folder(path: Path) -> dict:
     return {
         "folder": str(path),
         "models": manifest["models"],
-        "kernels": sum(name.startswith("kernels/") for name in sizes),
+        "kernels": sum(name.startswith("kernels/") and name.endswith(".c") for name in sizes),
         "files": len(sizes),
     }
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kernels.h: each prototype once, what a kernel sees of it, and who includes it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tvm_megcc
+from tvm_megcc import paths
+from tvm_megcc.codegen import bundle
+from tvm_megcc.codegen.headers import HEADER, kernels_header, seen_by
+from tvm_megcc.errors import InternalError
+
+DIGITS = paths.examples() / "digits.onnx"
+
+
+def code_of(text: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_each_prototype_stands_once(optimize: str):
+    """Of all models and CPUs of a folder; a name followed by a parenthesis is a prototype, a definition or a call."""
+    artifacts = [tvm_megcc.compile(DIGITS, "arm64,c", optimize=optimize, name=name) for name in ("one", "two")]
+    files = {name: text.decode() for name, text in bundle.contents(artifacts).items() if name.endswith((".c", ".h"))}
+    kernels = [name.removeprefix("kernels/").removesuffix(".c") for name in files if re.match(r"kernels/.*\.c$", name)]
+    assert len(kernels) > 5
+    declared = re.findall(r"(\w+)\(", code_of(files[HEADER]))
+    assert declared == sorted(kernels)
+    for kernel in kernels:
+        found = [name for name, text in files.items() if re.search(rf"\b{kernel}\(", code_of(text))]
+        assert found == sorted([HEADER, f"kernels/{kernel}.c"], key=list(files).index), kernel
+        assert files[f"kernels/{kernel}.c"].count(f"{kernel}(") == 1
+        assert '#include "kernels.h"\n' in files[f"kernels/{kernel}.c"]
+    for table in ("one_kernels.c", "two_kernels.c"):
+        assert f'#include "{HEADER}"\n' in files[table]
+
+
+def test_a_kernel_sees_its_own_prototype():
+    header = kernels_header(["b", "a", "ab"])
+    assert seen_by('#include "kernels.h"\nint32_t a(…)', header) == kernels_header(["a"])
+    assert seen_by("const fn[] = { a, ab, b };", header) == header
+    assert "#define EDITED" in seen_by("a", header.replace("#endif", "#define EDITED\n#endif"))
+
+
+def test_no_kernels():
+    assert "(" not in code_of(kernels_header([])) and "(" in code_of(kernels_header(["b"]))
+    assert "(" not in code_of(seen_by("a", kernels_header(["b"])))
+
+
+def test_names_are_identifiers():
+    with pytest.raises(InternalError):
+        kernels_header(["a; evil"])

@@ -3,35 +3,59 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields, replace
 
 import jinja2.meta
 import pytest
+from jinja2 import nodes
 
 from tvm_megcc.codegen.render import environment
-from tvm_megcc.kernels.conv2d.depthwise import DepthwiseParameters
-from tvm_megcc.kernels.conv2d.direct import DirectParameters
-from tvm_megcc.kernels.conv2d.geometry import WindowParameters
-from tvm_megcc.kernels.conv2d.pixels import PixelParameters
-from tvm_megcc.kernels.conv2d.winograd import WinogradParameters
-from tvm_megcc.kernels.matmul.packed import PanelParameters, ScalarParameters
+from tvm_megcc.context import Context
+from tvm_megcc.ir.graph import Attrs, Op
+from tvm_megcc.ir.types import TensorType
+from tvm_megcc.kernels.conv2d.geometry import ConvParameters
 from tvm_megcc.kernels.parameters import Parameters
+from tvm_megcc.kernels.site import Site
+from tvm_megcc.kernels.support import placements, refusal
+from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.paths import PACKAGE
+from tvm_megcc.target import TARGETS
 
-TEMPLATES = {"conv2d/direct": DirectParameters, "conv2d/depthwise": DepthwiseParameters,
-             "conv2d/pixels": PixelParameters, "conv2d/plain": WindowParameters, "conv2d/winograd": WinogradParameters,
-             "matmul/panel": PanelParameters, "matmul/scalar": ScalarParameters}
 #: What `codegen/render.py` tells every template.
-GIVEN = {"entry", "isa", "ep", "known", "symbol"}
-PLAIN = WindowParameters(3, 3, 1, 1, 1, 1, True)
+GIVEN = {"entry", "isa", "ep", "known", "fixed", "compact", "symbol"}
+PLAIN = ConvParameters(3, 3, 1, 1, 1, 1, True)
 
 
-def names_in(template: str) -> set[str]:
-    """Names that a template, its overrides for an ISA and the templates that they import use."""
-    found: set[str] = set()
+def lowered() -> Iterator[tuple[str, Parameters]]:
+    """What every kernel is lowered to: over all cases of its operators, with vectors and without."""
+    for kind, declaration in OPERATORS.items():
+        for case in declaration.cases:
+            types = tuple(spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs)
+            op = Op(kind, Attrs(case.attrs), tuple(f"i{n}" if type_ else "" for n, type_ in enumerate(types)), ("y",))
+            outputs = declaration.infer(op.attrs, *types)
+            for target in ("c", "x86-64-v4"):
+                placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant))
+                for kernel in declaration.kernels:
+                    for site in placements(placed, kernel):
+                        if refusal(site, kernel) is None:
+                            call = kernel.lower(site)
+                            yield call.template, call.params
+
+
+#: Template -> the classes of what it is told.
+TOLD: dict[str, set[type]] = {}
+for _template, _parameters in lowered():
+    TOLD.setdefault(_template, set()).add(type(_parameters))
+
+
+def names_in(template: str) -> tuple[set[str], set[str]]:
+    """Names that a template, its overrides for an ISA and the templates that they import use, and those that one of
+    them defines or asks whether they are defined."""
+    used: set[str] = set()
+    defined: set[str] = set()
     folder, name = template.split("/")
-    pending = [f"{folder}/{path.name}" for path in (PACKAGE / "kernels" / folder).glob(f"{name}*.c.j2")]
+    pending = [f"{folder}/{path.name}" for path in (PACKAGE / "kernels" / folder).glob(f"{name}.*")]
     seen = set()
     while pending:
         path = pending.pop()
@@ -40,30 +64,39 @@ def names_in(template: str) -> set[str]:
         seen.add(path)
         text = environment().loader.get_source(environment(), path)[0]
         tree = environment().parse(text)
-        found |= jinja2.meta.find_undeclared_variables(tree)
+        used |= jinja2.meta.find_undeclared_variables(tree)
+        defined |= {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
+        defined |= {node.name for node in tree.find_all(nodes.Macro)}
+        defined |= {node.target for node in tree.find_all(nodes.Import)}
+        defined |= {node.node.name for node in tree.find_all(nodes.Test) if node.name == "defined"}
         pending += [other for other in jinja2.meta.find_referenced_templates(tree) if other]
-    return found
+    return used, defined
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_template_is_told_something_by_a_case():
+    """So that the tests below see them all; and none is left over."""
+    written = {f"{path.parent.name}/{path.name.split('.')[0]}" for path in (PACKAGE / "kernels").glob("*/*.c.j2")
+               if "{{ entry }}" in path.read_text()}
+    assert written == TOLD.keys()
+
+
+@pytest.mark.parametrize("template", sorted(TOLD))
 def test_fields_are_what_the_template_uses(template):
-    fields = set(TEMPLATES[template].__dataclass_fields__)
-    used = names_in(template)
-    assert fields <= used, f"no template uses {fields - used}"
-    if not Path(PACKAGE / "kernels" / template.split("/")[0] / "tile.c.j2").exists():  # which is imported with context
-        assert used <= fields | GIVEN
+    (cls,) = TOLD[template]
+    names = {field.name for field in fields(cls)}
+    used, defined = names_in(template)
+    assert names <= used, f"no template uses {names - used}"
+    assert used - defined <= names | GIVEN, f"nobody says what {used - defined - names - GIVEN} are"
 
 
 def test_values_have_their_types():
-    with pytest.raises(TypeError, match=r"WindowParameters\.kh is '3', not of"):
+    with pytest.raises(TypeError, match=r"ConvParameters\.kh is '3', not of"):
         replace(PLAIN, kh="3")
-    with pytest.raises(TypeError, match=r"WindowParameters\.kh is True"):
+    with pytest.raises(TypeError, match=r"ConvParameters\.kh is True"):
         replace(PLAIN, kh=True)
     with pytest.raises(FrozenInstanceError):
         PLAIN.kh = 5
 
 
-def test_they_are_a_mapping_and_an_identity():
-    assert dict(PLAIN) == {"kh": 3, "kw": 3, "sh": 1, "sw": 1, "dh": 1, "dw": 1, "bias": True}
+def test_they_are_an_identity():
     assert PLAIN == replace(PLAIN) and hash(PLAIN) == hash(replace(PLAIN)) and PLAIN != replace(PLAIN, bias=False)
-    assert PLAIN.get("files", ()) == () and isinstance(PLAIN, Parameters)

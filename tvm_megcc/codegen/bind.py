@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..ir.dims import Dim, Symbol, round_up, substitute
 from ..ir.expr import Expr
-from ..ir.graph import Attrs, Op
+from ..ir.graph import Op
 from ..ir.types import DTYPES
 from ..kernels.base import Lowered, Operand
 from ..kernels.choice import Choice
@@ -49,7 +49,7 @@ class KernelSpec:
     """
 
     template: str
-    params: Attrs | Parameters
+    params: Parameters
     extents: tuple[tuple[str, int | None], ...]
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]

@@ -144,7 +144,7 @@ def find_template(algorithm: str, isa: Isa) -> jinja2.Template:
 def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     """The complete C file of one kernel."""
     epilogue = Epilogue(spec)
-    context = dict(spec.params)
+    context = dict(vars(spec.params))
     context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
                    compact=spec.compact, symbol=spec.symbol)
     marker = "@entry@"

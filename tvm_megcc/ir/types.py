@@ -91,6 +91,16 @@ class TensorType:
         return DTYPES[self.dtype].bytes
 
     @property
+    def c_type(self) -> str:
+        """Of an element."""
+        return DTYPES[self.dtype].c_type
+
+    @property
+    def c_unsigned(self) -> str:
+        """The type that integers are added and multiplied in, so that they wrap: no narrower one is left to C."""
+        return "uint64_t" if self.itemsize == 8 else "uint32_t"
+
+    @property
     def bytes(self) -> Dim:
         return self.stored * self.itemsize
 

@@ -8,12 +8,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.dims import Dim, Symbol
-from ..ir.graph import Attrs
-from ..ir.types import DTYPES, Layout, TensorType
-from ..ops.base import (
-    OPERATORS,
-    Operator,
-)
+from ..ir.types import DTYPES, NHWC, PLAIN, Layout, TensorType, nchwc
+from ..ops.base import OPERATORS, Operator
 from ..target import Target
 from .parameters import Parameters
 from .site import Site
@@ -57,7 +53,7 @@ class Lowered:
     """
 
     template: str
-    params: Attrs | Parameters
+    params: Parameters
     extents: Mapping[str, Dim]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
@@ -77,6 +73,16 @@ class Lowered:
 def extent_symbols(*names: str) -> tuple[Symbol, ...]:
     """Symbols for a kernel's own extents: `N, C = extent_symbols("N", "C")`."""
     return tuple(Symbol(name) for name in names)
+
+
+def present(site: Site, *operands: Operand) -> tuple[Operand, ...]:
+    """Those of the kernel's operands that the operator has: a bias may be missing."""
+    return tuple(operand for operand in operands if site.has(operand.index))
+
+
+def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """For `Kernel.layouts`: the first operand in a layout, its result in that or another, other operands plain."""
+    return (x, *(PLAIN,) * (len(site.inputs) - 1)), (y or x,)
 
 
 #: For `Kernel.dtypes`.
@@ -117,8 +123,7 @@ class Kernel:
 
     def layouts(self, site: Site) -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
         """The (input layouts, output layouts) this kernel works on, for the operator's own operands."""
-        plain = Layout()
-        yield (plain,) * len(site.op.own_inputs), (plain,) * len(site.outputs)
+        yield (PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs)
 
     def refuse(self, site: Site) -> str | None:
         """Why this kernel cannot realise the operator on operands laid out like this; None if it can."""
@@ -145,13 +150,12 @@ class View(Kernel):
 
     def layouts(self, site: Site):
         x, y = site.x, site.y
-        rest = (Layout(),) * (len(site.op.own_inputs) - 1)
         declaration = OPERATORS[site.kind]
         for source in possible_layouts(x, site.target):
             for result in possible_layouts(y, site.target):
                 types = (x.with_layout(source), *site.inputs[1:])
                 if isinstance(declaration.view_offset(site.attrs, types, (y.with_layout(result),)), int):
-                    yield (source, *rest), (result,)
+                    yield around(site, source, result)
 
     def cost(self, site: Site) -> float:
         return 0.0
@@ -160,10 +164,10 @@ class View(Kernel):
 def possible_layouts(type_: TensorType, target: Target) -> tuple[Layout, ...]:
     """The layouts a tensor may have on a target."""
     if type_.rank != 4:
-        return (Layout(),)
+        return (PLAIN,)
     if target.isa.lanes == 1:
-        return Layout(), Layout("nhwc")
-    return Layout(), Layout("nhwc"), Layout("nchwc", target.isa.lanes)
+        return PLAIN, NHWC
+    return PLAIN, NHWC, nchwc(target.isa.lanes)
 
 
 def realise(declaration: type[Operator], *kernels: Kernel) -> None:

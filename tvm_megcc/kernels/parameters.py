@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 
 
-class Parameters(Mapping):
+@dataclass(frozen=True)
+class Parameters:
     """Base of frozen dataclasses; part of a kernel's identity, so their values are hashable.
 
     Raises:
@@ -23,16 +23,12 @@ class Parameters(Mapping):
             if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
                 raise TypeError(f"{type(self).__name__}.{name} is {value!r}, not of {wanted}")
 
-    def __getitem__(self, name: str):
-        if name not in _types(type(self)):
-            raise KeyError(name)
-        return getattr(self, name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_types(type(self)))
+@dataclass(frozen=True)
+class UnitParameters(Parameters):
+    """unit: the C type of an element."""
 
-    def __len__(self) -> int:
-        return len(_types(type(self)))
+    unit: str
 
 
 @cache

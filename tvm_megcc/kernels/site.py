@@ -42,6 +42,10 @@ class Site:
         """The types of the operator's own operands."""
         return self.types[:len(self.op.own_inputs)]
 
+    def has(self, index: int) -> bool:
+        """Whether an operand of the operator's own, which may be optional, is there."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
     @property
     def x(self) -> TensorType:
         """The first operand's type."""

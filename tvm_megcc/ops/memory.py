@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..ir.dims import Dim
+from ..ir.dims import Dim, product
 from ..ir.types import TensorType
 
 #: An axis in memory: logical axis, part of it ("" whole, "block" or "lane" of a channel block), extent.
@@ -20,6 +20,15 @@ def memory_axes(type_: TensorType) -> list[MemoryAxis]:
     spatial = [(axis, "", dim) for axis, dim in enumerate(shape) if axis >= 2]
     blocks = type_.slots // layout.block
     return [(0, "", shape[0]), (1, "block", blocks), *spatial, (1, "lane", layout.block)]
+
+
+def split_at(type_: TensorType, axis: int) -> tuple[Dim, Dim, Dim]:
+    """What lies before an axis in memory, along it (blocks, of an axis in blocks), and behind it: numbers of elements
+    whose product is that of the tensor."""
+    axes = memory_axes(type_)
+    position = next(index for index, (other, _, _) in enumerate(axes) if other == axis)
+    sizes = [extent for _, _, extent in axes]
+    return product(sizes[:position]), sizes[position], product(sizes[position + 1:])
 
 
 def is_padded(type_: TensorType) -> bool:

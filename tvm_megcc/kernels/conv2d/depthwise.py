@@ -6,14 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv
-from ...ir.types import PLAIN
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
 from ..tiling import Tiling
-from .geometry import Geometry, WindowParameters, blocked, has_bias, reach
+from .geometry import ConvParameters, Geometry, blocked
 
 
 @dataclass(frozen=True)
-class DepthwiseParameters(WindowParameters):
+class DepthwiseParameters(ConvParameters):
     """Of `depthwise.c.j2`; as those of `direct.c.j2`."""
 
     vpad: bool
@@ -30,8 +29,7 @@ class DepthwiseConv(Kernel):
     constants = (1, 2)
 
     def layouts(self, site):
-        layout = blocked(site.target)
-        yield (layout, *(PLAIN,) * (len(site.op.own_inputs) - 1)), (layout,)
+        yield around(site, blocked(site.target))
 
     def refuse(self, site):
         outputs_, per_group = site.inputs[1].shape[:2]
@@ -41,23 +39,17 @@ class DepthwiseConv(Kernel):
 
     def lower(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
-        bias = has_bias(site.op)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         blocks = ceildiv(C, lanes)
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
-        vpad, hpad = s.overhangs(0), s.overhangs(1)
-        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
-        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
-        operands = [Operand("x", 0, N * blocks * lanes * height * width),
-                    Operand("w", 1, blocks * lanes * s.taps, ("depthwise", lanes))]
-        if bias:
-            operands.append(Operand("b", 2, blocks * lanes, ("channel", lanes)))
+        operands = present(site, Operand("x", 0, N * blocks * lanes * s.area(IH, IW, OH, OW)),
+                           Operand("w", 1, blocks * lanes * s.taps, ("depthwise", lanes)),
+                           Operand("b", 2, blocks * lanes, ("channel", lanes)))
         return Lowered(
-            "conv2d/depthwise",
-            DepthwiseParameters(*s.window, bias, vpad, hpad, Tiling.of(site.isa)),
-            extents, tuple(operands), (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
-            "depthwise_" + s.name(vpad=vpad, hpad=hpad, bias=bias), "rows", scratch=4 * lanes * IW if vpad else 0,
+            "conv2d/depthwise", DepthwiseParameters(*s.window, s.bias, s.vpad, s.hpad, Tiling.of(site.isa)),
+            extents, operands, (Operand("y", 0, N * blocks * lanes * OH * OW),), N * blocks * OH,
+            "depthwise_" + s.name(vpad=s.vpad, hpad=s.hpad), "rows", scratch=4 * lanes * IW if s.vpad else 0,
             channels=blocks * lanes)
 
     def cost(self, site):

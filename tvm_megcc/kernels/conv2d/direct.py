@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
 from ..blocking import CacheBlock, chunks_first
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
-from .geometry import Geometry, WindowParameters, blocked, has_bias, reach, stored
+from .geometry import ConvParameters, Geometry, blocked, stored
 
 
 @dataclass(frozen=True)
-class DirectParameters(WindowParameters):
+class DirectParameters(ConvParameters):
     """Of `direct.c.j2`, which a product of matrices uses too: as a convolution of 1x1.
 
     x_layout, y_layout: kinds of layouts. block: output channels in a block of packed weights. vpad, hpad: some window
@@ -51,10 +51,9 @@ class DirectConv(Kernel):
         self.tile = f"{vectors}v" if vectors else ""
 
     def layouts(self, site):
-        rest = (PLAIN,) * (len(site.op.own_inputs) - 1)
         for x in dict.fromkeys((blocked(site.target), PLAIN, NHWC)):
             for y in (blocked(site.target), NHWC):
-                yield (x, *rest), (y,)
+                yield around(site, x, y)
 
     def refuse(self, site):
         groups, lanes = site.attrs.groups, site.isa.lanes
@@ -77,9 +76,6 @@ class DirectConv(Kernel):
         y_layout = "nchwc" if site.y.layout == blocked(site.target) else site.y.layout.kind
         grid = self._task_grid(site)
         tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
-        ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
-        vpad, hpad = s.overhangs(0), s.overhangs(1)
-        bias = has_bias(site.op)
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, s.oc)
         block = BLOCK if site.compact else tiling.block(row, vectors)
@@ -97,29 +93,24 @@ class DirectConv(Kernel):
 
         N, G, IC, IH, IW, OC, OH, OW, CHUNKS, PATCH = extent_symbols(
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS", "PATCH")
-        extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
-                   "PT": s.pads[0], "PL": s.pads[1], "CHUNKS": chunks}
+        extents = {**s.extents(oh, ow), "CHUNKS": chunks}
         scratch: Dim = 0
-        if hpad:
+        if s.hpad:
             extents["PATCH"] = columns(pixels)
             scratch = 4 * s.kh * stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
         elif kept:
             scratch = kept.sums(s.ic, row)
-        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
-        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
-        operands = [Operand("x", 0, N * G * stored(IC, x_layout, lanes) * height * width),
-                    Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packed))]
-        if bias:
-            operands.append(Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
+        operands = present(
+            site, Operand("x", 0, N * G * stored(IC, x_layout, lanes) * s.area(IH, IW, OH, OW)),
+            Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packed)),
+            Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
         flags = {"x_" + x_layout: x_layout != "nchwc", "y_" + y_layout: y_layout != "nchwc", "grouped": s.g > 1,
-                 "vpad": vpad, "hpad": hpad, "bias": bias}
+                 "vpad": s.vpad, "hpad": s.hpad}
         return Lowered(
-            "conv2d/direct",
-            DirectParameters(*s.window, bias, tiling, x_layout, y_layout, block, vpad, hpad, s.g > 1, kept, first),
-            extents, tuple(operands),
-            (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
-            N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch,
-            channels=round_up(G * OC, lanes))
+            "conv2d/direct", DirectParameters(*s.window, s.bias, tiling, x_layout, y_layout, block, s.vpad, s.hpad,
+                                              s.g > 1, kept, first),
+            extents, operands, (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
+            N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch, channels=round_up(G * OC, lanes))
 
     def tiled(self, site):
         s = Geometry.of(site)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
-from ...ir.graph import Op
 from ...ir.types import PLAIN, Layout, nchwc
 from ...target import Target
 from ..parameters import Parameters
@@ -35,6 +34,7 @@ class Geometry:
     strides: tuple[int, int]
     dilations: tuple[int, int]
     pads: tuple[int, int, int, int]
+    bias: bool = False
 
     @staticmethod
     @once
@@ -42,7 +42,7 @@ class Geometry:
         (n, _, ih, iw), (oc, ic, kh, kw) = site.x.shape, site.inputs[1].shape
         groups = site.attrs.groups
         return Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
-                      tuple(site.attrs.dilations), tuple(site.attrs.pads))
+                        tuple(site.attrs.dilations), tuple(site.attrs.pads), site.has(2))
 
     @property
     def is_static(self) -> bool:
@@ -61,7 +61,17 @@ class Geometry:
         """Extents, strides and dilations of the kernel, each for rows and columns."""
         return self.kh, self.kw, *self.strides, *self.dilations
 
-    def overhangs(self, axis: int) -> bool:
+    @property
+    def vpad(self) -> bool:
+        """Whether some window leaves the input above or below."""
+        return self._overhangs(0)
+
+    @property
+    def hpad(self) -> bool:
+        """Whether some window leaves the input left or right."""
+        return self._overhangs(1)
+
+    def _overhangs(self, axis: int) -> bool:
         """Whether some window leaves the input along the axis."""
         before = self.pads[axis]
         extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
@@ -69,19 +79,25 @@ class Geometry:
         # Where extents are not known, the last window reaches into the pad behind, if there is one.
         return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
 
-    def name(self, **flags) -> str:
+    def extents(self, oh: Dim, ow: Dim) -> dict[str, Dim]:
+        """What kernels call them. oh, ow: those of the result; where its shape does not matter, they are chosen."""
+        ih, iw = (oh, ow) if self.is_pointwise else (self.ih, self.iw)
+        return {"N": self.n, "G": self.g, "IC": self.ic, "IH": ih, "IW": iw, "OC": self.oc, "OH": oh, "OW": ow,
+                "PT": self.pads[0], "PL": self.pads[1]}
+
+    def area(self, ih: Dim, iw: Dim, oh: Dim, ow: Dim) -> Dim:
+        """Elements of a channel as far as windows read it."""
+        height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
+        return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
+
+    def name(self, operation: str = "conv2d", **flags) -> str:
         """`conv2d_3x3_s2`: what the kernel's code is specialised to."""
-        parts = [f"conv2d_{self.kh}x{self.kw}"]
+        parts = [f"{operation}_{self.kh}x{self.kw}"]
         if self.strides != (1, 1):
             parts.append("s" + "x".join(map(str, dict.fromkeys(self.strides))))
         if self.dilations != (1, 1):
             parts.append("d" + "x".join(map(str, dict.fromkeys(self.dilations))))
-        return "_".join(parts + [flag for flag, is_set in flags.items() if is_set])
-
-
-def has_bias(op: Op) -> bool:
-    """Whether the optional third operand is there."""
-    return len(op.own_inputs) > 2 and bool(op.own_inputs[2])
+        return "_".join(parts + [flag for flag, is_set in flags.items() if is_set] + ["bias"] * self.bias)
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
@@ -99,8 +115,7 @@ POINT = (1, 1, 1, 1, 1, 1)
 
 @dataclass(frozen=True)
 class WindowParameters(Parameters):
-    """What templates of convolution share. kh, kw, sh, sw, dh, dw: extents, strides and dilations of the window, each
-    for rows and columns. bias: there is one."""
+    """kh, kw, sh, sw, dh, dw: extents, strides and dilations of a window, each for rows and columns."""
 
     kh: int
     kw: int
@@ -108,4 +123,10 @@ class WindowParameters(Parameters):
     sw: int
     dh: int
     dw: int
+
+
+@dataclass(frozen=True)
+class ConvParameters(WindowParameters):
+    """What templates of convolution share. bias: there is one."""
+
     bias: bool

@@ -8,15 +8,15 @@ from functools import lru_cache
 
 from ...ir.dims import Dim, ceildiv, dim_max, round_up
 from ...target import Target
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..sharing import is_large, load_imbalance
 from ..site import Site
 from ..tiling import Tiling
-from .geometry import Geometry, WindowParameters, has_bias, reach
+from .geometry import ConvParameters, Geometry
 
 
 @dataclass(frozen=True)
-class PixelParameters(WindowParameters):
+class PixelParameters(ConvParameters):
     """Of `pixels.c.j2`; as those of `direct.c.j2`. in_place: pixels are read where they are, and no rows are copied."""
 
     in_place: bool
@@ -76,14 +76,10 @@ class PixelConv(Kernel):
     def lower(self, site):
         s = Geometry.of(site)
         tiling = self._tiling(site)
-        bias = has_bias(site.op)
-        vpad, hpad = s.overhangs(0), s.overhangs(1)
         oh, ow, rows = self._split(site)
-        ih, iw = (oh, ow) if s.is_pointwise else (s.ih, s.iw)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, COLUMNS = extent_symbols(
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
-        extents = {"N": s.n, "G": s.g, "IC": s.ic, "IH": ih, "IW": iw, "OC": s.oc, "OH": oh, "OW": ow,
-                   "PT": s.pads[0], "PL": s.pads[1], "ROWS": rows}
+        extents = {**s.extents(oh, ow), "ROWS": rows}
         if s.is_pointwise:
             small = tiling.small_pixels()[0]
             vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
@@ -92,17 +88,12 @@ class PixelConv(Kernel):
         else:
             extents["COLUMNS"] = self._columns(s, site.target)
             scratch = self._copied(s, site.target, ROWS, IC, COLUMNS)
-        height = IH if vpad else reach(IH, OH, s.strides[0], s.kh, s.dilations[0])
-        width = IW if hpad else reach(IW, OW, s.strides[1], s.kw, s.dilations[1])
-        operands = [Operand("x", 0, N * G * IC * height * width),
-                    Operand("w", 1, G * OC * IC * s.taps, ("conv_oihw", 1, s.g))]
-        if bias:
-            operands.append(Operand("b", 2, G * OC))
+        operands = present(site, Operand("x", 0, N * G * IC * s.area(IH, IW, OH, OW)),
+                           Operand("w", 1, G * OC * IC * s.taps, ("conv_oihw", 1, s.g)), Operand("b", 2, G * OC))
         return Lowered(
-            "conv2d/pixels",
-            PixelParameters(*s.window, bias, s.is_pointwise, tiling),
-            extents, tuple(operands), (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
-            s.name(vpad=vpad, hpad=hpad, bias=bias), "pixels", scratch=scratch, channels=G * OC)
+            "conv2d/pixels", PixelParameters(*s.window, s.bias, s.is_pointwise, tiling),
+            extents, operands, (Operand("y", 0, N * G * OC * OH * OW),), N * G * ceildiv(OH, ROWS),
+            s.name(vpad=s.vpad, hpad=s.hpad), "pixels", scratch=scratch, channels=G * OC)
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from ...ir.dims import product
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
-from .geometry import Geometry, WindowParameters, has_bias
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from .geometry import ConvParameters, Geometry
 
 
 class PlainConv(Kernel):
@@ -17,18 +17,12 @@ class PlainConv(Kernel):
 
     def lower(self, site):
         s = Geometry.of(site)
-        bias = has_bias(site.op)
-        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
-        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
-        N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])
-        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps)]
-        if bias:
-            operands.append(Operand("b", 2, G * OC))
-        return Lowered("conv2d/plain",
-                       WindowParameters(*s.window, bias),
-                       dict(zip(names, values, strict=True)), tuple(operands),
-                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(bias=bias), "plain",
-                       channels=G * OC)
+        extents = s.extents(s.oh, s.ow)
+        N, G, IC, IH, IW, OC, OH, OW, *_ = extent_symbols(*extents)
+        operands = present(site, Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps),
+                           Operand("b", 2, G * OC))
+        return Lowered("conv2d/plain", ConvParameters(*s.window, s.bias), extents, operands,
+                       (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH, s.name(), "plain", channels=G * OC)
 
     def cost(self, site):
         s = Geometry.of(site)

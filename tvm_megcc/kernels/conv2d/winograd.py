@@ -13,14 +13,13 @@ from functools import lru_cache
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
-from ...ir.types import PLAIN
 from ...target import Target
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
 from ..packing import pack_columns, packer
 from ..parameters import Parameters
 from ..sharing import TASKS, is_large, load_imbalance
 from ..tiling import BLOCK, Tiling
-from .geometry import Geometry, blocked, has_bias
+from .geometry import Geometry, blocked
 
 WINDOW = 6
 """Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
@@ -89,7 +88,7 @@ class WinogradConv(Kernel):
         self.name = "winograd_raw" if raw else "winograd"
 
     def layouts(self, site):
-        yield (blocked(site.target), *(PLAIN,) * (len(site.op.own_inputs) - 1)), (blocked(site.target),)
+        yield around(site, blocked(site.target))
 
     def refuse(self, site):
         if site.compact:
@@ -108,23 +107,22 @@ class WinogradConv(Kernel):
 
     def lower(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
-        bias, size, cut = has_bias(site.op), WINDOW + 1 - s.kh, self._blocking(site)
+        size, cut = WINDOW + 1 - s.kh, self._blocking(site)
         N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
                    "CHUNKS": cut.chunks}
         inputs_, outputs_ = round_up(s.ic, lanes), round_up(s.oc, lanes)
-        operands = [Operand("x", 0, N * inputs_ * IH * IW),
-                    Operand("w", 1, outputs_ * s.ic * s.taps, ("conv_taps", lanes)) if self.raw else
-                    Operand("w", 1, outputs_ * s.ic * WINDOW ** 2, ("winograd", lanes))]
-        if bias:
-            operands.append(Operand("b", 2, outputs_, ("channel", lanes)))
+        weights, how = (s.taps, "conv_taps") if self.raw else (WINDOW ** 2, "winograd")
+        operands = present(site, Operand("x", 0, N * inputs_ * IH * IW),
+                           Operand("w", 1, outputs_ * s.ic * weights, (how, lanes)),
+                           Operand("b", 2, outputs_, ("channel", lanes)))
         parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), cut.tiles)
         return Lowered(
             "conv2d/winograd",
-            WinogradParameters(s.ic, s.oc, size, bias, cut.tiling, cut.vectors, cut.pixels, cut.tiles, cut.depth,
+            WinogradParameters(s.ic, s.oc, size, s.bias, cut.tiling, cut.vectors, cut.pixels, cut.tiles, cut.depth,
                                self.raw, tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()),
-            extents, tuple(operands), (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
-            f"{s.name(bias=bias)}_ic{s.ic}oc{s.oc}",
+            extents, operands, (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
+            f"{s.name()}_ic{s.ic}oc{s.oc}",
             f"{self.name}_{cut.tiles}x{cut.pixels}x{cut.vectors}{f'x{cut.depth}' if self.raw else ''}",
             scratch=cut.scratch, channels=outputs_)
 

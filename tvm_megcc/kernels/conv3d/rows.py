@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, ceildiv, product
-from ...ir.graph import Attrs
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import has_bias
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..parameters import Parameters
+
+
+@dataclass(frozen=True)
+class RowsParameters(Parameters):
+    """Of `rows.c.j2`. kernel, strides, dilations: of the window, along each axis. channels: that share their loads."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    bias: bool
+    channels: int
 
 
 class RowsConv3d(Kernel):
@@ -23,18 +35,15 @@ class RowsConv3d(Kernel):
         for axis, extent, result, pad in zip("DHW", spatial, site.y.shape[2:], site.attrs.pads[:3], strict=True):
             extents.update({f"I{axis}": extent, f"O{axis}": result, f"P{axis}": pad})
         N, G, IC, OC, ID, IH, IW, OD, OH, OW = extent_symbols("N", "G", "IC", "OC", "ID", "IH", "IW", "OD", "OH", "OW")
-        operands = [Operand("x", 0, N * G * IC * ID * IH * IW), Operand("w", 1, G * OC * IC * product(kernel))]
-        if has_bias(site.op):
-            operands.append(Operand("b", 2, G * OC))
+        operands = present(site, Operand("x", 0, N * G * IC * ID * IH * IW),
+                           Operand("w", 1, G * OC * IC * product(kernel)), Operand("b", 2, G * OC))
         strides, dilations = site.attrs.strides, site.attrs.dilations
         what = ["conv3d_" + "x".join(map(str, kernel))]
         what += ["s" + "x".join(map(str, strides))] if set(strides) != {1} else []
         what += ["d" + "x".join(map(str, dilations))] if set(dilations) != {1} else []
-        what += ["bias"] * has_bias(site.op)
-        return Lowered("conv3d/rows",
-                       Attrs(kernel=tuple(kernel), strides=strides, dilations=dilations, bias=has_bias(site.op),
-                             channels=self.CHANNELS),
-                       extents, tuple(operands), (Operand("y", 0, N * G * OC * OD * OH * OW),),
+        what += ["bias"] * site.has(2)
+        return Lowered("conv3d/rows", RowsParameters(tuple(kernel), strides, dilations, site.has(2), self.CHANNELS),
+                       extents, operands, (Operand("y", 0, N * G * OC * OD * OH * OW),),
                        N * G * ceildiv(OC, self.CHANNELS) * OD * OH, "_".join(what), self.name,
                        channels=G * OC)
 

@@ -6,20 +6,47 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...ir import expr as expressions
 from ...ir import lanes
 from ...ir.dims import Dim, Symbol, ceildiv, product
 from ...ir.expr import Arg, Call, Const, Expr
-from ...ir.graph import Attrs, Op
+from ...ir.graph import Op
 from ...ir.types import DTYPES, PLAIN, TensorType
 from ...ops.base import operator
 from ...ops.memory import memory_axes
 from ..base import FLOAT32, Kernel, Lowered, Operand, possible_layouts
+from ..parameters import Parameters
 from ..site import Site
 
 CHUNK = 2048
 """Elements a task computes, roughly."""
+
+
+@dataclass(frozen=True)
+class LoopParameters(Parameters):
+    """Of `loops.c.j2` and `vector.c.j2`.
+
+    names: of the operands. varies: for each axis, outermost first, which operands change along it. chunk: elements
+    that a task computes, where there is one axis only. formula: C over a0, a1, …
+    """
+
+    names: tuple[str, ...]
+    varies: tuple[tuple[bool, ...], ...]
+    chunk: int
+    formula: str
+
+
+@dataclass(frozen=True)
+class ScalarParameters(LoopParameters):
+    """Of `scalar.c.j2`. types, result: C types of the operands' elements and of the result's. unsigned: what integers
+    of the last operand's type are added as. bits: of that type."""
+
+    types: tuple[str, ...]
+    result: str
+    unsigned: str
+    bits: int
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
@@ -82,8 +109,7 @@ class Broadcast(Kernel):
         varies = tuple(flags for _, flags in axes)
         pattern = "".join(f"{sum(flag << n for n, flag in enumerate(flags)):x}" for flags in varies)
         formula = self.formula(site)
-        params = Attrs(names=tuple(names), varies=varies, chunk=CHUNK, formula=formula,
-                       **self.params(site))
+        params = self.parameters(site, LoopParameters(tuple(names), varies, CHUNK, formula))
         whole = [index for index in range(len(site.inputs)) if all(flags[index] for flags in varies)]
         same_size = [index for index in whole if site.inputs[index].itemsize == site.y.itemsize]
         return Lowered(
@@ -95,8 +121,8 @@ class Broadcast(Kernel):
     def formula(self, site: Site) -> str:
         raise NotImplementedError
 
-    def params(self, site: Site) -> dict:
-        return {}
+    def parameters(self, site: Site, loop: LoopParameters) -> LoopParameters:
+        return loop
 
 
 def _name(op: Op, formula: str) -> str:
@@ -239,12 +265,10 @@ class ScalarKernel(Broadcast):
             return conversion(site.x.dtype, site.y.dtype)
         return self._formula(site.op, site.inputs[-1].dtype)
 
-    def params(self, site: Site) -> dict:
-        dtype = site.inputs[-1].dtype
-        wide = DTYPES[dtype].bytes == 8
-        return {"types": tuple(DTYPES[type_.dtype].c_type for type_ in site.inputs),
-                "result": DTYPES[site.y.dtype].c_type, "unsigned": "uint64_t" if wide else "uint32_t",
-                "bits": 8 * DTYPES[dtype].bytes}
+    def parameters(self, site: Site, loop: LoopParameters) -> ScalarParameters:
+        last = site.inputs[-1]
+        return ScalarParameters(**vars(loop), types=tuple(type_.c_type for type_ in site.inputs), result=site.y.c_type,
+                                unsigned=last.c_unsigned, bits=8 * last.itemsize)
 
     def cost(self, site: Site) -> float:
         return 2.0 * site.y.size if site.y.is_static else float(1 << 18)

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...foreign import digest
 from ...ir.dims import Symbol, product
 from ...ir.expr import c_float
-from ...ir.graph import Attrs
 from ...ops.extern import Function
 from ..base import Kernel, Lowered, Operand
+from ..parameters import Parameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class ExternParameters(Parameters):
+    """Of `call.c.j2`. dims: of each operand and result its name, and the names of its extents. attributes: as C."""
+
+    function: Function
+    dims: tuple[tuple[str, tuple[str, ...]], ...]
+    attributes: tuple[str, ...]
 
 
 class ExternCall(Kernel):
@@ -33,11 +44,9 @@ class ExternCall(Kernel):
                      for name, shape in zip(some, own, strict=True))
         tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
                           for rule, none in (("tasks", 1), ("workspace", 0)))
-        params = Attrs(prototype=function.prototype, function=function.symbol, dims=dims, attributes=attributes,
-                       tasks=function.tasks is not None, workspace=function.workspace is not None,
-                       files=function.files)
         how = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name
-        return Lowered("extern/call", params, extents, *operands, tasks, function.symbol, how, scratch=scratch)
+        return Lowered("extern/call", ExternParameters(function, dims, attributes), extents, *operands, tasks,
+                       function.symbol, how, scratch=scratch)
 
 
 def c_number(value: float | int) -> str:

@@ -3,14 +3,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import ceildiv, product
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES, PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ...ir.types import PLAIN
+from ..base import Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..parameters import UnitParameters
 from ..site import Site
 
 #: Pixels of a task: their results, in blocks of 16 channels, stay in a cache of the first levels.
 RUN = 512
+
+
+@dataclass(frozen=True)
+class ConvertParameters(UnitParameters):
+    """Of `convert.c.j2`.
+
+    channels_last, reverse: how the channels of the input lie. per_channel: each has a mean and scale of its own. run:
+    pixels of a task. to, block: kind of the result's layout, and its channels in a block. half: the input is float16.
+    """
+
+    channels_last: bool
+    reverse: bool
+    per_channel: bool
+    run: int
+    to: str
+    block: int
+    half: bool
 
 
 class ConvertRuns(Kernel):
@@ -20,7 +39,7 @@ class ConvertRuns(Kernel):
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.y, site.target):
-            yield (PLAIN, PLAIN, PLAIN), (layout,)
+            yield around(site, PLAIN, layout)
 
     def lower(self, site: Site) -> Lowered:
         (x, mean, _), (y,) = site.inputs, site.outputs
@@ -32,8 +51,8 @@ class ConvertRuns(Kernel):
         extents = {"N": shape[0], "C": shape[1], "P": product(shape[2:])}
         n, c, pixels = extent_symbols(*extents)
         stored = ceildiv(c, layout.block) * layout.block if layout.kind == "nchwc" else c
-        params = Attrs(channels_last=channels_last, reverse=reverse, per_channel=per_channel, run=RUN, to=layout.kind,
-                       block=layout.block, unit=DTYPES[x.dtype].c_type, half=x.dtype == "float16")
+        params = ConvertParameters(x.c_type, channels_last, reverse, per_channel, RUN, layout.kind, layout.block,
+                                   x.dtype == "float16")
         order = "nhwc" if channels_last else "nchw"
         what = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
         values = c if per_channel else 1

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from ...ir.dims import product
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
 from ..site import Site
 
 
@@ -21,6 +20,6 @@ class DeterminantKernel(Kernel):
     def lower(self, site: Site) -> Lowered:
         x = site.x
         count, n = extent_symbols("COUNT", "N")
-        return Lowered("linear/determinant", Attrs(unit=DTYPES[x.dtype].c_type),
+        return Lowered("linear/determinant", UnitParameters(x.c_type),
                        {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),
                        (Operand("y", 0, count),), count, "determinant", self.name, scratch=8 * n * n)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from ...context import Context
 from ...ir.dims import Dim, ceildiv, product, round_up
-from ...ir.types import DTYPES
-from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symbols
+from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symbols, present
 from ..conv2d.direct import DirectParameters
-from ..conv2d.geometry import POINT, has_bias, reach
+from ..conv2d.geometry import POINT, reach
 from ..parameters import Parameters
 from ..sharing import TaskGrid
 from ..site import Site
@@ -55,19 +54,16 @@ class PackedMatMul(Kernel):
         vectors = tiling.best(row, columns)
         block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
-        IC, OC, OH, OW, CHUNKS = extent_symbols("IC", "OC", "OH", "OW", "CHUNKS")
+        N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
-        N, IH, IW = extent_symbols("N", "IH", "IW")
-        operands = [Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
-                    Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packed))]
-        bias = has_bias(site.op)
-        if bias:
-            operands.append(Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
+        operands = present(
+            site, Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
+            Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packed)),
+            Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
-            "conv2d/direct",
-            DirectParameters(*POINT, bias, tiling, "nhwc", "nhwc", block),
-            extents, tuple(operands), (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * bias, self.label, channels=round_up(OC, lanes))
+            "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block),
+            extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
+            "matmul" + "_bias" * site.has(2), self.label, channels=round_up(OC, lanes))
 
     def tiled(self, site):
         rows, _, columns = _sizes(site)
@@ -83,17 +79,19 @@ class PackedMatMul(Kernel):
 
 
 @dataclass(frozen=True)
-class PanelParameters(Parameters):
-    """Of `panel.c.j2`.
-
-    trans_a, trans_b: an operand is transposed. batch: of each batch axis, whether a and b have it. vectors: of columns
-    in a panel of b. rows: of a tile. depth: rows of b that are copied at a time.
-    """
+class ProductParameters(Parameters):
+    """trans_a, trans_b: an operand is transposed. batch: of each batch axis, whether a and b have it."""
 
     trans_a: bool
     trans_b: bool
     bias: bool
     batch: tuple[tuple[bool, bool], ...]
+
+
+@dataclass(frozen=True)
+class PanelParameters(ProductParameters):
+    """Of `panel.c.j2`. vectors: of columns in a panel of b. rows: of a tile. depth: rows of b copied at a time."""
+
     vectors: int
     rows: int
     depth: int
@@ -122,10 +120,7 @@ class PanelMatMul(Kernel):
             extents[f"D{i}"] = extent
             a, b, y = a * (d if has_a else 1), b * (d if has_b else 1), y * d
         panels = ceildiv(N, vectors * site.isa.lanes)
-        operands = [Operand("a", 0, a), Operand("b", 1, b)]
-        bias = has_bias(site.op)
-        if bias:
-            operands.append(Operand("bias", 2, N))
+        bias = site.has(2)
         kinds = tuple((has_a, has_b) for _, has_a, has_b in batch)
         what = "matmul" + "_ta" * trans_a + "_tb" * trans_b + "_bias" * bias
         if kinds:
@@ -133,7 +128,8 @@ class PanelMatMul(Kernel):
         return Lowered(
             "matmul/panel",
             PanelParameters(trans_a, trans_b, bias, kinds, vectors, rows, _DEPTH),
-            extents, tuple(operands), (Operand("y", 0, y),),
+            extents, present(site, Operand("a", 0, a), Operand("b", 1, b), Operand("bias", 2, N)),
+            (Operand("y", 0, y),),
             panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), what, "panel",
             scratch=4 * _DEPTH * vectors * site.isa.lanes, epilogue_in_place=False, channels=N)
 
@@ -145,17 +141,12 @@ class PanelMatMul(Kernel):
 
 
 @dataclass(frozen=True)
-class ScalarParameters(Parameters):
-    """Of `scalar.c.j2`; as those of `panel.c.j2`. unit: the C type of an element. unsigned: what integers are added as.
-    real: they are no integers."""
+class ScalarParameters(ProductParameters):
+    """Of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as. real: they are none."""
 
     unit: str
     unsigned: str
     real: bool
-    trans_a: bool
-    trans_b: bool
-    bias: bool
-    batch: tuple[tuple[bool, bool], ...]
 
 
 class ScalarMatMul(PanelMatMul):
@@ -168,8 +159,8 @@ class ScalarMatMul(PanelMatMul):
     def lower(self, site):
         lowered = super().lower(site)
         panel: PanelParameters = lowered.params
-        params = ScalarParameters(DTYPES[site.x.dtype].c_type, "uint64_t" if site.x.itemsize == 8 else "uint32_t",
-                                  site.x.dtype == "float64", panel.trans_a, panel.trans_b, panel.bias, panel.batch)
+        params = ScalarParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
+                                  site.x.c_unsigned, site.x.dtype == "float64")
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
         return replace(lowered, template="matmul/scalar", params=params, tasks=rows, algorithm="scalar", scratch=0)
 

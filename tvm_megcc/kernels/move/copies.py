@@ -3,22 +3,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...ir.dims import Dim, Symbol, product
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES, TensorType
-from ...ops.memory import memory_axes
+from ...ir.types import TensorType
+from ...ops.memory import memory_axes, split_at
 from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..parameters import UnitParameters
 from ..sharing import TASKS
 from ..site import Site
 
 CHUNK = 2048
 """Elements a task moves, roughly."""
 
-def moved(type_: TensorType) -> dict[str, str]:
-    """Parameter `unit`: the C type of an element."""
-    return {"unit": DTYPES[type_.dtype].c_type}
+
+@dataclass(frozen=True)
+class ConcatParameters(UnitParameters):
+    """Of `concat.c.j2`. names: of the operands. parts: that a row is cut into."""
+
+    names: tuple[str, ...]
+    parts: int
+
+
+@dataclass(frozen=True)
+class PadParameters(UnitParameters):
+    """Of `pad.c.j2`. axes: how many there are before the run. value: of a constant, in C."""
+
+    axes: int
+    mode: str
+    value: str = ""
 
 
 def copy_cost(type_: TensorType, per_element: float) -> float:
@@ -40,17 +55,15 @@ class ConcatRuns(Kernel):
             yield (layout,) * len(site.inputs), (layout,)
 
     def lower(self, site: Site) -> Lowered:
-        axes = memory_axes(site.y)
-        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
-        extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position])}
-        for index, type_ in enumerate(site.inputs):
-            extents[f"RUN{index}"] = product(extent for _, _, extent in memory_axes(type_)[position:])
+        extents: dict[str, Dim] = {"OUTER": split_at(site.y, site.attrs.axis)[0]}
+        extents.update((f"RUN{index}", product(split_at(type_, site.attrs.axis)[1:]))
+                       for index, type_ in enumerate(site.inputs))
         # Few long rows are cut for threads to share.
         size, rows = site.y.size, extents["OUTER"]
         parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
         outer, *runs = extent_symbols(*extents)
         names = tuple(f"x{index}" for index in range(len(site.inputs)))
-        return Lowered("move/concat", Attrs(names=names, parts=parts, **moved(site.y)), extents,
+        return Lowered("move/concat", ConcatParameters(site.y.c_type, names, parts), extents,
                        tuple(Operand(name, index, outer * run)
                              for index, (name, run) in enumerate(zip(names, runs, strict=True))),
                        (Operand("y", 0, outer * sum(runs, start=0)),), outer * parts, f"concat{len(site.inputs)}",
@@ -91,13 +104,14 @@ class PadRows(Kernel):
         run = Symbol("RUN")
         x = [Symbol(f"X{index}") for index in range(len(axes))]
         y = [Symbol(f"B{index}") + Symbol(f"X{index}") + Symbol(f"A{index}") for index in range(len(axes))]
-        mode, dtype = site.attrs.mode, site.x.dtype
-        params, what = {"axes": len(axes), "mode": mode, **moved(site.x)}, f"pad_{mode}{len(axes)}"
+        mode, value = site.attrs.mode, ""
+        what = f"pad_{mode}{len(axes)}"
         if mode == "constant":
-            params["value"] = c_constant(site.attrs.value, dtype)
-            what += constant_name(params["value"]) * bool(site.attrs.value)
-        return Lowered("move/pad", Attrs(params), extents, (Operand("x", 0, product(x) * run),),
-                       (Operand("y", 0, product(y) * run),), product(y[:-1]), what, self.name)
+            value = c_constant(site.attrs.value, site.x.dtype)
+            what += constant_name(value) * bool(site.attrs.value)
+        return Lowered("move/pad", PadParameters(site.x.c_type, len(axes), mode, value), extents,
+                       (Operand("x", 0, product(x) * run),), (Operand("y", 0, product(y) * run),), product(y[:-1]),
+                       what, self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0)

@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import product
-from ...ir.graph import Attrs
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters, UnitParameters
 from ..site import Site
-from .copies import copy_cost, moved
+from .copies import copy_cost
+
+
+@dataclass(frozen=True)
+class PointParameters(Parameters):
+    """Of `gather_points.c.j2`. depth: indices of a point."""
+
+    depth: int
 
 
 class GatherRuns(Kernel):
@@ -21,7 +30,7 @@ class GatherRuns(Kernel):
         outer, extent, run, count = extent_symbols("OUTER", "EXTENT", "RUN", "COUNT")
         extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "RUN": product(x.shape[axis + 1:]),
                    "COUNT": indices.size}
-        return Lowered("move/gather", Attrs(moved(x)), extents,
+        return Lowered("move/gather", UnitParameters(x.c_type), extents,
                        (Operand("x", 0, outer * extent * run), Operand("index", 1, count)),
                        (Operand("y", 0, outer * count * run),), outer * count,
                        f"gather_{indices.dtype[3:]}", self.name)
@@ -49,7 +58,7 @@ class GatherLines(Kernel):
         extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "INNER": product(x.shape[axis + 1:]),
                    "COUNT": indices.shape[axis]}
         size = outer * count * inner
-        return Lowered("move/gather_elements", Attrs(moved(x)), extents,
+        return Lowered("move/gather_elements", UnitParameters(x.c_type), extents,
                        (Operand("x", 0, outer * extent * inner), Operand("index", 1, size)),
                        (Operand("y", 0, size),), outer * count, f"gather_elements_{indices.dtype[3:]}", self.name)
 
@@ -70,7 +79,7 @@ class GatherPoints(Kernel):
         extents.update((f"X{index}", x.shape[batch + index]) for index in range(depth))
         outer, count, run = extent_symbols("BATCH", "COUNT", "RUN")
         axes = extent_symbols(*(f"X{index}" for index in range(depth)))
-        return Lowered("move/gather_points", Attrs(depth=depth, **moved(x)), extents,
+        return Lowered("move/gather_points", PointParameters(depth), extents,
                        (Operand("x", 0, outer * product(axes) * run), Operand("index", 1, outer * count * depth)),
                        (Operand("y", 0, outer * count * run),), outer * count,
                        f"gather_points{depth}_{indices.dtype[3:]}", self.name)

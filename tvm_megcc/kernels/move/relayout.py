@@ -3,15 +3,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, ceildiv
-from ...ir.graph import Attrs, Op
-from ...ir.types import DTYPES, NHWC, PLAIN, TensorType, nchwc
+from ...ir.graph import Op
+from ...ir.types import DTYPES, NHWC, PLAIN, Layout, TensorType, nchwc
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
 from ..site import Site
-from .copies import copy_cost, moved
-from .strided import (
-    TransposeMatrix,
-)
+from .copies import copy_cost
+from .strided import TransposeMatrix
+
+
+@dataclass(frozen=True)
+class BlocksParameters(Parameters):
+    """Of `relayout.c.j2`. to_blocks: from the other layout, which is plain or nhwc. pixels: of a task."""
+
+    to_blocks: bool
+    other: str
+    pixels: int
+
+
+@dataclass(frozen=True)
+class ElementsParameters(BlocksParameters):
+    """Of `relayout_elements.c.j2`. unit: the C type of an element."""
+
+    unit: str
 
 
 class RelayoutMatrix(TransposeMatrix):
@@ -48,8 +65,8 @@ class RelayoutBlocks(Kernel):
                 yield (other,), (nchwc(site.isa.lanes),)
                 yield (nchwc(site.isa.lanes),), (other,)
 
-    def params(self, type_: TensorType) -> dict:
-        return {}
+    def parameters(self, type_: TensorType, to_blocks: bool, other: Layout) -> BlocksParameters:
+        return BlocksParameters(to_blocks, other.kind, self.PIXELS)
 
     def lower(self, site: Site) -> Lowered:
         n, c, pixels = extent_symbols("N", "C", "HW")
@@ -60,9 +77,8 @@ class RelayoutBlocks(Kernel):
         source, result = site.x.layout, site.y.layout
         sizes = [padded if layout.kind == "nchwc" else n * c * pixels for layout in (source, result)]
         to_blocks = result.kind == "nchwc"
-        other = source if to_blocks else result
-        attrs = Attrs(to_blocks=to_blocks, other=other.kind, pixels=self.PIXELS, **self.params(site.x))
-        return Lowered(self.template, attrs, extents, (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
+        params = self.parameters(site.x, to_blocks, source if to_blocks else result)
+        return Lowered(self.template, params, extents, (Operand("x", 0, sizes[0]),), (Operand("y", 0, sizes[1]),),
                        n * ceildiv(c, block) * ceildiv(pixels, self.PIXELS), f"relayout_{source}_{result}", self.name)
 
     def cost(self, site: Site) -> float:
@@ -76,8 +92,8 @@ class RelayoutElements(RelayoutBlocks):
     dtypes = (tuple(dtype for dtype in DTYPES if dtype != "float32"),)  # float32 goes by vectors
     template = "move/relayout_elements"
 
-    def params(self, type_: TensorType) -> dict:
-        return moved(type_)
+    def parameters(self, type_: TensorType, to_blocks: bool, other: Layout) -> ElementsParameters:
+        return ElementsParameters(to_blocks, other.kind, self.PIXELS, type_.c_type)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 4.0)

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from ...ir.dims import Dim, product
-from ...ir.graph import Attrs
 from ...ir.types import PLAIN
-from ...ops.memory import memory_axes
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ...ops.memory import split_at
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..parameters import Parameters
 from ..site import Site
 from .copies import copy_cost
 
@@ -21,17 +20,14 @@ class ResampleRuns(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout.kind != "nchwc" or site.attrs.axis != 1:
-                yield (layout, PLAIN, PLAIN), (layout,)
+                yield around(site, layout)
 
     def lower(self, site: Site) -> Lowered:
-        axes = memory_axes(site.x)
-        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
-        extents: dict[str, Dim] = {"OUTER": product(extent for _, _, extent in axes[:position]),
-                                   "EXTENT": axes[position][2], "OUT": site.y.shape[site.attrs.axis],
-                                   "INNER": product(extent for _, _, extent in axes[position + 1:]),
-                                   "TAPS": site.inputs[2].shape[1]}
+        before, along, behind = split_at(site.x, site.attrs.axis)
+        extents = {"OUTER": before, "EXTENT": along, "OUT": site.y.shape[site.attrs.axis], "INNER": behind,
+                   "TAPS": site.inputs[2].shape[1]}
         outer, extent, out, inner, taps = extent_symbols(*extents)
-        return Lowered("move/resample", Attrs(), extents,
+        return Lowered("move/resample", Parameters(), extents,
                        (Operand("x", 0, outer * extent * inner), Operand("first", 1, out),
                         Operand("weight", 2, out * taps)),
                        (Operand("y", 0, outer * out * inner),), outer * out, "resample", self.name)

@@ -3,13 +3,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, product
-from ...ir.graph import Attrs, Op
-from ...ir.types import PLAIN, TensorType
+from ...ir.graph import Op
+from ...ir.types import TensorType
 from ...ops.memory import memory_axes
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..parameters import Parameters
 from ..site import Site
-from .copies import copy_cost, moved
+from .copies import copy_cost
+
+
+@dataclass(frozen=True)
+class LinearParameters(Parameters):
+    """Of `resize_linear.c.j2`. two: axes are resized, not one."""
+
+    two: bool
+
+
+@dataclass(frozen=True)
+class NearestParameters(LinearParameters):
+    """Of `resize_nearest.c.j2`. unit: the C type of an element."""
+
+    unit: str
 
 
 class ResizeNearest(Kernel):
@@ -20,7 +37,7 @@ class ResizeNearest(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if self._position(site.op, site.x.with_layout(layout)) is not None:
-                yield (layout, *(PLAIN,) * (len(site.inputs) - 1)), (layout,)
+                yield around(site, layout)
 
     @staticmethod
     def _position(op: Op, x: TensorType) -> int | None:
@@ -49,10 +66,13 @@ class ResizeNearest(Kernel):
         if site.attrs.mode == "linear":
             names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
         tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
-        return Lowered(f"move/resize_{self.name}", Attrs(two=two, **moved(site.x)), extents,
+        return Lowered(f"move/resize_{self.name}", self.parameters(two, site.x), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
                        (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name,
                        scratch=4 * (w + 2 * site.isa.lanes) if two and site.attrs.mode == "linear" else 0)
+
+    def parameters(self, two: bool, type_: TensorType) -> Parameters:
+        return NearestParameters(two, type_.c_type)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0)
@@ -66,3 +86,6 @@ class ResizeLinear(ResizeNearest):
 
     def refuse(self, site: Site):
         return None if site.attrs.mode == "linear" else "is not linear"
+
+    def parameters(self, two: bool, type_: TensorType) -> Parameters:
+        return LinearParameters(two)

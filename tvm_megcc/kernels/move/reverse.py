@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import product
-from ...ir.graph import Attrs
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
 from ..site import Site
-from .copies import copy_cost, moved
+from .copies import copy_cost
+
+
+@dataclass(frozen=True)
+class ReverseParameters(UnitParameters):
+    """Of `reverse.c.j2`. time: the axis of the two first that is read backwards."""
+
+    time: int
 
 
 class ReverseRuns(Kernel):
@@ -20,7 +29,7 @@ class ReverseRuns(Kernel):
         t, b, run = extent_symbols("T", "B", "RUN")
         time = site.attrs.time
         extents = {"T": x.shape[time], "B": x.shape[1 - time], "RUN": product(x.shape[2:])}
-        return Lowered("move/reverse", Attrs(time=time, **moved(x)), extents,
+        return Lowered("move/reverse", ReverseParameters(x.c_type, time), extents,
                        (Operand("x", 0, t * b * run), Operand("length", 1, b)), (Operand("y", 0, t * b * run),), t * b,
                        f"reverse_sequence{time}_{lengths.dtype[3:]}", self.name)
 

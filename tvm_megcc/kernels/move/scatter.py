@@ -3,21 +3,41 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 from ...ir.dims import product
-from ...ir.graph import Attrs, Op
-from ...ir.types import DTYPES
-from ...ops.scatter import (
-    REDUCTIONS,
-)
+from ...ops.scatter import REDUCTIONS
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
 from ..reduce.folds import INTEGER_FOLDS
 from ..site import Site
 from .copies import copy_cost
 
 #: Names of the same among the folds of integers.
 _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+@dataclass(frozen=True)
+class CombineParameters(UnitParameters):
+    """Of `combine.c.j2`. combine: element a and update v, in C. unsigned: what integers are added as."""
+
+    combine: str
+    unsigned: str
+
+
+@dataclass(frozen=True)
+class LineParameters(CombineParameters):
+    """Of `scatter_elements.c.j2`. axis: that indices are of. rank: of the tensor."""
+
+    axis: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class PointParameters(CombineParameters):
+    """Of `scatter_points.c.j2`. depth: indices of a point."""
+
+    depth: int
 
 
 class ScatterKernel(Kernel):
@@ -27,18 +47,21 @@ class ScatterKernel(Kernel):
         wants_arithmetic = site.attrs.reduction != "none" and site.x.dtype in ("float16", "bool")
         return f"no arithmetic on {site.x.dtype}" if wants_arithmetic else None
 
-    def called(self, op: Op, inputs, template: str, params: dict, extents: dict, sizes: tuple, tasks) -> Lowered:
-        """The call; sizes: elements of x, of index and of update."""
-        x, indices, _ = inputs
-        reduction = op.attrs.reduction
+    @staticmethod
+    def combining(site: Site) -> tuple[str, str, str]:
+        """Values of `CombineParameters`."""
+        x, reduction = site.x, site.attrs.reduction
         real = x.dtype.startswith("float") or reduction == "none"
         combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
-        unsigned = f"uint{max(32, 8 * x.itemsize)}_t"
-        attrs = Attrs(unit=DTYPES[x.dtype].c_type, combine=combine, unsigned=unsigned, **params)
+        return x.c_type, combine, x.c_unsigned
+
+    def called(self, site: Site, template: str, params: CombineParameters, extents: dict, sizes: tuple, tasks,
+               suffix: str) -> Lowered:
+        """The call; sizes: elements of x, of index and of update."""
         operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
-        suffix = "" if reduction == "none" else f"_{reduction}"
-        return Lowered(template, attrs, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
-                       f"{op.kind}{suffix}_{indices.dtype[3:]}", self.name, in_place=((0, 0),))
+        what = site.kind if site.attrs.reduction == "none" else f"{site.kind}_{site.attrs.reduction}"
+        return Lowered(template, params, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
+                       f"{what}_{site.inputs[1].dtype[3:]}_{suffix}", self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
@@ -53,9 +76,10 @@ class ScatterLines(ScatterKernel):
         extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
         extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
         whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
-        lowered = self.called(site.op, site.inputs, "move/scatter_elements", {"axis": axis, "rank": x.rank}, extents,
-                              (product(whole), product(part), product(part)), product(whole[:axis]))
-        return replace(lowered, operation=f"{lowered.operation}_axis{axis}of{x.rank}")
+        params = LineParameters(*self.combining(site), axis, x.rank)
+        return self.called(site, "move/scatter_elements", params, extents,
+                           (product(whole), product(part), product(part)), product(whole[:axis]),
+                           f"axis{axis}of{x.rank}")
 
 
 class ScatterRows(ScatterKernel):
@@ -69,6 +93,5 @@ class ScatterRows(ScatterKernel):
         extents = {f"X{i}": x.shape[i] for i in range(depth)}
         extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
         *axes, count, run = extent_symbols(*extents)
-        lowered = self.called(site.op, site.inputs, "move/scatter_points", {"depth": depth}, extents,
-                              (product(axes) * run, count * depth, count * run), 1)
-        return replace(lowered, operation=f"{lowered.operation}_depth{depth}")
+        return self.called(site, "move/scatter_points", PointParameters(*self.combining(site), depth), extents,
+                           (product(axes) * run, count * depth, count * run), 1, f"depth{depth}")

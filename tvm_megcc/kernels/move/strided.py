@@ -7,13 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, Symbol, ceildiv, product
-from ...ir.graph import Attrs, Op
+from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.memory import MemoryAxis, memory_axes
 from ...ops.rules import slice_axes
 from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..parameters import UnitParameters
 from ..site import Site
-from .copies import CHUNK, copy_cost, moved
+from .copies import CHUNK, copy_cost
+
+
+@dataclass(frozen=True)
+class StridedParameters(UnitParameters):
+    """Of `strided.c.j2`. backwards: for each axis, whether the operand is walked backwards. run: neighbours of the last
+    axis are neighbours in the operand too. chunk: elements of a task, where there is one axis only."""
+
+    axes: int
+    backwards: tuple[bool, ...]
+    run: bool
+    chunk: int
+
+
+@dataclass(frozen=True)
+class TransposeParameters(UnitParameters):
+    """Of `transpose.c.j2`. columns: of a task."""
+
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -76,7 +95,7 @@ class Strided(Kernel):
             tasks = product(d[:-2]) * ceildiv(d[-2], Symbol("ROWS"))
         size = Symbol("BASE") + 1 + sum(((d_ - 1) * s_ for d_, s_ in zip(d, s, strict=True)), start=0)
         backwards = tuple(walk.backwards for walk in walks)
-        params = Attrs(axes=len(walks), backwards=backwards, run=unit_stride, chunk=CHUNK, **moved(site.x))
+        params = StridedParameters(site.x.c_type, len(walks), backwards, unit_stride, CHUNK)
         pattern = "".join("b" if flag else "a" for flag in backwards) + ("1" if unit_stride else "")
         return Lowered("move/strided", params, extents, (Operand("x", 0, size),), (Operand("y", 0, product(d)),),
                        tasks, f"{site.kind}_{pattern}", self.name)
@@ -179,7 +198,7 @@ class TransposeMatrix(Kernel):
     def lower(self, site: Site) -> Lowered:
         n, r, c = extent_symbols("N", "R", "C")
         extents = dict(zip("NRC", self._matrices(site.op, site.x, site.y), strict=True))
-        return Lowered("move/transpose", Attrs(columns=self.COLUMNS, **moved(site.x)), extents,
+        return Lowered("move/transpose", TransposeParameters(site.x.c_type, self.COLUMNS), extents,
                        (Operand("x", 0, n * r * c),), (Operand("y", 0, n * r * c),), n * ceildiv(c, self.COLUMNS),
                        "transpose_matrix", self.name)
 

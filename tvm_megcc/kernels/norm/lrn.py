@@ -3,13 +3,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import product, round_up
-from ...ir.graph import Attrs
 from ...ir.types import NHWC
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import blocked
 from ..move.copies import c_constant, constant_name
+from ..parameters import Parameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class LrnParameters(Parameters):
+    """Of `lrn.c.j2`. size: channels that are summed. before: of them, in front of the one. beta, bias, share: as C."""
+
+    size: int
+    before: int
+    beta: str
+    bias: str
+    share: str
+    nhwc: bool
 
 
 class LrnPixels(Kernel):
@@ -29,7 +43,7 @@ class LrnPixels(Kernel):
         count = N * S * (C if layout == NHWC else round_up(C, lanes))
         beta, bias, share = (c_constant(value, "float32") for value in
                              (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
-        params = Attrs(size=size, before=(size - 1) // 2, beta=beta, bias=bias, share=share, nhwc=layout == NHWC)
+        params = LrnParameters(size, (size - 1) // 2, beta, bias, share, layout == NHWC)
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
                        f"lrn{size}{constant_name(beta, bias, share)}" + "_nhwc" * (layout == NHWC), self.name,

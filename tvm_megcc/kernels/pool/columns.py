@@ -3,12 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, Symbol, product
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES
 from ..base import ANY, NUMBERS, Kernel, Lowered, Operand, extent_symbols
-from ..move.copies import copy_cost, moved
+from ..move.copies import copy_cost
+from ..parameters import Parameters, UnitParameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class ColumnsParameters(UnitParameters):
+    """Of `columns.c.j2`. windows: for each axis its letter and the window's extent, stride and dilation."""
+
+    windows: tuple[tuple[str, int, int, int], ...]
 
 
 class ColumnsRows(Kernel):
@@ -27,7 +35,7 @@ class ColumnsRows(Kernel):
         blocks = product(Symbol(f"B{axis}") for axis in axes)
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         size = "x".join(map(str, attrs.kernel))
-        return Lowered("pool/columns", Attrs(windows=windows, unit=DTYPES[site.x.dtype].c_type), extents,
+        return Lowered("pool/columns", ColumnsParameters(site.x.c_type, windows), extents,
                        (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
                        (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
                        f"col2im_{size}_s{'x'.join(map(str, attrs.strides))}_d{'x'.join(map(str, attrs.dilations))}",
@@ -44,7 +52,7 @@ class ScatterMaxima(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         count, total = extent_symbols("COUNT", "TOTAL")
-        return Lowered("pool/unpool", Attrs(moved(site.x)), {"COUNT": site.x.size, "TOTAL": site.y.size},
+        return Lowered("pool/unpool", Parameters(), {"COUNT": site.x.size, "TOTAL": site.y.size},
                        (Operand("x", 0, count), Operand("where", 1, count)), (Operand("y", 0, total),), 1,
                        "max_unpool", self.name)
 

@@ -3,13 +3,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES, PLAIN
+from ...ir.types import PLAIN
 from ..base import FLOAT32, NUMBERS, Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import blocked
+from ..conv2d.geometry import WindowParameters, blocked
+from ..parameters import Parameters
+
+
+@dataclass(frozen=True)
+class GlobalParameters(Parameters):
+    """Of `global.c.j2` and `global_plain.c.j2`. mode: max, avg or sum."""
+
+    mode: str
+
+
+@dataclass(frozen=True)
+class WindowPoolParameters(WindowParameters):
+    """Of `window.c.j2`. mode: max, avg or sum. count_pads: an average counts pads as elements."""
+
+    mode: str
+    count_pads: bool
+
+
+@dataclass(frozen=True)
+class PlainPoolParameters(GlobalParameters):
+    """Of `plain.c.j2`.
+
+    count_pads: an average counts pads as elements. windows: for each axis its letter and the window's extent, stride
+    and dilation. order: of the indices of maxima, "row" or "column"; "" where they are no result. unit: the C type of
+    an element. least: the C constant that no maximum falls below.
+    """
+
+    count_pads: bool
+    windows: tuple[tuple[str, int, int, int], ...]
+    order: str
+    unit: str
+    least: str
 
 
 def _mode(op) -> str:
@@ -38,8 +71,7 @@ class WindowPool(Kernel):
             extents.update(EH=ih + top + bottom, EW=iw + left + right)
         slots = round_up(C, lanes)
         return Lowered(
-            "pool/window",
-            Attrs(mode=mode, count_pads=counts, kh=kh, kw=kw, sh=sh, sw=sw, dh=dh, dw=dw), extents,
+            "pool/window", WindowPoolParameters(kh, kw, sh, sw, dh, dw, mode, counts), extents,
             (Operand("x", 0, N * slots * IH * IW),), (Operand("y", 0, N * slots * OH * OW),),
             N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=slots)
 
@@ -74,11 +106,10 @@ class PlainPool(Kernel):
         outs = extent_symbols(*(f"O{axis}" for axis in axes))
         results = [Operand(name, index, R * product(outs))
                    for index, name in enumerate(("y", "where")[:len(site.outputs)])]
-        dtype = site.x.dtype
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         order = attrs.get("order", "")
-        params = Attrs(mode=_mode(site.op), count_pads=bool(attrs.get("count_pads", 0)), windows=windows, order=order,
-                       unit=DTYPES[dtype].c_type, least=_least(dtype))
+        params = PlainPoolParameters(_mode(site.op), bool(attrs.get("count_pads", 0)), windows, order, site.x.c_type,
+                                     _least(site.x.dtype))
         return Lowered("pool/plain", params, extents, (Operand("x", 0, R * product(ins)),), tuple(results),
                        R * product(outs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
@@ -111,7 +142,8 @@ class GlobalPool(Kernel):
         lanes = site.isa.lanes
         N, C, S = extent_symbols("N", "C", "S")
         n, c = site.x.shape[:2]
-        return Lowered("pool/global", Attrs(mode=_mode(site.op)), {"N": n, "C": c, "S": product(site.x.shape[2:])},
+        return Lowered("pool/global", GlobalParameters(_mode(site.op)),
+                       {"N": n, "C": c, "S": product(site.x.shape[2:])},
                        (Operand("x", 0, N * round_up(C, lanes) * S),), (Operand("y", 0, N * round_up(C, lanes)),),
                        N * ceildiv(C, lanes), f"global_{_mode(site.op)}_pool", "blocks",
                        channels=round_up(C, lanes))
@@ -132,7 +164,7 @@ class PlainGlobalPool(Kernel):
 
     def lower(self, site):
         R, S = extent_symbols("R", "S")
-        return Lowered("pool/global_plain", Attrs(mode=_mode(site.op)),
+        return Lowered("pool/global_plain", GlobalParameters(_mode(site.op)),
                        {"R": product(site.x.shape[:2]), "S": product(site.x.shape[2:])},
                        (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
 

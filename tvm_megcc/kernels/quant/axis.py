@@ -3,14 +3,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...ir.dims import product
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES, PLAIN, numpy_dtype
-from ...ops.memory import memory_axes
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ...ir.types import numpy_dtype
+from ...ops.memory import memory_axes, split_at
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
+from ..parameters import UnitParameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class DequantizeParameters(UnitParameters):
+    """Of `dequantize.c.j2`. unit: the C type of a quantised element. zero: there are zero points."""
+
+    zero: bool
+
+
+@dataclass(frozen=True)
+class QuantizeParameters(DequantizeParameters):
+    """Of `quantize.c.j2`. low, high: the limits of the quantised type."""
+
+    low: int
+    high: int
 
 
 class PerAxisKernel(Kernel):
@@ -22,7 +39,7 @@ class PerAxisKernel(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout.kind != "nchwc" or site.inputs[1].size == 1:
-                yield (layout, *(PLAIN,) * (len(site.inputs) - 1)), (layout,)
+                yield around(site, layout)
 
     def refuse(self, site: Site):
         quantized = site.x if site.kind == "dequantize_linear" else site.y
@@ -33,28 +50,23 @@ class PerAxisKernel(Kernel):
         return "not by blocks" if site.attrs.block else None
 
     def lower(self, site: Site) -> Lowered:
-        axes = memory_axes(site.x)
-        sizes = [extent for _, _, extent in axes]
         if site.inputs[1].size == 1:
-            extents = {"OUTER": 1, "N": 1, "INNER": product(sizes)}
-            if len(sizes) > 1:
-                extents = {"OUTER": product(sizes[:-1]), "N": 1, "INNER": sizes[-1]}
+            *sizes, last = [1, *(extent for _, _, extent in memory_axes(site.x))]
+            values = product(sizes), 1, last
         else:
-            position = next(index for index, (axis, _, _) in enumerate(axes) if axis == site.attrs.axis)
-            extents = {"OUTER": product(sizes[:position]), "N": sizes[position], "INNER": product(sizes[position + 1:])}
-        outer, n, inner = extent_symbols(*extents)
+            values = split_at(site.x, site.attrs.axis)
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         to_float = site.kind == "dequantize_linear"
-        dtype = site.x.dtype if to_float else site.y.dtype
-        zero = len(site.inputs) > 2 and site.inputs[2] is not None
-        params = {"unit": DTYPES[dtype].c_type, "zero": zero}
-        if not to_float:
-            limits = np.iinfo(numpy_dtype(dtype))
-            params.update(low=int(limits.min), high=int(limits.max))
-        operands = [Operand("x", 0, outer * n * inner), Operand("scale", 1, n)]
-        if zero:
-            operands.append(Operand("zero_point", 2, n))
-        return Lowered(f"quant/{'dequantize' if to_float else 'quantize'}", Attrs(params), extents, tuple(operands),
-                       (Operand("y", 0, outer * n * inner),), outer * n, site.kind + "_zero" * zero, self.name)
+        if to_float:
+            params = DequantizeParameters(site.x.c_type, site.has(2))
+        else:
+            limits = np.iinfo(numpy_dtype(site.y.dtype))
+            params = QuantizeParameters(site.y.c_type, site.has(2), int(limits.min), int(limits.max))
+        operands = present(site, Operand("x", 0, outer * n * inner), Operand("scale", 1, n),
+                           Operand("zero_point", 2, n))
+        return Lowered(f"quant/{'dequantize' if to_float else 'quantize'}", params,
+                       dict(zip(("OUTER", "N", "INNER"), values, strict=True)), operands,
+                       (Operand("y", 0, outer * n * inner),), outer * n, site.kind + "_zero" * site.has(2), self.name)
 
     def cost(self, site: Site) -> float:
         return 3.0 * site.y.stored if site.y.is_static else 1e6

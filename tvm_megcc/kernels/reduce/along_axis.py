@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from ...ir.dims import Dim, product
-from ...ir.graph import Attrs, Op
-from ...ir.types import DTYPES, PLAIN, TensorType
-from ...ops.memory import memory_axes
+from dataclasses import dataclass
+
+from ...ir.dims import Dim
+from ...ir.types import PLAIN
+from ...ops.memory import split_at
 from ..base import NUMBERS, Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..parameters import UnitParameters
 from ..site import Site
 
 
@@ -20,11 +22,18 @@ class AlongAxis(Kernel):
                 yield (layout,), (layout,)
 
     @staticmethod
-    def extents(op: Op, x: TensorType) -> dict[str, Dim]:
-        axes = memory_axes(x)
-        position = next(index for index, (axis, _, _) in enumerate(axes) if axis == op.attrs.axis % x.rank)
-        sizes = [extent for _, _, extent in axes]
-        return {"OUTER": product(sizes[:position]), "N": sizes[position], "INNER": product(sizes[position + 1:])}
+    def extents(site: Site) -> dict[str, Dim]:
+        return dict(zip(("OUTER", "N", "INNER"), split_at(site.x, site.attrs.axis % site.x.rank), strict=True))
+
+
+@dataclass(frozen=True)
+class ArgExtremeParameters(UnitParameters):
+    """Of `arg_extreme.c.j2`. better: the comparison that a new best element passes. real: elements may be NaN. keeps:
+    the comparison by which the best so far stays, which NaN never does; "" where NaN is the best."""
+
+    better: str
+    real: bool
+    keeps: str
 
 
 class ArgExtremeScalars(AlongAxis):
@@ -37,10 +46,20 @@ class ArgExtremeScalars(AlongAxis):
         real = site.x.dtype.startswith("float")
         yields = real and site.attrs.get("nan_yields", False)
         keeps = better[0] + ("" if site.attrs.last else "=")
-        params = Attrs(better=better, unit=DTYPES[site.x.dtype].c_type, real=real, keeps=keeps if yields else "")
-        return Lowered("reduce/arg_extreme", params, self.extents(site.op, site.x),
+        params = ArgExtremeParameters(site.x.c_type, better, real, keeps if yields else "")
+        return Lowered("reduce/arg_extreme", params, self.extents(site),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),), outer * inner,
                        site.kind + "_last" * site.attrs.last + "_tvm" * yields, self.name)
+
+
+@dataclass(frozen=True)
+class CumulativeParameters(UnitParameters):
+    """Of `cumulative.c.j2`. sum: the C type of the result so far. product: elements are multiplied, not added."""
+
+    sum: str
+    exclusive: bool
+    reverse: bool
+    product: bool
 
 
 class CumulativeScalars(AlongAxis):
@@ -49,10 +68,9 @@ class CumulativeScalars(AlongAxis):
 
     def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        dtype, size = site.x.dtype, outer * n * inner
-        wide = "uint64_t" if site.x.itemsize == 8 else "uint32_t"
-        params = Attrs(unit=DTYPES[dtype].c_type, sum=DTYPES[dtype].c_type if dtype.startswith("float") else wide,
-                       exclusive=site.attrs.exclusive, reverse=site.attrs.reverse, product=site.kind == "cumprod")
+        x, size = site.x, outer * n * inner
+        params = CumulativeParameters(x.c_type, x.c_type if x.dtype.startswith("float") else x.c_unsigned,
+                                      site.attrs.exclusive, site.attrs.reverse, site.kind == "cumprod")
         what = site.kind + "_exclusive" * site.attrs.exclusive + "_reverse" * site.attrs.reverse
-        return Lowered("reduce/cumulative", params, self.extents(site.op, site.x), (Operand("x", 0, size),),
+        return Lowered("reduce/cumulative", params, self.extents(site), (Operand("x", 0, size),),
                        (Operand("y", 0, size),), outer * inner, what, self.name)

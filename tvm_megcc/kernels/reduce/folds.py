@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, Symbol, ceildiv, product
-from ...ir.graph import Attrs, Op
-from ...ir.types import DTYPES, PLAIN, TensorType
+from ...ir.graph import Op
+from ...ir.types import PLAIN, TensorType
 from ...ops.memory import memory_axes
 from ..base import FLOAT32, INTEGERS, Kernel, Lowered, Operand, possible_layouts
+from ..parameters import Parameters
 from ..site import Site
 
 
@@ -39,6 +40,31 @@ FOLDS = {
     "sum_square": Fold("0.0f", "mgc_fma(v, v, a)"),
     "log_sum": Fold("0.0f", "a + v", finish="mgc_log(a)"),
 }
+
+@dataclass(frozen=True)
+class ReduceParameters(Parameters):
+    """reduced: whether an axis is. start, step, finish: as `Fold` has them."""
+
+    reduced: tuple[bool, ...]
+    start: str
+    step: str
+    finish: str
+
+
+@dataclass(frozen=True)
+class VectorParameters(ReduceParameters):
+    """Of `vector.c.j2`. join: as `Fold` has it."""
+
+    join: str
+
+
+@dataclass(frozen=True)
+class ScalarParameters(ReduceParameters):
+    """Of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as."""
+
+    unit: str
+    unsigned: str
+
 
 #: The same for integers, which wrap; start "least" or "most" is the limit of the element type.
 INTEGER_FOLDS = {
@@ -86,14 +112,14 @@ class Reduce(Kernel):
         reduced = tuple(flag for _, flag in axes)
         pattern = "".join("r" if flag else "k" for flag in reduced)
         return Lowered(
-            f"reduce/{self.name}", Attrs(reduced=reduced, **self.params(site.op, site.x)), extents,
+            f"reduce/{self.name}", self.parameters(site.op, site.x, reduced), extents,
             (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, site.target),
             f"{site.kind}_{pattern}", self.name)
 
     def tasks(self, kept: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
         return product(kept)
 
-    def params(self, op: Op, x: TensorType) -> dict:
+    def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> ReduceParameters:
         raise NotImplementedError
 
     @staticmethod
@@ -115,9 +141,9 @@ class ReduceVectors(Reduce):
     def tasks(self, kept, reduced, target) -> Dim:
         return product(kept) if reduced[-1] else product(kept[:-1]) * ceildiv(kept[-1], target.isa.lanes)
 
-    def params(self, op: Op, x: TensorType) -> dict:
+    def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> VectorParameters:
         fold = FOLDS[self._name(op)]
-        return {"start": fold.start, "step": fold.step, "join": fold.join, "finish": fold.finish}
+        return VectorParameters(reduced, fold.start, fold.step, fold.finish, fold.join)
 
     def cost(self, site: Site) -> float:
         return site.x.stored * 2 / site.isa.lanes if site.x.is_static else 1e6
@@ -136,11 +162,10 @@ class ReduceScalars(Reduce):
     def _folds(x: TensorType) -> dict[str, Fold]:
         return REAL_FOLDS if x.dtype == "float64" else INTEGER_FOLDS
 
-    def params(self, op: Op, x: TensorType) -> dict:
+    def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> ScalarParameters:
         fold = self._folds(x)[self._name(op)]
         name = x.dtype.upper()
         limits = {"least": f"{name}_MIN" if name.startswith("INT") else "0", "most": f"{name}_MAX"}
         # Without a sign there is nothing to compare with 0.
         step = "(T)((U)a + (U)v)" if self._name(op) == "l1" and x.dtype.startswith("uint") else fold.step
-        return {"start": limits.get(fold.start, fold.start), "step": step, "finish": fold.finish,
-                "unit": DTYPES[x.dtype].c_type, "unsigned": "uint64_t" if x.itemsize == 8 else "uint32_t"}
+        return ScalarParameters(reduced, limits.get(fold.start, fold.start), step, fold.finish, x.c_type, x.c_unsigned)

@@ -12,10 +12,11 @@ from hashlib import sha256
 
 from ...ir.dims import Dim, ceildiv, round_up
 from ...ir.expr import to_c
-from ...ir.graph import Attrs, Op
+from ...ir.graph import Op
 from ...ops.base import operator
 from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
 from ..site import Site
 from ..tiling import BLOCK
 
@@ -41,6 +42,31 @@ def cell_of(op: Op) -> Cell:
     if op.kind == "gru":
         return Cell((3,), 2) if op.attrs.linear_before_reset else Cell((2, 1), 4)
     return Cell((1,), 2)
+
+
+@dataclass(frozen=True)
+class StepsParameters(Parameters):
+    """Of `steps.c.j2`.
+
+    cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
+    weights are. sequences, vectors: of a tile. operands, results: those that are there. f, g, h: activations, C over x;
+    "" where the cell has no such.
+    """
+
+    cell: str
+    gates: int
+    products: tuple[int, ...]
+    scratch_vectors: int
+    packed: bool
+    sequences: int
+    vectors: int
+    direction: str
+    input_forget: bool
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    f: str
+    g: str = ""
+    h: str = ""
 
 
 class Steps(Kernel):
@@ -74,14 +100,11 @@ class Steps(Kernel):
                             ("recurrent", lanes, cell.products) if i == 1 and self.packed else ()) for i in present]
         results = [Operand(name.lower(), i, T * state if name == "Y" else state)
                    for i, name in enumerate(site.attrs.results)]
-        activations = {name: to_c(expr, ["x"]) for name, expr in zip("fgh", site.attrs.activations, strict=False)}
-        params = Attrs(
-            cell=site.kind, gates=gates, products=cell.products, scratch_vectors=cell.vectors, packed=self.packed,
-            sequences=sequences, vectors=vectors, direction=site.attrs.direction,
-            input_forget=site.attrs.get("input_forget", False),
-            linear_before_reset=site.attrs.get("linear_before_reset", False),
-            operands=tuple(names[i] for i in present), results=tuple(name.lower() for name in site.attrs.results),
-            **{name: activations.get(name, "") for name in "fgh"})
+        params = StepsParameters(
+            site.kind, gates, cell.products, cell.vectors, self.packed, sequences, vectors, site.attrs.direction,
+            site.attrs.get("input_forget", False), tuple(names[i] for i in present),
+            tuple(name.lower() for name in site.attrs.results),
+            *(to_c(expression, ["x"]) for expression in site.attrs.activations))
         return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
                        tuple(results), D * ceildiv(N, sequences), _what(site.op, params),
                        f"{self.name}_{sequences}x{vectors}", scratch=sequences * scratch_of_one)
@@ -92,8 +115,9 @@ class Steps(Kernel):
         return size * units * (1 if self.packed else 3) / site.isa.lanes
 
 
-def _what(op: Op, params: Attrs) -> str:
-    flags = op.attrs.direction[0] + "_input_forget" * params.input_forget + "_linear" * params.linear_before_reset
+def _what(op: Op, params: StepsParameters) -> str:
+    flags = op.attrs.direction[0] + "_input_forget" * params.input_forget
+    flags += "_linear" * op.attrs.get("linear_before_reset", False)
     optional = [name for name in (*params.operands[2:], *params.results)]
     formulas = sha256(f"{params.f} {params.g} {params.h}".encode()).hexdigest()[:4]
     return "_".join([op.kind, flags, *optional, formulas])

@@ -3,9 +3,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, product
-from ...ir.graph import Attrs
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..conv2d.geometry import ConvParameters
+
+
+@dataclass(frozen=True)
+class DeformParameters(ConvParameters):
+    """Of `deform_conv.c.j2`. groups: of channels. offset_groups: of those that share offsets. mask: there is one."""
+
+    groups: int
+    offset_groups: int
+    mask: bool
 
 
 class WindowsDeformConv(Kernel):
@@ -21,18 +32,14 @@ class WindowsDeformConv(Kernel):
         extents: dict[str, Dim] = {"N": n, "C": c, "IH": ih, "IW": iw, "OC": oc, "OH": oh, "OW": ow, "PT": a.pads[0],
                                    "PL": a.pads[1]}
         N, C, IH, IW, OC, OH, OW = extent_symbols(*list(extents)[:7])
-        given = [index < len(site.op.own_inputs) and bool(site.op.own_inputs[index]) for index in range(5)]
         windows = N * a.offset_groups * kh * kw * OH * OW
         sizes = {"x": N * C * IH * IW, "w": OC * site.inputs[1].shape[1] * kh * kw, "offset": 2 * windows, "b": OC,
                  "mask": windows}
-        params = {"kh": kh, "kw": kw, "sh": a.strides[0], "sw": a.strides[1], "dh": a.dilations[0],
-                  "dw": a.dilations[1], "groups": a.groups, "offset_groups": a.offset_groups, "bias": given[3],
-                  "mask": given[4]}
+        params = DeformParameters(kh, kw, *a.strides, *a.dilations, site.has(3), a.groups, a.offset_groups, site.has(4))
         name = "_".join([f"deform_conv_{kh}x{kw}_s{a.strides[0]}x{a.strides[1]}_d{a.dilations[0]}x{a.dilations[1]}"
-                         f"_g{a.groups}o{a.offset_groups}", *["bias"] * given[3], *["mask"] * given[4]])
-        return Lowered("sample/deform_conv", Attrs(params), extents,
-                       tuple(Operand(key, index, size) for index, (key, size) in enumerate(sizes.items())
-                             if given[index]),
+                         f"_g{a.groups}o{a.offset_groups}", *["bias"] * site.has(3), *["mask"] * site.has(4)])
+        return Lowered("sample/deform_conv", params, extents,
+                       present(site, *(Operand(key, index, size) for index, (key, size) in enumerate(sizes.items()))),
                        (Operand("y", 0, N * OC * OH * OW),), N * OH * OW, name, self.name, scratch=4 * C * kh * kw,
                        channels=OC)
 

@@ -3,12 +3,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, product, round_up
-from ...ir.graph import Attrs
 from ...ir.types import PLAIN
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols
 from ..conv2d.geometry import blocked
+from ..parameters import Parameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class GridParameters(Parameters):
+    """Of `grid.c.j2`. axes: letters of the image's axes. mode, padding, align: as the operator has them. blocked: the
+    image is not in plain layout."""
+
+    axes: str
+    mode: str
+    padding: str
+    align: bool
+    blocked: bool
 
 
 class GridPixels(Kernel):
@@ -19,7 +33,7 @@ class GridPixels(Kernel):
 
     def layouts(self, site: Site):
         layout = blocked(site.target) if site.x.rank == 4 else PLAIN
-        yield (layout, PLAIN), (layout,)
+        yield around(site, layout)
 
     def lower(self, site: Site) -> Lowered:
         (n, c, *spatial), layout = site.x.shape, site.x.layout
@@ -30,7 +44,7 @@ class GridPixels(Kernel):
         slots = C if layout == PLAIN else round_up(C, site.isa.lanes)
         a = site.attrs
         return Lowered("sample/grid",
-                       Attrs(axes=axes, mode=a.mode, padding=a.padding, align=bool(a.align), blocked=layout != PLAIN),
+                       GridParameters(axes, a.mode, a.padding, bool(a.align), layout != PLAIN),
                        extents, (Operand("x", 0, N * slots * product(source)), Operand("grid", 1, N * P * len(axes))),
                        (Operand("y", 0, N * slots * P),), N * P,
                        f"grid_sample_{a.mode}{len(axes)}d_{a.padding}" + "_align" * bool(a.align), self.name)

@@ -3,13 +3,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...ir.dims import Dim, round_up
-from ...ir.graph import Attrs
-from ...ir.types import PLAIN
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols
 from ..conv2d.geometry import blocked
 from ..move.copies import c_constant, constant_name
+from ..parameters import Parameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class RoiParameters(Parameters):
+    """Of `roi_pool.c.j2`. scale: of the regions, as C."""
+
+    scale: str
+
+
+@dataclass(frozen=True)
+class RoiAlignParameters(RoiParameters):
+    """Of `roi_align.c.j2`. mode: avg or max. half_pixel: pixels are counted at their middle. samples: of a bin along an
+    axis; 0: as many as it has pixels."""
+
+    mode: str
+    half_pixel: bool
+    samples: int
 
 
 class _RoiBins(Kernel):
@@ -19,16 +37,16 @@ class _RoiBins(Kernel):
     dtypes = (FLOAT32, FLOAT32, ANY)
 
     def layouts(self, site: Site):
-        yield (blocked(site.target), *(PLAIN,) * (len(site.inputs) - 1)), (blocked(site.target),)
+        yield around(site, blocked(site.target))
 
-    def _lowered(self, template: str, params: dict, site: Site, operands, what: str) -> Lowered:
+    def _lowered(self, template: str, params: RoiParameters, site: Site, operands, what: str) -> Lowered:
         extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), site.x.shape, strict=True))
         extents.update(R=site.y.shape[0], OH=site.y.shape[2], OW=site.y.shape[3])
         N, C, IH, IW, R, OH, OW = extent_symbols(*extents)
-        slots, scale = round_up(C, site.isa.lanes), c_constant(site.attrs.scale, "float32")
-        return Lowered(template, Attrs(**params, scale=scale), extents,
+        slots = round_up(C, site.isa.lanes)
+        return Lowered(template, params, extents,
                        (Operand("x", 0, N * slots * IH * IW), *operands(R)), (Operand("y", 0, R * slots * OH * OW),),
-                       R * OH * OW, what + constant_name(scale), self.name)
+                       R * OH * OW, what + constant_name(params.scale), self.name)
 
     def cost(self, site: Site) -> float:
         return 20.0 * site.y.stored / site.isa.lanes if site.y.is_static else 1e6
@@ -37,7 +55,7 @@ class _RoiBins(Kernel):
 class RoiAlignBins(_RoiBins):
     def lower(self, site: Site) -> Lowered:
         a = site.attrs
-        params = {"mode": a.mode, "half_pixel": bool(a.half_pixel), "samples": a.samples}
+        params = RoiAlignParameters(c_constant(a.scale, "float32"), a.mode, bool(a.half_pixel), a.samples)
         what = f"roi_align_{a.mode}" + f"_{a.samples}" * (a.samples > 0) + "_half" * bool(a.half_pixel)
         return self._lowered("sample/roi_align", params, site,
                              lambda regions: (Operand("rois", 1, regions * 4), Operand("image", 2, regions)),
@@ -46,5 +64,5 @@ class RoiAlignBins(_RoiBins):
 
 class RoiPoolBins(_RoiBins):
     def lower(self, site: Site) -> Lowered:
-        return self._lowered("sample/roi_pool", {}, site,
+        return self._lowered("sample/roi_pool", RoiParameters(c_constant(site.attrs.scale, "float32")), site,
                              lambda regions: (Operand("rois", 1, regions * 5),), "roi_max_pool")

@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Attrs
+from dataclasses import dataclass
+
 from ..base import Kernel, Lowered, Operand
+from ..parameters import Parameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class DimsParameters(Parameters):
+    """Of `dims.c.j2`. count: of the extents."""
+
+    count: int
 
 
 class DimsKernel(Kernel):
@@ -16,7 +25,7 @@ class DimsKernel(Kernel):
     def lower(self, site: Site) -> Lowered:
         values = site.attrs.extents
         extents = {f"D{index}": value for index, value in enumerate(values)}
-        return Lowered("shape/dims", Attrs(count=len(values), dtype=site.y.dtype), extents, (),
+        return Lowered("shape/dims", DimsParameters(len(values)), extents, (),
                        (Operand("y", 0, len(values)),), 1, f"dims_{len(values)}", "store")
 
     def cost(self, site: Site) -> float:

@@ -3,13 +3,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...ir.dims import Symbol, ceildiv
-from ...ir.graph import Attrs
 from ..base import FLOAT32, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class SoftmaxParameters(Parameters):
+    """Of `rows.c.j2` and `columns.c.j2`. log: the result's logarithm is wanted."""
+
+    log: bool
+
+
+@dataclass(frozen=True)
+class ShortParameters(SoftmaxParameters):
+    """Of `short.c.j2`. longest: elements that a row may have."""
+
+    longest: int
 
 
 class SoftmaxRows(AlongAxis):
@@ -19,26 +33,27 @@ class SoftmaxRows(AlongAxis):
     dtypes = (FLOAT32,)
 
     def refuse(self, site: Site):
-        return self.wrong_axis(self.extents(site.op, site.x)["INNER"] == 1)
+        return self.wrong_axis(self.extents(site)["INNER"] == 1)
 
     def wrong_axis(self, last: bool) -> str | None:
         return None if last else "not the last axis in memory"
 
     def lower(self, site: Site) -> Lowered:
-        extents = self.extents(site.op, site.x)
+        extents = self.extents(site)
         outer, n, inner = extent_symbols(*extents)
         last = extents["INNER"] == 1
         size = outer * n if last else outer * n * inner
         if last:
             extents.pop("INNER")
         tasks = outer if last else outer * ceildiv(inner, site.isa.lanes)
-        return Lowered(f"softmax/{self.name}", Attrs(log=site.kind == "log_softmax"), extents, (Operand("x", 0, size),),
-                       (Operand("y", 0, size),), tasks, site.kind, self.name, in_place=((0, 0),))
+        return Lowered(f"softmax/{self.name}", SoftmaxParameters(site.kind == "log_softmax"), extents,
+                       (Operand("x", 0, size),), (Operand("y", 0, size),), tasks, site.kind, self.name,
+                       in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         if not site.x.is_static:
             return 1e6
-        extents = self.extents(site.op, site.x)
+        extents = self.extents(site)
         line = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
         return 20 * site.x.size // line * ceildiv(line, site.isa.lanes)
 
@@ -50,14 +65,14 @@ class SoftmaxShortRows(SoftmaxRows):
     LONGEST = 8
 
     def refuse(self, site: Site):
-        n = self.extents(site.op, site.x)["N"]
+        n = self.extents(site)["N"]
         if site.isa.lanes == 1 or not isinstance(n, int) or n > self.LONGEST:
             return f"only vectors of rows of at most {self.LONGEST}"
         return super().refuse(site)
 
     def lower(self, site: Site) -> Lowered:
         lowered = super().lower(site)
-        params = Attrs(log=site.kind == "log_softmax", longest=self.LONGEST)
+        params = ShortParameters(site.kind == "log_softmax", self.LONGEST)
         return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), site.isa.lanes))
 
     def cost(self, site: Site) -> float:

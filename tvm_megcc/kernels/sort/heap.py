@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Attrs
-from ...ir.types import DTYPES, PLAIN
+from dataclasses import dataclass
+
+from ...ir.types import PLAIN
 from ..base import ANY, NUMBERS, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
 #: The heap of a line lies in a worker's scratch.
 MOST = 1 << 16
+
+
+@dataclass(frozen=True)
+class TopKParameters(UnitParameters):
+    """Of `top_k.c.j2`. real: elements may be NaN. largest: those are wanted, not the smallest."""
+
+    real: bool
+    largest: bool
 
 
 class TopKHeap(AlongAxis):
@@ -27,9 +37,9 @@ class TopKHeap(AlongAxis):
 
     def lower(self, site: Site) -> Lowered:
         x = site.x
-        extents = {**self.extents(site.op, x), "K": site.attrs.k}
+        extents = {**self.extents(site), "K": site.attrs.k}
         outer, n, inner, k = extent_symbols("OUTER", "N", "INNER", "K")
-        params = Attrs(unit=DTYPES[x.dtype].c_type, real=x.dtype.startswith("float"), largest=site.attrs.largest)
+        params = TopKParameters(x.c_type, x.dtype.startswith("float"), site.attrs.largest)
         return Lowered("sort/top_k", params, extents, (Operand("x", 0, outer * n * inner),),
                        (Operand("values", 0, outer * k * inner), Operand("indices", 1, outer * k * inner)),
                        outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)

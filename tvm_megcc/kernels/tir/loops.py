@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Attrs
+from dataclasses import dataclass
+
 from ...ops.tir import Program
 from ..base import Kernel, Lowered, Operand
+from ..parameters import Parameters
 from ..site import Site
+
+
+@dataclass(frozen=True)
+class TirParameters(Parameters):
+    """Of `function.c.j2`."""
+
+    program: Program
 
 
 class TirLoops(Kernel):
@@ -18,7 +27,7 @@ class TirLoops(Kernel):
         program: Program = site.attrs.program
         operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(some))
                     for some in (program.inputs, program.outputs)]
-        return Lowered("tir/function", Attrs(program=program), program.values(site.attrs, site.inputs), *operands,
+        return Lowered("tir/function", TirParameters(program), program.values(site.attrs, site.inputs), *operands,
                        program.tasks, program.name, f"{self.name}_{program.digest}", program.shared, program.scratch)
 
     def cost(self, site: Site) -> float:

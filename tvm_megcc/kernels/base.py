@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.dims import Dim, Symbol
@@ -65,9 +65,6 @@ class Lowered:
     in_place: tuple[tuple[int, int], ...] = ()
     epilogue_in_place: bool = True
     channels: Dim | None = None
-
-    def with_inputs(self, inputs: tuple[Operand, ...]) -> Lowered:
-        return replace(self, inputs=inputs)
 
 
 def extent_symbols(*names: str) -> tuple[Symbol, ...]:

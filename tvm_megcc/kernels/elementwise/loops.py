@@ -39,14 +39,27 @@ class LoopParameters(Parameters):
 
 
 @dataclass(frozen=True)
-class ScalarParameters(LoopParameters):
-    """Of `scalar.c.j2`. types, result: C types of the operands' elements and of the result's. unsigned: what integers
-    of the last operand's type are added as. bits: of that type."""
+class TypedParameters(LoopParameters):
+    """types, result: C types of the operands' elements and of the result's."""
 
     types: tuple[str, ...]
     result: str
+
+
+@dataclass(frozen=True)
+class ScalarParameters(TypedParameters):
+    """Of `scalar.c.j2`. unsigned: what integers of the last operand's type are added as. bits: of that type."""
+
     unsigned: str
     bits: int
+
+
+@dataclass(frozen=True)
+class LaneParameters(TypedParameters):
+    """Of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types."""
+
+    shorts: tuple[str, ...]
+    result_short: str
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
@@ -168,10 +181,10 @@ class LaneKernel(Broadcast):
     def formula(self, site: Site) -> str:
         return lanes.to_c(site.attrs.expr, [f"a{n}" for n in range(len(site.inputs))], _kinds(site))
 
-    def params(self, site: Site) -> dict:
-        return {"types": tuple(DTYPES[t.dtype].c_type for t in site.inputs), "result": DTYPES[site.y.dtype].c_type,
-                "shorts": tuple(DTYPES[t.dtype].short for t in site.inputs),
-                "result_short": DTYPES[site.y.dtype].short}
+    def parameters(self, site: Site, loop: LoopParameters) -> LaneParameters:
+        return LaneParameters(**vars(loop), types=tuple(t.c_type for t in site.inputs), result=site.y.c_type,
+                              shorts=tuple(DTYPES[t.dtype].short for t in site.inputs),
+                              result_short=DTYPES[site.y.dtype].short)
 
     def cost(self, site: Site) -> float:
         size = site.y.size if site.y.is_static else 1 << 16

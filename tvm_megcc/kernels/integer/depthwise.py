@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product
-from ...ir.types import DTYPES, NHWC, PLAIN
-from ..base import Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import Geometry, has_bias
+from ...ir.types import DTYPES, NHWC
+from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
 from .dot import BYTES, ByteParameters, weight_type, zero_name
@@ -18,8 +18,9 @@ from .dot import BYTES, ByteParameters, weight_type, zero_name
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ByteParameters):
-    """Of `depthwise.c.j2`. vectors: of channels at a time."""
+    """Of `depthwise.c.j2`. x_short: what functions of lanes call an element of x. vectors: of channels at a time."""
 
+    x_short: str
     vectors: int
 
 
@@ -38,28 +39,26 @@ class DepthwiseBytes(Kernel):
     constants = (1, 2)
 
     def layouts(self, site: Site):
-        yield (NHWC, *(PLAIN,) * (len(site.op.own_inputs) - 1)), (NHWC,)
+        yield around(site, NHWC)
 
     def refuse(self, site: Site):
         outputs, per_group = site.inputs[1].shape[:2]
         return None if per_group == 1 and outputs == site.attrs.groups else "needs one filter a channel"
 
     def lower(self, site: Site) -> Lowered:
-        s, bias = Geometry.of(site), has_bias(site.op)
+        s = Geometry.of(site)
         zero, weight = site.attrs.x_zero, weight_type(site.inputs[1].dtype, site.attrs.w_zero)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
-        operands = [Operand("x", 0, N * IH * IW * C),
-                    Operand("w", 1, C * s.taps, ("depthwise_bytes", site.attrs.w_zero), weight)]
-        if bias:
-            operands.append(Operand("b", 2, C))
+        operands = present(site, Operand("x", 0, N * IH * IW * C),
+                           Operand("w", 1, C * s.taps, ("depthwise_bytes", site.attrs.w_zero), weight),
+                           Operand("b", 2, C))
         vectors = min(-(-s.g // site.isa.lanes), 4 if site.isa.lanes > 1 else 1)
-        parameters = DepthwiseParameters(*s.window, bias, DTYPES[site.x.dtype].c_type, DTYPES[weight].c_type,
-                                         DTYPES[site.x.dtype].short, zero, vectors)
-        return Lowered("integer/depthwise", parameters, extents, tuple(operands),
-                       (Operand("y", 0, N * OH * OW * C),), N * OH,
-                       s.name(bias=bias).replace("conv2d", "depthwise_integer") + zero_name(zero),
+        parameters = DepthwiseParameters(*s.window, s.bias, site.x.c_type, DTYPES[weight].c_type,
+                                         zero, DTYPES[site.x.dtype].short, vectors)
+        return Lowered("integer/depthwise", parameters, extents, operands,
+                       (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
                        f"channels_{vectors}v", channels=C)
 
     def cost(self, site: Site) -> float:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import Dim, ceildiv, product, round_up
-from ...ir.types import DTYPES, NHWC, PLAIN
+from ...ir.types import DTYPES, NHWC
 from ...target import Isa
-from ..base import Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import POINT, Geometry, WindowParameters, has_bias
+from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..conv2d.geometry import POINT, ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
 
@@ -22,16 +22,12 @@ _ROWS = 16 << 10
 
 
 @dataclass(frozen=True)
-class ByteParameters(WindowParameters):
-    """What templates of 8-bit convolutions share.
-
-    unit, weight: C types of an element of x and of a packed weight. x_short: what functions of lanes call that of x.
-    x_zero: zero point of x.
-    """
+class ByteParameters(ConvParameters):
+    """What templates of 8-bit convolutions share. unit, weight: C types of an element of x and of a weight. x_zero: the
+    zero point of x."""
 
     unit: str
     weight: str
-    x_short: str
     x_zero: int
 
 
@@ -39,10 +35,12 @@ class ByteParameters(WindowParameters):
 class DotParameters(ByteParameters):
     """Of `dot.c.j2`.
 
-    result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last whole tile,
-    0 if there are none. heights: pixels of the tiles, tallest first.
+    x_short: what functions of lanes call an element of x. result: C type of an element of y. vectors: of output
+    channels in a tile; rest: of those after the last whole tile, 0 if there are none. heights: pixels of the tiles,
+    tallest first.
     """
 
+    x_short: str
     result: str
     vectors: int
     rest: int
@@ -80,13 +78,12 @@ def weight_type(dtype: str, zero: int) -> str:
 @packer("dot_oihw")
 def pack_convolution(array: np.ndarray, groups: int, lanes: int, vectors: int, step: int, zero: int) -> np.ndarray:
     """[O, I, KH, KW] → for each group as `dot_columns`, K in the order (kh, kw, i)."""
-    return np.concatenate([pack_products(np.moveaxis(part, 1, -1).reshape(part.shape[0], -1).T, lanes, vectors, step,
-                                         zero) for part in np.split(array, groups)])
+    return np.concatenate([pack_products(np.moveaxis(part, 1, -1).reshape(part.shape[0], -1), True, lanes, vectors,
+                                         step, zero) for part in np.split(array, groups)])
 
 
 @packer("dot_columns")
-def pack_products(array: np.ndarray, lanes: int, vectors: int, step: int, zero: int,
-                  transposed: bool = False) -> np.ndarray:
+def pack_products(array: np.ndarray, transposed: bool, lanes: int, vectors: int, step: int, zero: int) -> np.ndarray:
     """[K, N], or [N, K] if transposed, less the zero point → [N/width][K/step][width][step], width being the vectors of
     a tile; the last block has only whole vectors. Zeros where there is no row or column."""
     if transposed:
@@ -120,18 +117,16 @@ class DotProducts(Kernel):
         pixels = max(height, _ROWS // (2 * depth) // height * height)
         extents = dict(zip(("N", "IH", "IW", "OH", "OW"), sizes, strict=True))
         extents |= {"G": groups, "IC": ic, "OC": oc, "PT": pads[0], "PL": pads[1], "PIXELS": pixels}
-        operands = [Operand("x", 0, N * IH * IW * G * IC),
-                    Operand("w", 1, G * round_up(OC, isa.lanes) * round_up(IC * window[0] * window[1], isa.int8_step),
-                            (pack[0], *pack[1:], isa.lanes, tile.vectors, isa.int8_step, zeros[1]), weight)]
-        bias = has_bias(site.op)
-        if bias:
-            operands.append(Operand("b", 2, G * OC))
-        parameters = DotParameters(*window, bias, DTYPES[site.x.dtype].c_type, DTYPES[weight].c_type,
-                                   DTYPES[site.x.dtype].short, zeros[0], DTYPES[site.y.dtype].c_type, tile.vectors,
-                                   tile.rest, tile.heights)
         row = round_up(IC * window[0] * window[1], isa.int8_step)
-        return Lowered("integer/dot", parameters, extents, tuple(operands), (Operand("y", 0, N * OH * OW * G * OC),),
-                       N * G * ceildiv(OH * OW, PIXELS), name + "_bias" * bias + zero_name(zeros[0]),
+        operands = present(site, Operand("x", 0, N * IH * IW * G * IC),
+                           Operand("w", 1, G * round_up(OC, isa.lanes) * row,
+                                   (*pack, isa.lanes, tile.vectors, isa.int8_step, zeros[1]), weight),
+                           Operand("b", 2, G * OC))
+        parameters = DotParameters(*window, site.has(2), site.x.c_type, DTYPES[weight].c_type,
+                                   zeros[0], DTYPES[site.x.dtype].short, site.y.c_type, tile.vectors, tile.rest,
+                                   tile.heights)
+        return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, N * OH * OW * G * OC),),
+                       N * G * ceildiv(OH * OW, PIXELS), name + zero_name(zeros[0]),
                        f"dot_{tile.vectors}x{height}" + f"_{tile.rest}" * bool(tile.rest),
                        scratch=2 * PIXELS * row, channels=G * OC)
 
@@ -140,13 +135,12 @@ class DotConv(DotProducts):
     """Convolution, channels last."""
 
     def layouts(self, site: Site):
-        layouts = (NHWC, *(PLAIN,) * (len(site.op.own_inputs) - 1)), (NHWC,)
-        yield layouts
+        yield around(site, NHWC)
 
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
         return self.call(site, s.window, (site.attrs.x_zero, site.attrs.w_zero), (s.n, s.ih, s.iw, s.oh, s.ow), s.g,
-                         s.ic, s.oc, s.pads[:2], ("dot_oihw", s.g), s.name().replace("conv2d", "conv2d_integer"))
+                         s.ic, s.oc, s.pads[:2], ("dot_oihw", s.g), s.name("conv2d_integer"))
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site.likely)
@@ -167,11 +161,8 @@ class DotMatMul(DotProducts):
         trans_b = bool(site.attrs.trans_b)
         depth = site.inputs[1].shape[-1 if trans_b else -2]
         rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
-        lowered = self.call(site, POINT, (site.attrs.a_zero, site.attrs.b_zero), (1, 1, rows, 1, rows), 1, depth,
-                            columns, (0, 0), ("dot_columns",), "matmul_integer")
-        x, w, *bias = lowered.inputs
-        w = Operand(w.name, w.index, w.size, (*w.pack, trans_b), w.dtype)
-        return lowered.with_inputs((x, w, *bias))
+        return self.call(site, POINT, (site.attrs.a_zero, site.attrs.b_zero), (1, 1, rows, 1, rows), 1, depth,
+                         columns, (0, 0), ("dot_columns", trans_b), "matmul_integer" + "_bias" * site.has(2))
 
     def cost(self, site: Site) -> float:
         depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]

@@ -6,11 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import product
-from ...ir.types import DTYPES
-from ..base import Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import Geometry, has_bias
-from ..matmul.packed import PanelMatMul, PanelParameters
-from ..parameters import Parameters
+from ..base import Kernel, Lowered, Operand, extent_symbols, present
+from ..conv2d.geometry import Geometry
+from ..matmul.packed import PanelMatMul, PanelParameters, ProductParameters
 from ..site import Site
 from .dot import BYTES, ByteParameters, zero_name
 
@@ -29,18 +27,16 @@ class PlainBytesConv(Kernel):
     dtypes = (BYTES, BYTES, ("int32",))
 
     def lower(self, site: Site) -> Lowered:
-        s, bias = Geometry.of(site), has_bias(site.op)
+        s = Geometry.of(site)
         zeros = site.attrs.x_zero, site.attrs.w_zero
-        names = ("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PT", "PL")
-        values = (s.n, s.g, s.ic, s.ih, s.iw, s.oc, s.oh, s.ow, *s.pads[:2])
-        N, G, IC, IH, IW, OC, OH, OW = extent_symbols(*names[:8])
-        operands = [Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps)]
-        if bias:
-            operands.append(Operand("b", 2, G * OC))
-        parameters = PlainConvParameters(*s.window, bias, *_units(site), DTYPES[site.x.dtype].short, *zeros)
-        return Lowered("integer/plain_conv", parameters, dict(zip(names, values, strict=True)), tuple(operands),
+        extents = s.extents(s.oh, s.ow)
+        N, G, IC, IH, IW, OC, OH, OW, *_ = extent_symbols(*extents)
+        operands = present(site, Operand("x", 0, N * G * IC * IH * IW), Operand("w", 1, G * OC * IC * s.taps),
+                           Operand("b", 2, G * OC))
+        parameters = PlainConvParameters(*s.window, s.bias, site.x.c_type, site.inputs[1].c_type, *zeros)
+        return Lowered("integer/plain_conv", parameters, extents, operands,
                        (Operand("y", 0, N * G * OC * OH * OW),), N * G * OC * OH,
-                       s.name(bias=bias).replace("conv2d", "conv2d_integer") + "".join(map(zero_name, zeros)), "plain")
+                       s.name("conv2d_integer") + "".join(map(zero_name, zeros)), "plain")
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site.likely)
@@ -48,18 +44,13 @@ class PlainBytesConv(Kernel):
 
 
 @dataclass(frozen=True)
-class PlainMatMulParameters(Parameters):
-    """Of `plain_matmul.c.j2`. left, right: C types of elements of a and b. a_zero, b_zero: their zero points; the rest
-    as those of `matmul/panel.c.j2`."""
+class PlainMatMulParameters(ProductParameters):
+    """Of `plain_matmul.c.j2`. left, right: C types of elements of a and b. a_zero, b_zero: their zero points."""
 
     left: str
     right: str
     a_zero: int
     b_zero: int
-    trans_a: bool
-    trans_b: bool
-    bias: bool
-    batch: tuple[tuple[bool, bool], ...]
 
 
 class PlainBytesMatMul(Kernel):
@@ -72,7 +63,8 @@ class PlainBytesMatMul(Kernel):
         lowered = PanelMatMul().lower(site)
         panel: PanelParameters = lowered.params
         zeros = site.attrs.a_zero, site.attrs.b_zero
-        parameters = PlainMatMulParameters(*_units(site), *zeros, panel.trans_a, panel.trans_b, panel.bias, panel.batch)
+        parameters = PlainMatMulParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
+                                           site.inputs[1].c_type, *zeros)
         rows = product(extent_symbols("M", *(f"D{i}" for i in range(len(panel.batch)))))
         return replace(lowered, template="integer/plain_matmul", params=parameters, tasks=rows, algorithm="plain",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
@@ -81,7 +73,3 @@ class PlainBytesMatMul(Kernel):
     def cost(self, site: Site) -> float:
         depth = site.likely.x.shape[-2 if site.attrs.trans_a else -1]
         return 1000 + 4.0 * site.likely.y.size * depth
-
-
-def _units(site: Site) -> tuple[str, str]:
-    return DTYPES[site.x.dtype].c_type, DTYPES[site.inputs[1].dtype].c_type

@@ -26,7 +26,6 @@ from .ir.limits import MAX_NAMES, MAX_WORKERS
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from .ir.text import graph_text
 from .ir.verify import verify
-from .kernels.extern.call import ExternParameters
 from .kernels.support import limit_exceeded
 from .ops.base import operator
 from .ops.ranges import input_ranges
@@ -223,8 +222,7 @@ def kernel_sources(plans: Sequence[KernelPlan]) -> dict[str, str]:
     for plan in plans:
         for step in plan.steps:
             origins.setdefault(step.spec, []).append(step.op.origin)
-    texts: dict[str, str] = {name: text for spec in origins if isinstance(spec.params, ExternParameters)
-                             for name, text in spec.params.function.files}
+    texts: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
     for spec, names in origins.items():
         path = f"kernels/{spec.symbol}.c"
         if path in texts:

@@ -279,7 +279,7 @@ class Program:
             source.write_text(text)
             commands.append([*compiler.command, *strict, *intrinsics(compiler, strict, text), *include,
                              "-c", str(source), "-o", str(source.with_suffix(".o"))])
-        for path, text in dict(file for spec in specs for file in spec.params.get("files", ())).items():
+        for path, text in dict(file for spec in specs for file in spec.params.files).items():
             source = folder / Path(path).name
             source.write_text(text)
             commands.append([*compiler.command, *strict, "-c", str(source), "-o", str(source.with_suffix(".o"))])

@@ -23,6 +23,11 @@ class Parameters:
             if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
                 raise TypeError(f"{type(self).__name__}.{name} is {value!r}, not of {wanted}")
 
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """(name, text) of files that a kernel brings along."""
+        return ()
+
 
 @dataclass(frozen=True)
 class UnitParameters(Parameters):

@@ -22,6 +22,10 @@ class ExternParameters(Parameters):
     dims: tuple[tuple[str, tuple[str, ...]], ...]
     attributes: tuple[str, ...]
 
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        return self.function.files
+
 
 class ExternCall(Kernel):
     """A call of the user's function."""

@@ -38,8 +38,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
     """Compiles a model ahead of time.
 
     Args:
-        model: path of an ONNX file, its bytes, a `ModelProto`, or a module of TVM, of Relax or Relay. Through TVM's
-            importers: path of a TFLite file (.tflite) or of a saved program of torch.export (.pt2), or the program.
+        model: path of an ONNX file, its bytes, a `ModelProto`, path of a TFLite file (.tflite), or a module of TVM, of
+            Relax or Relay. Through TVM's importer: path of a saved program of torch.export (.pt2), or the program.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64").
         params: weights of a module of TVM, as its importers give them.
         input_shapes: for inputs with dimensions that the model leaves open: a dictionary, or text such as

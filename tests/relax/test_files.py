@@ -18,11 +18,11 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 import tvm_megcc
+from tests.tflite_files import Quantized, network, written
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 
 from .modules import assert_same, f32, module, random_inputs, reference, run, weights
-from .tflite_files import Quantized, network, written
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
 
@@ -221,9 +221,7 @@ except tvm_megcc.MegccError as error:
 
 
 @pytest.mark.parametrize(("name", "missing", "advice"), [
-    ("m.tflite", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tflite]'"),
     ("m.pt2", ("tvm", "tvm_ffi"), "pip install 'tvm_megcc[tvm]' torch"),
-    pytest.param("m.tflite", ("tflite",), "pip install tflite", marks=pytest.mark.slow),
     pytest.param("m.pt2", ("torch",), "pip install torch", marks=pytest.mark.slow)])
 def test_missing_packages_are_named(name: str, missing: tuple[str, ...], advice: str, tmp_path):
     path = tmp_path / name
@@ -233,24 +231,14 @@ def test_missing_packages_are_named(name: str, missing: tuple[str, ...], advice:
     assert advice in text and name in text
 
 
-def test_broken_files(tmp_path):
-    pytest.importorskip("tflite", reason="the package tflite is not installed")
-    path = tmp_path / "broken.tflite"
-    with pytest.raises(MegccError, match="no such file"):
-        tvm_megcc.compile(path, "c")
-    path.write_bytes(b"anything")
-    with pytest.raises(MegccError, match=r"broken\.tflite: TVM's importer does not take it"):
-        tvm_megcc.compile(path, "c")
-
-
-def averages(**options) -> bytes:
+def averages() -> bytes:
     """An average pool of int8."""
     import tflite
 
     same = tflite.Padding.SAME
     pool = {"Padding": same, "StrideW": 2, "StrideH": 2, "FilterWidth": 4, "FilterHeight": 3}
     kinds = {name: Quantized(shape, 0.1, -3) for name, shape in {"x": (1, 16, 16, 3), "y": (1, 8, 8, 3)}.items()}
-    return written(kinds, [("AVERAGE_POOL_2D", "Pool2DOptions", pool, ["x"], ["y"])], ["x"], ["y"], **options)
+    return written(kinds, [("AVERAGE_POOL_2D", "Pool2DOptions", pool, ["x"], ["y"])], ["x"], ["y"])
 
 
 def test_averages_of_integers_are_rounded(tmp_path):
@@ -267,19 +255,6 @@ def test_averages_of_integers_are_rounded(tmp_path):
             total, count = window.sum(axis=0), len(window)
             expected[row, column] = np.sign(total) * ((np.abs(total) + count // 2) // count)
     assert np.array_equal(session.run({"x": x})["y"][0], expected)
-
-
-@pytest.mark.parametrize("options, message", [
-    ({"graphs": 2}, "2 graphs of which none runs another"),
-    ({"signatures": ("encode", "decode")}, r"2 signatures \(encode, decode\).*signature_keys"),
-])
-def test_files_of_several_graphs(options, message: str, tmp_path):
-    """TVM's importer reads the first one only, without a word."""
-    pytest.importorskip("tflite", reason="the package tflite is not installed")
-    path = tmp_path / "several.tflite"
-    path.write_bytes(averages(**options))
-    with pytest.raises(MegccError, match=rf"several\.tflite: it has {message}"):
-        tvm_megcc.compile(path, "c")
 
 
 def test_a_wide_concat_opens(tmp_path):

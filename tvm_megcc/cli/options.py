@@ -26,7 +26,7 @@ class _Verb(argparse.ArgumentParser):
 def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="megcc", description="Neural networks to C: a model in, a folder of C out.",
-        epilog="MODEL is an ONNX file or, through TVM, a TFLite file (.tflite) or a saved program of torch.export "
+        epilog="MODEL is an ONNX file, a TFLite file (.tflite) or, through TVM, a saved program of torch.export "
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Verb)

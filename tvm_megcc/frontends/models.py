@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any model as a graph: an ONNX file, a module of TVM, what TVM's importers read."""
+"""Any model as a graph: an ONNX or TFLite file, a module of TVM, what TVM's importers read."""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..dispatch import Dispatcher, Intervals, buckets_of, parse_dispatch, parse_shape_sets
-from ..errors import MegccError
+from ..errors import MegccError, ModelError
 from ..extern import Externs
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
 from . import _tvm, formats
 
+logger = logging.getLogger(__name__)
+
 Shapes = Mapping[str, Sequence[int]]
+
+#: How names of TFLite files end.
+TFLITE = ".tflite"
 
 
 def import_model(model, *, params: Mapping[str, object] | None = None,
@@ -30,7 +37,14 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     """
     rules = parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
     sets, name = shape_sets(input_shapes), Path(model).stem if isinstance(model, (str, Path)) else "model"
-    if _tvm.is_for_importers(model):
+    if is_tflite(model):
+        if params or constants or extern:
+            raise MegccError("params, constants and extern are not for TFLite files")
+        found = _of_tflite(model, sets, rules, output_names)
+        if isinstance(found, tuple):
+            return found
+        model = found
+    elif _tvm.is_for_importers(model):
         model = _tvm.loaded(model)
     if _tvm.is_module(model):
         if constants or output_names or extern:
@@ -49,12 +63,39 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
                        extern=extern), buckets
 
 
+def is_tflite(model) -> bool:
+    return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
+
+
+def _of_tflite(model, sets: Sequence[Shapes], rules, output_names):
+    """A TFLite file as a graph and its ranges of shapes or, where TVM is installed and reads what we do not, as a
+    module of TVM."""
+    from .tflite import UnsupportedModel, import_tflite, input_dims
+
+    shapes, buckets = buckets_of(input_dims(model), sets, rules)
+    try:
+        return import_tflite(model, shapes, output_names), buckets
+    except UnsupportedModel as error:
+        if importlib.util.find_spec("tvm") is None:
+            raise ModelError(str(model), error.findings,
+                             "TVM's importer reads more operators: pip install 'tvm_megcc[tflite]'") from None
+        logger.info("%s comes in through TVM's importer: %s", model, error.findings[0])
+        try:
+            return _tvm.loaded(model)
+        except MegccError as other:
+            raise ModelError(str(model), error.findings, f"TVM's importer does not take it either: {other}") from None
+
+
 def input_names(model) -> list[str]:
     """Names of a model's inputs.
 
     Raises:
         MegccError: for what is no model that we read.
     """
+    if is_tflite(model):
+        from .tflite import input_dims as tflite_dims
+
+        return list(tflite_dims(model))
     if _tvm.is_for_importers(model):
         model = _tvm.loaded(model)
     if _tvm.is_module(model):

@@ -128,7 +128,8 @@ class Lstm(Recurrent):
     """Gates i, o, f, c (Hochreiter and Schmidhuber 1997, with the forget gate and peepholes of Gers et al.).
 
     Operands: initial_c [D,N,H]; peepholes [D,3*H]: what the cell adds to the gates i, o, f. Attribute `input_forget`:
-    the forget gate is 1 - i. Activations f (of the gates), g (of the cell's input), h (of the cell).
+    the forget gate is 1 - i. Attribute `cell_clip`, where there is one: the cell stays between it and its negative.
+    Activations f (of the gates), g (of the cell's input), h (of the cell).
     """
 
     kind = "lstm"
@@ -152,6 +153,8 @@ class Lstm(Recurrent):
         i = _gate(attrs, 0, i + pi * c)
         f = 1 - i if attrs.input_forget else _gate(attrs, 0, f + pf * c)
         c = f * c + i * _gate(attrs, 1, g)
+        if attrs.get("cell_clip", 0.0):
+            c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
         o = _gate(attrs, 0, o + po * c)
         return o * _gate(attrs, 2, c), c
 
@@ -234,6 +237,8 @@ class _Import:
         self.attrs = {"direction": direction, "results": ("Y", *declaration.states)}
         if declaration is Lstm:
             self.attrs["input_forget"] = bool(node.attr("input_forget", 0))
+            if node.attr("cell_clip", 0.0):  # no attribute of ONNX
+                self.attrs["cell_clip"] = node.attr("cell_clip")
         if declaration is Gru:
             self.attrs["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
 
@@ -352,6 +357,7 @@ Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for uni
     (33, {"batch": 5, "direction": "bidirectional", "lengths": (7, 0, 2, 7, 5), "states": True, "extra": True}),
     (20, {"batch": 2, "states": True, "extra": True, "input_forget": True, "clip": 0.5, "results": ("Y_h", "Y_c")}),
     (19, {"batch": 2, "direction": "bidirectional", "states": True, "extra": True, "constant": False}),
+    (18, {"batch": 2, "states": True, "extra": True, "cell_clip": 0.25}),
     (5, {"activations": ("HardSigmoid", "Softsign", "Relu"), "results": ("Y_c",)}),
 ))
 Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) for units, more in (

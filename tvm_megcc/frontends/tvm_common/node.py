@@ -15,7 +15,7 @@ from ...ir.dims import Dim, symbols
 from ...ir.types import DTYPES, TensorType, numpy_dtype
 from ...ops.base import OPERATORS, Operator
 from ..onnx.builder import Builder
-from .spelled import SpelledNode, onnx_importer
+from ..onnx.spelled import SpelledNode, onnx_importer
 
 Values = tuple[str, ...]
 

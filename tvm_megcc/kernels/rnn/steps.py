@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ...ir.dims import Dim, ceildiv, round_up
-from ...ir.expr import to_c
+from ...ir.expr import c_float, to_c
 from ...ir.graph import Op
 from ...ops.base import operator
 from ...target import Isa, Target
@@ -50,7 +50,7 @@ class StepsParameters(Parameters):
 
     cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
     weights are. sequences, vectors: of a tile. operands, results: those that are there. f, g, h: activations, C over x;
-    "" where the cell has no such.
+    "" where the cell has no such. cell_clip: bound of an LSTM's cell in C, "" without one.
     """
 
     cell: str
@@ -67,6 +67,7 @@ class StepsParameters(Parameters):
     f: str
     g: str = ""
     h: str = ""
+    cell_clip: str = ""
 
 
 class Steps(Kernel):
@@ -100,11 +101,13 @@ class Steps(Kernel):
                             ("recurrent", lanes, cell.products) if i == 1 and self.packed else ()) for i in present]
         results = [Operand(name.lower(), i, T * state if name == "Y" else state)
                    for i, name in enumerate(site.attrs.results)]
+        clip = site.attrs.get("cell_clip", 0.0)
         params = StepsParameters(
             site.kind, gates, cell.products, cell.vectors, self.packed, sequences, vectors, site.attrs.direction,
             site.attrs.get("input_forget", False), tuple(names[i] for i in present),
             tuple(name.lower() for name in site.attrs.results),
-            *(to_c(expression, ["x"]) for expression in site.attrs.activations))
+            *(to_c(expression, ["x"]) for expression in site.attrs.activations),
+            cell_clip=c_float(clip) if clip else "")
         return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
                        tuple(results), D * ceildiv(N, sequences), _what(site.op, params),
                        f"{self.name}_{sequences}x{vectors}", scratch=sequences * scratch_of_one)
@@ -119,7 +122,8 @@ def _what(op: Op, params: StepsParameters) -> str:
     flags = op.attrs.direction[0] + "_input_forget" * params.input_forget
     flags += "_linear" * op.attrs.get("linear_before_reset", False)
     optional = [name for name in (*params.operands[2:], *params.results)]
-    formulas = sha256(f"{params.f} {params.g} {params.h}".encode()).hexdigest()[:4]
+    clip = f" {params.cell_clip}" if params.cell_clip else ""
+    formulas = sha256(f"{params.f} {params.g} {params.h}{clip}".encode()).hexdigest()[:4]
     return "_".join([op.kind, flags, *optional, formulas])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ... import ops  # noqa: F401  (registers the operators)
 from ...errors import MegccError
 from ...ops.base import DECOMPOSITIONS, OPERATORS, OnnxNode
-from ..onnx.builder import Builder, Node
+from .builder import Builder, Node
 
 #: The operator set whose rules spelled operators follow.
 OPSET = 22

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small TFLite files, written with the functions that the package tflite generates from the format's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import flatbuffers
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A tensor that stands for (q - zero_point) * scale; several scales are those of an axis. array: of a constant."""
+
+    shape: tuple[int, ...]
+    scale: float | Sequence[float]
+    zero_point: int | Sequence[int] = 0
+    dtype: str = "int8"
+    axis: int = 0
+    array: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of float32 or another element type; signature: with -1 for open extents."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    signature: tuple[int, ...] = ()
+    variable: bool = False
+
+
+def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, ...]], operators: Sequence[tuple],
+            inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1, signatures: Sequence[str] = ()) -> bytes:
+    """A file of one graph, of float32 where nothing else is said.
+
+    tensors: by name, a constant, a description or a shape.
+    operators: (name of the operator, name of its table of options or "", options, inputs, outputs); absent inputs are
+        "". The name of a custom operator begins with a colon.
+    graphs: so many times the graph is in the file.
+    """
+    import tflite
+
+    builder = flatbuffers.Builder(1024)
+
+    def table(name: str, **fields) -> int:
+        fields = {field: builder.CreateNumpyVector(value) if isinstance(value, np.ndarray) else value
+                  for field, value in fields.items()}
+        getattr(tflite, f"{name}Start")(builder)
+        for field, value in fields.items():
+            getattr(tflite, f"{name}Add{field}")(builder, value)
+        return getattr(tflite, f"{name}End")(builder)
+
+    def vector(offsets: Sequence[int]) -> int:
+        builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            builder.PrependUOffsetTRelative(offset)
+        return builder.EndVector()
+
+    def numbers(values: Sequence[int]) -> np.ndarray:
+        return np.array(values, np.int32)
+
+    names = list(tensors)
+    buffers, described = [table("Buffer")], []
+    for name, value in tensors.items():
+        array = value if isinstance(value, np.ndarray) else getattr(value, "array", None)
+        if array is not None:
+            buffers.append(table("Buffer", Data=np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)))
+        more = {}
+        if isinstance(value, Quantized):
+            scale, zero_point = np.atleast_1d(np.float32(value.scale)), np.atleast_1d(np.int64(value.zero_point))
+            zero_point = np.broadcast_to(zero_point, scale.shape).copy()
+            more["Quantization"] = table("QuantizationParameters", Scale=scale, ZeroPoint=zero_point,
+                                         QuantizedDimension=value.axis)
+        if getattr(value, "signature", ()):
+            more["ShapeSignature"] = numbers(value.signature)
+        if getattr(value, "variable", False):
+            more["IsVariable"] = True
+        kind = getattr(tflite.TensorType, str(getattr(value, "dtype", "float32")).upper())
+        described.append(table("Tensor", Shape=numbers(getattr(value, "shape", value)), Type=kind,
+                               Name=builder.CreateString(name), Buffer=len(buffers) - 1 if array is not None else 0,
+                               **more))
+    codes = list(dict.fromkeys(operator for operator, *_ in operators))
+    code_tables = []
+    for code in codes:
+        kind = tflite.BuiltinOperator.CUSTOM if code[0] == ":" else getattr(tflite.BuiltinOperator, code)
+        more = {"CustomCode": builder.CreateString(code[1:])} if code[0] == ":" else {}
+        code_tables.append(table("OperatorCode", DeprecatedBuiltinCode=min(kind, 127), BuiltinCode=kind,
+                                 Version=VERSIONS.get(code, 1), **more))
+    calls = []
+    for operator, options, fields, read, made in operators:
+        more = {"BuiltinOptionsType": getattr(tflite.BuiltinOptions, options),
+                "BuiltinOptions": table(options, **fields)} if options else {}
+        calls.append(table("Operator", OpcodeIndex=codes.index(operator),
+                           Inputs=numbers([names.index(name) if name else -1 for name in read]),
+                           Outputs=numbers([names.index(name) for name in made]), **more))
+    graph = table("SubGraph", Tensors=vector(described), Inputs=numbers([names.index(name) for name in inputs]),
+                  Outputs=numbers([names.index(name) for name in outputs]), Operators=vector(calls))
+    keys = [table("SignatureDef", SignatureKey=builder.CreateString(key)) for key in signatures]
+    model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph] * graphs),
+                  Buffers=vector(buffers), SignatureDefs=vector(keys))
+    builder.Finish(model, file_identifier=b"TFL3")
+    return bytes(builder.Output())
+
+
+#: Versions of operators that LiteRT reads their options by.
+VERSIONS = {"FULLY_CONNECTED": 5, "UNIDIRECTIONAL_SEQUENCE_LSTM": 3, "BATCH_MATMUL": 2, "TRANSPOSE_CONV": 3,
+            "RESIZE_BILINEAR": 3, "RESIZE_NEAREST_NEIGHBOR": 3, "STRIDED_SLICE": 4, "GATHER": 5, "BROADCAST_TO": 2}
+
+#: Operators that LiteRT has no reference kernel for, or one that computes something else than its other kernel and
+#: TensorFlow: normalisation over one channel less.
+OPTIMISED = ("CEIL", "ROUND", "ELU", "BROADCAST_TO", "LOCAL_RESPONSE_NORMALIZATION")
+
+
+def litert(data: bytes, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] = (),
+           optimised: bool = False) -> dict[str, np.ndarray]:
+    """What LiteRT's reference kernels, or its optimised ones, compute, by the names of the tensors."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if optimised else OpResolverType.BUILTIN_REF
+    interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kernels,
+                              experimental_preserve_all_tensors=bool(outputs))
+    inputs = {detail["name"]: detail for detail in interpreter.get_input_details()}
+    for name, array in feeds.items():
+        if tuple(inputs[name]["shape"]) != array.shape:
+            interpreter.resize_tensor_input(inputs[name]["index"], array.shape)
+    interpreter.allocate_tensors()
+    for name, array in feeds.items():
+        interpreter.set_tensor(inputs[name]["index"], array)
+    interpreter.invoke()
+    details = interpreter.get_tensor_details() if outputs else interpreter.get_output_details()
+    return {detail["name"]: interpreter.get_tensor(detail["index"]) for detail in details
+            if not outputs or detail["name"] in outputs}
+
+
+def network() -> bytes:
+    """Convolution (SAME, stride 2, relu6), depthwise convolution (relu), pools, a residual, a dense layer, softmax."""
+    import tflite
+
+    generator = np.random.default_rng(0)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (generator.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    same, valid = tflite.Padding.SAME, tflite.Padding.VALID
+    relu, relu6 = tflite.ActivationFunctionType.RELU, tflite.ActivationFunctionType.RELU6
+    tensors = {
+        "image": (1, 17, 13, 3), "w1": weights(8, 3, 3, 3), "b1": weights(8, 1).reshape(8), "c1": (1, 9, 7, 8),
+        "w2": weights(1, 3, 3, 8), "b2": weights(8, 1).reshape(8), "c2": (1, 9, 7, 8), "sum": (1, 9, 7, 8),
+        "pooled": (1, 4, 3, 8), "flat": (1, 96), "shape": np.array([1, 96], np.int32), "w3": weights(10, 96),
+        "b3": weights(10, 1).reshape(10), "dense": (1, 10), "scores": (1, 10)}
+    operators = [
+        ("CONV_2D", "Conv2DOptions", {"Padding": same, "StrideW": 2, "StrideH": 2, "FusedActivationFunction": relu6,
+                                      "DilationWFactor": 1, "DilationHFactor": 1}, ["image", "w1", "b1"], ["c1"]),
+        ("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions",
+         {"Padding": same, "StrideW": 1, "StrideH": 1, "DepthMultiplier": 1, "FusedActivationFunction": relu,
+          "DilationWFactor": 1, "DilationHFactor": 1}, ["c1", "w2", "b2"], ["c2"]),
+        ("ADD", "AddOptions", {}, ["c1", "c2"], ["sum"]),
+        ("MAX_POOL_2D", "Pool2DOptions", {"Padding": valid, "StrideW": 2, "StrideH": 2, "FilterWidth": 2,
+                                          "FilterHeight": 2}, ["sum"], ["pooled"]),
+        ("RESHAPE", "ReshapeOptions", {}, ["pooled", "shape"], ["flat"]),
+        ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["flat", "w3", "b3"], ["dense"]),
+        ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}, ["dense"], ["scores"])]
+    return written(tensors, operators, ["image"], ["scores", "sum"])

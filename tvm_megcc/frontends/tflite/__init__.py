@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite files into our graph, without TVM. `file` reads and checks the bytes, `value` holds tensors in any order of
+axes, the others are tables: an operator of the format is a row or a function, over the operators that ONNX files use.
+"""
+
+from .importer import UnsupportedModel, import_tflite, input_dims
+
+__all__ = ["UnsupportedModel", "import_tflite", "input_dims"]

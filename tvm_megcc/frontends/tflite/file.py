@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TFLite file as values of Python. It is hostile: every offset, length and index of it is read and checked here, and
+nowhere else.
+
+Python's own bounds hold offsets (the accessors of the package tflite raise where one leads out of the file), indices
+are compared, and what is read together is bounded by the size of the file, for tables of it may overlap.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tflite
+
+from ...errors import ModelError, quoted
+from ...ir.limits import MAX_BYTES, MAX_RANK
+from ...ir.types import DTYPES, numpy_dtype
+
+#: What stands behind the first four bytes of a file.
+IDENTIFIER = b"TFL3"
+#: Bytes that are read, over those of the file and a constant: tables are shared by a few readers at most.
+_READ, _ALWAYS = 16, 1 << 20
+#: What the accessors raise where the bytes are no tables.
+_DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, OverflowError, KeyError)
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = scale * (integer - zero_point), for each element of `axis` where there are several scales."""
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """shape: as it is without another input shape. signature: the same with -1 for open extents, empty if none is.
+    dtype: ours or, where we have none, the format's in small letters. data: bytes of a constant, None for others."""
+
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    dtype: str
+    data: np.ndarray | None = None
+    buffer: int = 0
+    quantization: Quantization | None = None
+    is_variable: bool = False
+    is_sparse: bool = False
+
+    @property
+    def array(self) -> np.ndarray:
+        """A constant's value, a view of the file."""
+        return np.frombuffer(self.data, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """inputs, outputs: indices of tensors, -1 for an absent input. options: by the names of the package's accessors."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    custom: bytes = b""
+
+
+@dataclass(frozen=True)
+class File:
+    """The first graph of a file. graphs: how many there are. signatures: names of what can be called."""
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    graphs: int = 1
+    signatures: tuple[str, ...] = ()
+
+
+def read(data: bytes, subject: str) -> File:
+    """The file with these bytes.
+
+    subject: what messages call it.
+
+    Raises:
+        ModelError: where it is no TFLite file, or is damaged.
+    """
+    if data[4:8] != IDENTIFIER:
+        raise ModelError(subject, [f"is no TFLite file ({len(data):,} bytes, without its mark {IDENTIFIER.decode()})"])
+    try:
+        return _Reader(data).file()
+    except _Damaged as error:
+        reason = str(error)
+    except _DAMAGE:
+        reason = "a table of it leads out of the file"
+    raise ModelError(subject, [f"is truncated or corrupt: {reason}"], "Convert or download the file again.")
+
+
+class _Damaged(Exception):
+    """What is wrong with a file."""
+
+
+@cache
+def _names(enumeration: type) -> dict[int, str]:
+    return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
+
+
+@cache
+def _fields(table: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a table's single fields, and of its vectors of numbers."""
+    names = [name for name, value in vars(table).items()
+             if callable(value) and not name.startswith("_") and name != "Init"]
+    vectors = [name.removesuffix("Length") for name in names if name.endswith("Length")]
+    single = [name for name in names
+              if not any(name in (of, f"{of}Length", f"{of}AsNumpy", f"{of}IsNone") for of in vectors)]
+    return tuple(single), tuple(name for name in vectors if f"{name}AsNumpy" in names)
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self.data = data
+        self.left = _READ * len(data) + _ALWAYS
+
+    def file(self) -> File:
+        model = tflite.Model.GetRootAs(self.data, 0)
+        graphs = self.tables(model, "Subgraphs")
+        if not graphs:
+            raise _Damaged("it has no graph")
+        kinds = [self.kind(code) for code in self.tables(model, "OperatorCodes")]
+        buffers = [self.buffer(buffer) for buffer in self.tables(model, "Buffers")]
+        graph = graphs[0]
+        tensors = tuple(self.tensor(tensor, buffers) for tensor in self.tables(graph, "Tensors"))
+        return File(
+            tensors, tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators")),
+            self.indices(graph, "Inputs", len(tensors)), self.indices(graph, "Outputs", len(tensors)),
+            len(graphs), tuple(self.text(each.SignatureKey()) for each in self.tables(model, "SignatureDefs")))
+
+    def spend(self, count: int, size: int) -> None:
+        """Before `count` items of a size are read."""
+        self.left -= count * size + 16
+        if count * size > len(self.data) or self.left < 0:
+            raise _Damaged("its tables are longer than the file")
+
+    def tables(self, table, name: str) -> list:
+        count = getattr(table, f"{name}Length")()
+        self.spend(count, 4)
+        get: Callable[[int], Any] = getattr(table, name)
+        return [get(index) for index in range(count)]
+
+    def numbers(self, table, name: str, size: int = 4) -> np.ndarray:
+        count = getattr(table, f"{name}Length")()
+        self.spend(count, size)
+        return getattr(table, f"{name}AsNumpy")() if count else np.zeros(0, np.int32)
+
+    def text(self, value: bytes | None) -> str:
+        self.spend(len(value or b""), 1)
+        return (value or b"").decode("utf-8", "replace")
+
+    def indices(self, table, name: str, count: int, least: int = 0) -> tuple[int, ...]:
+        found = self.numbers(table, name)
+        if found.size and not least <= found.min() <= found.max() < count:
+            raise _Damaged(f"it mentions tensor {found.min() if found.min() < least else found.max()} of {count}")
+        return tuple(found.tolist())
+
+    def kind(self, code) -> str:
+        number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
+        name = _names(tflite.BuiltinOperator).get(number, f"operator {number}")
+        return f"CUSTOM {self.text(code.CustomCode())}" if name == "CUSTOM" else name
+
+    def buffer(self, buffer) -> np.ndarray:
+        start, size = buffer.Offset(), buffer.Size()
+        if start > 1:  # of a file beyond 2 GB: behind the tables
+            if start + size > len(self.data):
+                raise _Damaged("a constant lies behind its end")
+            return np.frombuffer(self.data, np.uint8, size, start)
+        return self.numbers(buffer, "Data", 1).view(np.uint8)
+
+    def tensor(self, tensor, buffers: list[np.ndarray]) -> Tensor:
+        name = self.text(tensor.Name())
+        shape, signature = self.numbers(tensor, "Shape"), self.numbers(tensor, "ShapeSignature")
+        if max(len(shape), len(signature)) > MAX_RANK:
+            raise _Damaged(f"tensor {quoted(name)} has {len(shape)} axes, and at most {MAX_RANK} are supported")
+        number = tensor.Type()
+        dtype = _names(tflite.TensorType).get(number, f"type {number}").lower()
+        if not 0 <= tensor.Buffer() < max(len(buffers), 1):
+            raise _Damaged(f"tensor {quoted(name)} lies in buffer {tensor.Buffer()} of {len(buffers)}")
+        data = buffers[tensor.Buffer()] if buffers else np.zeros(0, np.uint8)
+        extents = tuple(shape.tolist())
+        is_constant = bool(data.size) and not tensor.IsVariable()
+        if is_constant and dtype in DTYPES and tensor.Sparsity() is None:
+            self._check_size(name, extents, dtype, data.size)
+        return Tensor(name, extents, tuple(signature.tolist()), dtype, data if is_constant else None, tensor.Buffer(),
+                      self.quantization(tensor.Quantization(), name, extents), bool(tensor.IsVariable()),
+                      tensor.Sparsity() is not None)
+
+    @staticmethod
+    def _check_size(name: str, shape: tuple[int, ...], dtype: str, size: int) -> None:
+        wanted = numpy_dtype(dtype).itemsize
+        for extent in shape:
+            wanted *= extent
+            if not 0 <= wanted <= MAX_BYTES:
+                break
+        if wanted != size:
+            raise _Damaged(f"tensor {quoted(name)} is {dtype}{list(shape)}, and its constant has {size:,} bytes")
+
+    def quantization(self, table, name: str, shape: tuple[int, ...]) -> Quantization | None:
+        if table is None:
+            return None
+        scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
+        if not scale.size:
+            return None
+        axis = table.QuantizedDimension()
+        if not zero_point.size:
+            zero_point = np.zeros(scale.size, np.int64)
+        fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
+        if not fits or zero_point.size not in (1, scale.size) or not (np.isfinite(scale) & (scale >= 0)).all():
+            raise _Damaged(f"tensor {quoted(name)} has scales and zero points that do not fit it")
+        return Quantization(scale.astype(np.float32), np.broadcast_to(zero_point, scale.shape).astype(np.int64), axis)
+
+    def operator(self, call, kinds: list[str], count: int) -> Operator:
+        if not 0 <= call.OpcodeIndex() < len(kinds):
+            raise _Damaged(f"it mentions operator code {call.OpcodeIndex()} of {len(kinds)}")
+        custom = self.numbers(call, "CustomOptions", 1)
+        return Operator(kinds[call.OpcodeIndex()], self.indices(call, "Inputs", count, -1),
+                        self.indices(call, "Outputs", count), self.options(call), custom.astype(np.uint8).tobytes())
+
+    def options(self, call) -> dict[str, Any]:
+        name, union = _names(tflite.BuiltinOptions).get(call.BuiltinOptionsType(), "NONE"), call.BuiltinOptions()
+        kind = getattr(tflite, name, None)
+        if union is None or kind is None:
+            return {}
+        table = kind()
+        table.Init(union.Bytes, union.Pos)
+        single, vectors = _fields(kind)
+        options = {field: value for field in single if not hasattr(value := getattr(table, field)(), "Init")}
+        self.spend(sum(len(value) for value in options.values() if isinstance(value, bytes)), 1)
+        options.update((field, self.numbers(table, field)) for field in vectors)
+        return options

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite files into our graph, without TVM: every problem reported at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...errors import MegccError, ModelError, ShapeError, quoted
+from ...ir.dims import Dim, Symbol
+from ...ir.graph import Graph
+from ...ir.limits import MAX_BYTES
+from ...ir.types import DTYPES, TensorType
+from ..onnx.builder import Builder
+from . import elementwise, moves, products, recurrent, windows  # noqa: F401  (they register importers)
+from .file import File, Operator, Tensor, read
+from .node import IMPORTERS, Node, Results, Unsupported
+from .value import Value, plain
+
+_ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
+              "signature_keys=[name]), or from_concrete_functions([function])")
+
+#: What numpy and Python raise where operands and options of an operator do not fit each other.
+_CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+class UnsupportedModel(ModelError):
+    """A file that is sound, with operators that nobody here reads."""
+
+
+def load(path: str | Path) -> File:
+    """Raises ModelError where there is no file, or no TFLite file."""
+    try:
+        return read(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
+
+
+def input_dims(path: str | Path) -> dict[str, tuple[int | None, ...]]:
+    """Shapes of the inputs as the file has them without being told another one."""
+    file = load(path)
+    names = _names(file, file.inputs)
+    return {names[index]: file.tensors[index].shape for index in file.inputs}
+
+
+def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
+                  output_names: Sequence[str] | None = None) -> Graph:
+    """The file as a graph.
+
+    Args:
+        input_shapes: shape of some inputs; an entry is an extent, None (as in the file) or the name of a symbol.
+        output_names: tensors of the file to compute instead of its outputs.
+
+    Raises:
+        ModelError: listing everything in the file that cannot be imported; UnsupportedModel: where nothing is wrong
+            with it, but there are operators that we do not read.
+    """
+    file = load(path)
+    _require_one_graph(file, str(path))
+    return _Importer(file, Path(path).stem, input_shapes or {}, output_names or ()).run()
+
+
+def _require_one_graph(file: File, subject: str) -> None:
+    if len(file.signatures) > 1:
+        raise ModelError(subject, [f"has {len(file.signatures)} signatures ({', '.join(file.signatures)}), and one is "
+                                   "compiled"], _ONE_GRAPH)
+    if file.graphs > 1 and all(operator.kind in IMPORTERS for operator in file.operators):
+        raise ModelError(subject, [f"has {file.graphs} graphs of which none runs another, and one is compiled"],
+                         _ONE_GRAPH)
+
+
+def _names(file: File, indices: Sequence[int]) -> dict[int, str]:
+    """Names of inputs or outputs, distinct ones."""
+    names: dict[int, str] = {}
+    for index in indices:
+        name = hint = file.tensors[index].name or f"tensor{index}"
+        for number in itertools.count(1):
+            if name not in names.values():
+                break
+            name = f"{hint}.{number}"
+        names.setdefault(index, name)
+    return names
+
+
+class _Importer:
+    def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str]):
+        self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
+        self.builder = Builder()
+        self.values: dict[int, Value | None] = {}
+        self.weighed: set[int] = set()
+        self.findings: list[str] = []
+        self.unsupported: list[str] = []
+        self.as_declared = True
+
+    def run(self) -> Graph:
+        outputs = self._outputs()
+        inputs = self._inputs()
+        needed = self._needed(outputs)
+        for index, operator in enumerate(self.file.operators):
+            if index in needed:
+                self._operator(operator)
+        for index in outputs:
+            if self._value(index) is None and not self.findings and not self.unsupported:
+                self.findings.append(f"output {quoted(self.file.tensors[index].name)}: no operator gives it")
+        if self.findings or self.unsupported:
+            kind = ModelError if self.findings else UnsupportedModel
+            raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])))
+        results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
+                   for index in outputs if (value := self._value(index)) is not None]
+        return self.builder.graph(self.name, inputs, self._named(results, inputs, outputs))
+
+    def _named(self, results: Sequence[str], inputs: Sequence[str], outputs: Sequence[int]) -> list[str]:
+        """Each result as a value that is called as in the file."""
+        named: list[str] = []
+        taken = _names(self.file, [*self.file.inputs, *outputs])
+        renamed: dict[str, str] = {}
+        for value, index in zip(results, outputs, strict=True):
+            name = taken[index] if taken[index] not in inputs else self.builder.unique(taken[index])
+            value = renamed.get(value, value)
+            if value in inputs or value in named or value in self.builder.constants:
+                if name in self.builder.types:
+                    renamed.update(self.builder.rename({name: self.builder.unique(name)}))
+                    value = renamed.get(value, value)
+                self.builder.copy(value, name)
+            elif value != name:
+                renamed.update(self.builder.rename({value: name}))
+            named.append(name)
+        return named
+
+    def _outputs(self) -> list[int]:
+        if not self.output_names:
+            return list(dict.fromkeys(self.file.outputs))
+        known = {tensor.name: index for index, tensor in enumerate(self.file.tensors)}
+        missing = [name for name in self.output_names if name not in known]
+        if missing or not known:
+            raise ModelError(self.name, [f"output {quoted(name)}: nothing in the model is called so"
+                                         for name in missing])
+        return [known[name] for name in self.output_names]
+
+    def _inputs(self) -> list[str]:
+        names = _names(self.file, self.file.inputs)
+        unknown = sorted(set(self.input_shapes) - set(names.values()))
+        if unknown:
+            self.findings.append(f"input_shapes names {', '.join(unknown)}, but the inputs are: "
+                                 f"{', '.join(names.values())}")
+        found = []
+        for index, name in names.items():
+            tensor = self.file.tensors[index]
+            try:
+                type_ = self._input_type(tensor, name)
+            except MegccError as error:
+                self.findings.append(f"input {quoted(name)}: {error}")
+                self.values[index] = None
+                continue
+            self.as_declared &= type_.shape == tensor.shape
+            name = self.builder.unique(name)
+            self.builder.add_input(name, type_)
+            self.values[index] = Value(self.builder, name)
+            found.append(name)
+        return found
+
+    def _input_type(self, tensor: Tensor, name: str) -> TensorType:
+        if tensor.dtype not in DTYPES:
+            raise ShapeError(f"has element type {tensor.dtype}, which is not supported")
+        wanted = self.input_shapes.get(name) or [None] * len(tensor.shape)
+        if len(wanted) != len(tensor.shape):
+            raise ShapeError(f"has {len(tensor.shape)} axes, input_shapes gives {len(wanted)}")
+        shape: list[Dim] = []
+        for axis, (given, own) in enumerate(zip(wanted, tensor.shape, strict=True)):
+            extent = own if given is None else given
+            if isinstance(extent, int) and extent < 1:
+                raise ShapeError(f"axis {axis} has the extent {extent}; extents are at least 1")
+            shape.append(Symbol(extent) if isinstance(extent, str) else int(extent))
+        type_ = TensorType(tensor.dtype, tuple(shape))
+        if type_.is_static and type_.bytes > MAX_BYTES:
+            raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
+        return type_
+
+    def _needed(self, outputs: Sequence[int]) -> set[int]:
+        """Indices of the operators that the outputs depend on."""
+        wanted, needed = set(outputs), set()
+        for index in range(len(self.file.operators) - 1, -1, -1):
+            operator = self.file.operators[index]
+            if not wanted.isdisjoint(operator.outputs):
+                needed.add(index)
+                wanted.update(operator.inputs)
+        return needed
+
+    def _value(self, index: int) -> Value | None:
+        """The value of a tensor; None where it is not known."""
+        if index not in self.values:
+            self.values[index] = self._constant(index)
+        return self.values[index]
+
+    def _constant(self, index: int) -> Value | None:
+        tensor = self.file.tensors[index]
+        if tensor.data is None:
+            if tensor.is_variable and tensor.dtype in DTYPES:
+                return None
+            self.findings.append(f"tensor {quoted(tensor.name)}: is read before an operator gives it")
+            return None
+        if tensor.dtype not in DTYPES or tensor.is_sparse:
+            what = "sparse" if tensor.is_sparse else f"of {tensor.dtype}"
+            self.unsupported.append(f"constant {quoted(tensor.name)}: is {what}, which is not supported")
+            return None
+        array = tensor.array
+        name = self.builder.constant(array, tensor.name or f"tensor{index}")
+        if tensor.buffer not in self.weighed:
+            self.weighed.add(tensor.buffer)
+            self.builder.folding.held += array.nbytes
+        return Value(self.builder, name)
+
+    def _operator(self, operator: Operator) -> None:
+        """Imports an operator; what goes wrong becomes a finding, and its results are unknown from here on."""
+        results = [self.file.tensors[index] for index in operator.outputs]
+        name = next((tensor.name for tensor in results if tensor.name), operator.kind)
+        label = f"{operator.kind} {quoted(name)}"
+        again = [tensor.name for index, tensor in zip(operator.outputs, results, strict=True) if index in self.values]
+        if again or len(set(operator.outputs)) != len(operator.outputs):
+            self.findings.append(f"{label}: gives {quoted(', '.join(again))} once more")
+            return
+        values: list[Value | None] = [None] * len(results)
+        first, known = len(self.builder.ops), len(self.builder.types)
+        try:
+            values = self._values(operator, name, label, results)
+        except Unsupported as error:
+            self.unsupported.append(f"{label}: {error}")
+        except MegccError as error:
+            self.findings.append(f"{label}: {error}")
+        except _CONTRADICTIONS:
+            self.findings.append(f"{label}: its operands and options contradict each other, or what the operator is "
+                                 "defined for")
+        self.values.update(zip(operator.outputs, values, strict=True))
+        self._rename(results, values, first, known)
+
+    def _values(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) -> list[Value | None]:
+        operands = [None if index < 0 else self._value(index) for index in operator.inputs]
+        tensors = [None if index < 0 else self.file.tensors[index] for index in operator.inputs]
+        if operator.kind not in IMPORTERS:
+            raise Unsupported("this operator is not supported")
+        for tensor in (*results, *filter(None, tensors)):
+            if tensor.quantization is not None:
+                raise Unsupported("quantised numbers are not supported")
+        if any(value is None and tensor is not None and not tensor.is_variable
+               for value, tensor in zip(operands, tensors, strict=True)):
+            return [None] * len(results)
+        node = Node(self.builder, operator, name, operands, tensors, results)
+        with self.builder.importing(label):
+            found: Results = IMPORTERS[operator.kind](node)
+        values = [Value(self.builder, value) if isinstance(value, str) else value for value in found]
+        for value, tensor in zip(values, results, strict=True):
+            self._check(value, tensor)
+        return list(values)
+
+    def _check(self, value: Value, tensor: Tensor) -> None:
+        """Raises ShapeError where our shape rules and the file differ."""
+        type_ = value.type
+        known = self.as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
+        if type_.dtype != tensor.dtype or (known and tensor.shape and type_.is_static and type_.shape != tensor.shape):
+            raise ShapeError(f"gives {type_} by our rules, {tensor.dtype}{list(tensor.shape)} by the file")
+
+    def _rename(self, results: Sequence[Tensor], values: Sequence[Value | None], first: int, known: int) -> None:
+        """What an operator made in the file's order of axes gets the name it has there."""
+        made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
+        names = {}
+        for tensor, value in zip(results, values, strict=True):
+            if value is not None and value.name in made and value.name not in names and tensor.name \
+                    and value.order == plain(len(value.order)):
+                names[value.name] = self.builder.unique(tensor.name)
+        now = self.builder.rename(names, first)
+        for value in values:
+            if value is not None:
+                value.renamed(now)

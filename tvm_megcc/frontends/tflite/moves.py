@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that move elements, along axes in whatever order the operand has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, floordiv, product
+from ...ops.move import regroup
+from ...ops.rules import FAR, axis_of
+from .node import Node, Results, imports
+from .value import Value, plain
+
+
+@imports("RESHAPE")
+def reshape(node: Node) -> Results:
+    """To the shape of the second operand or, without one, of the options; -1 is what is left over."""
+    value = node.value(0)
+    target = list(node.dims(1, "shape") if node.has(1) else
+                  (int(extent) for extent in node.option("NewShape", np.zeros(0, np.int32))))
+    if -1 in target:
+        rest = product(extent for index, extent in enumerate(target) if index != target.index(-1))
+        size = product(value.type.shape)
+        if rest == 0 or (isinstance(rest, int) and isinstance(size, int) and size % rest):
+            raise ShapeError(f"{value.type} cannot have shape {target}")
+        target[target.index(-1)] = floordiv(size, rest)
+    return [node.reshaped(value, target)]
+
+
+@imports("EXPAND_DIMS")
+def expand_dims(node: Node) -> Results:
+    shape = list(node.type(0).shape)
+    shape.insert(axis_of(node.number(1, "axis"), len(shape) + 1), 1)
+    return [node.reshaped(node.value(0), shape)]
+
+
+@imports("SQUEEZE")
+def squeeze(node: Node) -> Results:
+    shape = node.type(0).shape
+    axes = [axis_of(int(axis), len(shape)) for axis in node.option("SqueezeDims", np.zeros(0, np.int32))]
+    axes = axes or [axis for axis, extent in enumerate(shape) if extent == 1]
+    return [node.without(node.value(0), axes)]
+
+
+@imports("TRANSPOSE")
+def transpose(node: Node) -> Results:
+    """Nothing is moved: the axes have other numbers."""
+    value, perm = node.value(0), node.const(1, "perm").reshape(-1).tolist()
+    if sorted(perm) != list(range(len(value.order))):
+        raise ShapeError(f"perm {perm} is no permutation of the axes of {value.type}")
+    if value.is_constant:
+        return [node.in_order(value, tuple(perm))]
+    return [node.made(value.name, tuple(perm.index(axis) for axis in value.order))]
+
+
+@imports("CONCATENATION", fused=True)
+def concatenation(node: Node) -> Results:
+    axis = axis_of(node.option("Axis"), len(node.value(0).order))
+    return [joined(node, node.values, axis)]
+
+
+def joined(node: Node, values: Sequence[Value], axis: int) -> Value:
+    ranks = {len(value.order) for value in values}
+    if len(ranks) != 1:
+        raise ShapeError("its operands have different numbers of axes")
+    return node.alike(values, lambda names, order: node.onnx("Concat", *names, axis=order.index(axis))[0])
+
+
+@imports("PACK")
+def pack(node: Node) -> Results:
+    """The operands along a new axis."""
+    shape = list(node.type(0).shape)
+    axis = axis_of(node.option("Axis", 0), len(shape) + 1)
+    shape.insert(axis, 1)
+    return [joined(node, [node.reshaped(value, shape) for value in node.values], axis)]
+
+
+@imports("UNPACK")
+def unpack(node: Node) -> Results:
+    value = node.value(0)
+    axis = axis_of(node.option("Axis", 0), len(value.order))
+    if value.type.shape[axis] != len(node.results):
+        raise ShapeError(f"axis {axis} of {value.type} for {len(node.results)} results")
+    return [node.without(part, (axis,)) for part in parts(node, value, axis, [1] * len(node.results))]
+
+
+def parts(node: Node, value: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
+    """A value cut along one of its axes."""
+    extents = node.builder.shape_constant(sizes, f"{node.name}.sizes")
+    names = node.onnx("Split", value.name, extents, outputs=len(sizes), axis=value.order.index(axis))
+    return [node.made(name, value.order) for name in names]
+
+
+@imports("SPLIT")
+def split(node: Node) -> Results:
+    """Operands: axis, x."""
+    value = node.value(1)
+    axis, count = axis_of(node.number(0, "axis"), len(value.order)), len(node.results)
+    extent = value.type.shape[axis]
+    if not isinstance(extent, int) or extent % count:
+        raise ShapeError(f"axis {axis} of {value.type} in {count} equal parts")
+    return parts(node, value, axis, [extent // count] * count)
+
+
+@imports("SPLIT_V")
+def split_by_sizes(node: Node) -> Results:
+    """Operands: x, sizes, one of which may be -1: the rest; axis."""
+    value, sizes = node.value(0), list(node.dims(1, "size_splits"))
+    axis = axis_of(node.number(2, "axis"), len(value.order))
+    if len(sizes) != len(node.results):
+        raise ShapeError(f"sizes {sizes} for {len(node.results)} results")
+    if -1 in sizes:
+        sizes[sizes.index(-1)] = value.type.shape[axis] - sum(sizes, start=0) - 1
+    return parts(node, value, axis, sizes)
+
+
+@imports("PAD", "PADV2")
+def pad(node: Node) -> Results:
+    value, pads = node.value(0), _pads(node)
+    fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else 0
+    before, after = ([pads[axis][side] for axis in value.order] for side in (0, 1))
+    if all(amount == 0 for amount in (*before, *after)):
+        return [value]
+    return [node.made(node.emit("pad", value.name, before=tuple(before), after=tuple(after), mode="constant",
+                                value=fill), value.order)]
+
+
+def _pads(node: Node) -> list[tuple[int, int]]:
+    """Elements before and after each axis."""
+    pads = node.const(1, "paddings").astype(np.int64)
+    if pads.shape != (len(node.value(0).order), 2) or pads.min(initial=0) < 0:
+        raise ShapeError(f"paddings {pads.tolist()} of {node.type(0)}")
+    return [(low, high) for low, high in pads.tolist()]
+
+
+@imports("MIRROR_PAD")
+def mirror_pad(node: Node) -> Results:
+    """What lies beyond an end is what lies before it, turned round: without the last element (REFLECT) or with it."""
+    value, pads = node.value(0), _pads(node)
+    if node.option("Mode") == 0:
+        before, after = (tuple(pads[axis][side] for axis in value.order) for side in (0, 1))
+        for axis, (low, high) in enumerate(pads):
+            extent = value.type.shape[axis]
+            if isinstance(extent, int) and max(low, high) >= max(extent, 1):
+                raise ShapeError(f"reflects {max(low, high)} elements of an axis of {extent}")
+        return [node.made(node.emit("pad", value.name, before=before, after=after, mode="reflect", value=0),
+                          value.order)]
+    name, shape = value.name, value.type.shape
+    for axis, (low, high) in enumerate(pads):
+        extent = shape[axis]
+        if not isinstance(extent, int) or max(low, high) > extent:
+            raise ShapeError(f"turns {max(low, high)} elements of an axis of {extent} round")
+        if low or high:
+            node.require_room(extent + low + high)
+            indices = np.concatenate([np.arange(low)[::-1], np.arange(extent), extent - 1 - np.arange(high)])
+            name = node.emit("gather", name, node.constant(indices, "int32"), axis=value.order.index(axis))
+    return [node.made(name, value.order)]
+
+
+@imports("TILE")
+def tile(node: Node) -> Results:
+    value, repeats = node.value(0), node.dims(1, "multiples")
+    if len(repeats) != len(value.order):
+        raise ShapeError(f"multiples {repeats} of {value.type}")
+    wanted = node.builder.shape_constant([repeats[axis] for axis in value.order], f"{node.name}.repeats")
+    return [node.made(node.onnx("Tile", value.name, wanted)[0], value.order)]
+
+
+@imports("BROADCAST_TO")
+def broadcast_to(node: Node) -> Results:
+    return node.onnx("Expand", node.plain(0), node.plain(1))
+
+
+@imports("SLICE")
+def slice_(node: Node) -> Results:
+    """Operands: x, begin, size; of size -1 the rest of the axis."""
+    value, begins, sizes = node.value(0), node.dims(1, "begin"), node.dims(2, "size")
+    shape = value.type.shape
+    if not len(begins) == len(sizes) == len(shape):
+        raise ShapeError(f"begin {begins} and size {sizes} of {value.type}")
+    for begin, size, extent in zip(begins, sizes, shape, strict=True):
+        known = all(isinstance(each, int) for each in (begin, size, extent))
+        if known and not (0 <= begin <= extent and -1 <= size <= extent - begin):
+            raise ShapeError(f"begin {begins} and size {sizes} of {value.type}")
+    ends = [FAR if size == -1 else begin + size for begin, size in zip(begins, sizes, strict=True)]
+    return [sliced(node, value, begins, ends, [1] * len(shape))]
+
+
+def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim], steps: Sequence[int]) -> Value:
+    """An entry an axis of the tensor."""
+    def listed(dims: Sequence[Dim], what: str) -> str:
+        return node.builder.shape_constant([dims[axis] for axis in value.order], f"{node.name}.{what}")
+
+    axes = node.builder.shape_constant(list(range(len(value.order))), f"{node.name}.axes")
+    (name,) = node.onnx("Slice", value.name, listed(starts, "starts"), listed(ends, "ends"), axes,
+                        listed(steps, "steps"))
+    return node.made(name, value.order)
+
+
+@imports("STRIDED_SLICE")
+def strided_slice(node: Node) -> Results:
+    """x[begin:end:stride, …] as Python writes it: bits of masks say which entries are open at the beginning or end, are
+    `...` or None, or one index, whose axis goes."""
+    value = node.value(0)
+    begins, ends, steps = (node.dims(index, what) for index, what in ((1, "begin"), (2, "end"), (3, "strides")))
+    if node.option("Offset", False):
+        ends = tuple(begin + size for begin, size in zip(begins, ends, strict=True))
+    entries, shape = len(begins), value.type.shape
+    has = {name: [bool(node.option(f"{name}Mask", 0) >> bit & 1) for bit in range(entries)]
+           for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
+    dots = [bit for bit in range(entries) if has["Ellipsis"][bit]] or [entries]
+    if len(ends) != entries or len(steps) != entries or len(dots) > 1:
+        raise ShapeError(f"begin {begins}, end {ends} and strides {steps} do not belong together")
+    taken = sum(bit not in dots and not has["NewAxis"][bit] for bit in range(entries))
+    if taken > len(shape):
+        raise ShapeError(f"{taken} slices of {value.type}")
+    cuts: list[tuple[Dim, Dim, int]] = []
+    result: list[Dim | None] = []  # None: the extent of the next axis that stays
+    for bit in range(entries + (dots[0] == entries)):
+        if bit == dots[0]:
+            rest = len(shape) - taken
+            cuts += [(0, FAR, 1)] * rest
+            result += [None] * rest
+        elif has["NewAxis"][bit]:
+            result.append(1)
+        else:
+            cut, stays = _cut(node, bit, begins, ends, steps, has, shape[len(cuts)])
+            cuts.append(cut)
+            result += [None] * stays
+            if not stays:
+                result.append(-1)  # an axis that goes
+    whole = sliced(node, value, *zip(*cuts, strict=True)) if cuts else value
+    left = iter(whole.type.shape)
+    extents: list[Dim] = []
+    for extent in result:
+        if extent is None:
+            extents.append(next(left))
+        elif extent == -1:
+            next(left)
+        else:
+            extents.append(extent)
+    return [node.reshaped(whole, extents)]
+
+
+def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[tuple[Dim, Dim, int], bool]:
+    """Start, end and step of one entry, and whether its axis stays."""
+    start, step = begins[bit], steps[bit]
+    if not isinstance(step, int) or step == 0:
+        raise ShapeError(f"stride {step}")
+    if has["ShrinkAxis"][bit]:
+        start = 0 if has["Begin"][bit] else start
+        if isinstance(start, int) and start < 0:
+            start = extent + start
+        if isinstance(start, int) and isinstance(extent, int) and not 0 <= start < extent:
+            raise ShapeError(f"index {begins[bit]} of an axis of {extent}")
+        return (start, start + 1, 1), False
+    if has["Begin"][bit]:
+        start = 0 if step > 0 else FAR
+    end = (FAR if step > 0 else -FAR) if has["End"][bit] else ends[bit]
+    return (start, end, step), True
+
+
+@imports("GATHER")
+def gather(node: Node) -> Results:
+    rank = len(node.value(0).order)
+    axis, batch = axis_of(node.option("Axis", 0), rank), node.option("BatchDims", 0)
+    indices = node.type(1)
+    if batch == 0:
+        return node.onnx("Gather", node.plain(0), node.plain(1), axis=axis)
+    if batch != axis or not 0 < batch <= indices.rank:
+        raise MegccError(f"batch_dims {batch} with axis {axis} is not supported")
+    points = node.emit("reshape", node.plain(1), shape=(*indices.shape, 1))
+    return [node.emit("gather_nd", node.plain(0), points, batch=batch)]
+
+
+@imports("GATHER_ND")
+def gather_nd(node: Node) -> Results:
+    return [node.emit("gather_nd", node.plain(0), node.plain(1), batch=0)]
+
+
+@imports("EMBEDDING_LOOKUP")
+def embedding_lookup(node: Node) -> Results:
+    """Operands: rows that are wanted, table."""
+    return node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
+
+
+@imports("SCATTER_ND")
+def scatter_nd(node: Node) -> Results:
+    """Operands: indices, updates, shape. Updates of one place are added up."""
+    zero = node.constant(0, node.type(1).dtype)
+    (zeros,) = node.onnx("Expand", zero, node.builder.shape_constant(node.dims(2, "shape"), f"{node.name}.shape"))
+    return [node.emit("scatter_nd", zeros, node.plain(0), node.plain(1), reduction="add")]
+
+
+@imports("REVERSE_V2")
+def reverse(node: Node) -> Results:
+    value = node.value(0)
+    axes = node.axes(1, len(value.order))
+    turned = [axis in axes for axis in range(len(value.order))]
+    return [sliced(node, value, [FAR if turn else 0 for turn in turned], [-FAR if turn else FAR for turn in turned],
+                   [-1 if turn else 1 for turn in turned])]
+
+
+@imports("REVERSE_SEQUENCE")
+def reverse_sequence(node: Node) -> Results:
+    return node.onnx("ReverseSequence", node.plain(0), node.plain(1), time_axis=node.option("SeqDim"),
+                     batch_axis=node.option("BatchDim", 0))
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+@imports("SHAPE")
+def shape_of(node: Node) -> Results:
+    name = node.builder.shape_constant(node.type(0).shape, f"{node.name}.shape")
+    return [name if node.results[0].dtype == "int64" else node.emit("cast", name, dtype="int32")]
+
+
+@imports("RANK")
+def rank_of(node: Node) -> Results:
+    return [node.constant(len(node.value(0).order), "int32")]
+
+
+@imports("FILL")
+def fill(node: Node) -> Results:
+    """Operands: shape, value."""
+    return node.onnx("Expand", node.plain(1), node.builder.shape_constant(node.dims(0, "dims"), f"{node.name}.shape"))
+
+
+@imports("RANGE")
+def range_(node: Node) -> Results:
+    return node.onnx("Range", *(node.emit("reshape", node.plain(index), shape=()) for index in range(3)))
+
+
+# --- blocks of space in the batch --------------------------------------------------------------------------------
+
+@imports("SPACE_TO_BATCH_ND")
+def space_to_batch(node: Node) -> Results:
+    """Operands: x [N, spatial…, rest…], block [M], paddings [M, 2]."""
+    block, pads = _block(node, 2)
+    rank, axes = len(node.value(0).order), len(block)
+    x = node.plain(0)
+    if pads.any():
+        before, after = (tuple(pads[:, side].tolist()) for side in (0, 1))
+        outside = (0,) * (rank - 1 - axes)
+        x = node.emit("pad", x, before=(0, *before, *outside), after=(0, *after, *outside), mode="constant", value=0)
+    batch, *extents = node.type_of(x).shape
+    spatial, rest = extents[:axes], extents[axes:]
+    if any(isinstance(extent, int) and extent % size for extent, size in zip(spatial, block, strict=True)):
+        raise ShapeError(f"{node.type_of(x)} does not split into blocks of {block}")
+    counts = [floordiv(extent, size) for extent, size in zip(spatial, block, strict=True)]
+    pairs = [each for pair in zip(counts, block, strict=True) for each in pair]
+    inner = [2 + 2 * axis for axis in range(axes)]
+    perm = [*inner, 0, *(axis - 1 for axis in inner), *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
+    return [regroup(node.spelled(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))]
+
+
+@imports("BATCH_TO_SPACE_ND")
+def batch_to_space(node: Node) -> Results:
+    """Operands: x, block [M], crops [M, 2]."""
+    block, crops = _block(node, 2)
+    axes = len(block)
+    batch, *extents = node.type(0).shape
+    spatial, rest = extents[:axes], extents[axes:]
+    blocks = product(block)
+    if isinstance(batch, int) and batch % blocks:
+        raise ShapeError(f"{node.type(0)} does not hold blocks of {block}")
+    images = floordiv(batch, blocks)
+    pairs = [each for axis in range(axes) for each in (axes + 1 + axis, axis)]
+    perm = [axes, *pairs, *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
+    whole = [extent * size for extent, size in zip(spatial, block, strict=True)]
+    y = regroup(node.spelled(), node.plain(0), (*block, images, *spatial, *rest), perm, (images, *whole, *rest))
+    outside = [0] * len(rest)
+    starts = [0, *crops[:, 0].tolist(), *outside]
+    ends = [FAR, *(extent - crop for extent, crop in zip(whole, crops[:, 1].tolist(), strict=True)),
+            *(FAR for _ in rest)]
+    return [sliced(node, node.made(y, plain(len(starts))), starts, ends, [1] * len(starts))]
+
+
+def _block(node: Node, index: int) -> tuple[list[int], np.ndarray]:
+    """The extents of a block, and what is added or cut off at both ends of each of its axes."""
+    block = node.const(1, "block_shape").reshape(-1).tolist()
+    ends = node.const(index, "paddings").astype(np.int64)
+    fits = 0 < len(block) < len(node.value(0).order) and ends.shape == (len(block), 2)
+    if not fits or min(block) < 1 or ends.min() < 0:
+        raise ShapeError(f"blocks of {block}, with {ends.tolist()} at the ends, of {node.type(0)}")
+    return block, ends

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call of one of TFLite's operators, and the table of what imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Union
+
+import numpy as np
+import tflite
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim
+from ...ir.expr import Expr
+from ...ir.types import TensorType, numpy_dtype
+from ...ops.rules import axes_of, axis_of
+from ..onnx.builder import Builder
+from ..onnx.spelled import SpelledNode, onnx_importer
+from .file import Operator, Tensor
+from .value import Order, Value, common_order, moved, plain
+
+#: What an importer gives for each output: a value of the builder has its axes as in the file.
+Results = Sequence[Union[str, Value]]
+
+
+class Unsupported(MegccError):
+    """What a file may well hold, but nobody here reads."""
+
+
+class Node:
+    """An operator of the file whose operands are imported.
+
+    operands: its inputs, None for absent ones. results: what the file says of its outputs.
+    """
+
+    def __init__(self, builder: Builder, operator: Operator, name: str, operands: Sequence[Value | None],
+                 tensors: Sequence[Tensor | None], results: Sequence[Tensor]):
+        self.builder, self.operator, self.name = builder, operator, name
+        self.kind, self.operands, self.tensors, self.results = operator.kind, operands, tensors, results
+
+    def option(self, name: str, default: Any = None) -> Any:
+        """Raises ShapeError where the operator has no such option and none is assumed."""
+        value = self.operator.options.get(name, default)
+        if value is None:
+            raise ShapeError(f"has no option {name}: its options are those of another operator, or missing")
+        return value
+
+    # --- operands ----------------------------------------------------------------------------------------------------
+
+    def has(self, index: int) -> bool:
+        return index < len(self.operands) and self.operands[index] is not None
+
+    def value(self, index: int) -> Value:
+        value = self.operands[index] if index < len(self.operands) else None
+        if value is None:
+            raise ShapeError(f"has no operand {index}")
+        return value
+
+    @property
+    def values(self) -> list[Value]:
+        """All operands."""
+        return [self.value(index) for index in range(len(self.operands))]
+
+    def type(self, index: int) -> TensorType:
+        """Of an operand, its axes as in the file."""
+        return self.value(index).type
+
+    def plain(self, index: int) -> str:
+        """An operand with its axes as in the file."""
+        return self.in_order(self.value(index))
+
+    def in_order(self, value: Value, order: Order | None = None) -> str:
+        return value.in_order(plain(len(value.order)) if order is None else order, self.name)
+
+    def optional(self, index: int) -> str:
+        return self.plain(index) if self.has(index) else ""
+
+    def const(self, index: int, what: str) -> np.ndarray:
+        """Raises MegccError where the operand is computed at run time."""
+        array = self.spelled("", (self.plain(index),)).const(0, what)
+        assert array is not None
+        return array
+
+    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+        """Integers that are constant or follow from the shapes of the inputs."""
+        dims = self.spelled("", (self.plain(index),)).dims(0, what)
+        assert dims is not None
+        return dims
+
+    def number(self, index: int, what: str) -> int:
+        numbers = self.dims(index, what)
+        if len(numbers) != 1 or not isinstance(numbers[0], int):
+            raise ShapeError(f"its operand {what} is to be one number, and is {numbers}")
+        return numbers[0]
+
+    def axes(self, index: int, rank: int) -> tuple[int, ...]:
+        """An operand that names axes, from the front and sorted."""
+        return axes_of([int(axis) for axis in dict.fromkeys(axis_of(int(axis), rank) for axis in
+                                                            self.const(index, "axis").reshape(-1))], rank)
+
+    # --- operators ---------------------------------------------------------------------------------------------------
+
+    def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
+        return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
+
+    def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> tuple[str, ...]:
+        """Imports this as an ONNX operator."""
+        return onnx_importer(op_type)(self.spelled(op_type, inputs, attrs, outputs))
+
+    def emit(self, kind: str, *inputs: str, **attrs) -> str:
+        """Adds one of our operators and returns its first result."""
+        return self.spelled().emit(kind, inputs, **attrs)[0]
+
+    def compute(self, expr: Expr, *inputs: str) -> str:
+        """Adds an elementwise operator."""
+        return self.emit("elementwise", *inputs, expr=expr)
+
+    def constant(self, value, dtype: str) -> str:
+        return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
+
+    def require_room(self, *extents: Dim) -> None:
+        self.spelled().require_room(*extents)
+
+    def type_of(self, name: str) -> TensorType:
+        return self.builder.types[name]
+
+    def made(self, name: str, order: Order | None = None) -> Value:
+        return Value(self.builder, name, order)
+
+    def images(self, value: Value, order: Order) -> str:
+        """An operand of as many axes as the order, in it."""
+        if len(value.order) != len(order):
+            raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
+        return self.in_order(value, order)
+
+    def alike(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:
+        """What treats all axes alike: `make` gets the operands in one order, those of fewer axes broadcast, and gives a
+        value in that order."""
+        rank = max(len(value.order) for value in values)
+        order = common_order(values, rank)
+        return self.made(make([self._aligned(value, order) for value in values], order), order)
+
+    def _aligned(self, value: Value, order: Order) -> str:
+        rank = len(value.order)
+        if rank == len(order):
+            return self.in_order(value, order)
+        name = self.in_order(value)
+        if rank == 0 or order == plain(len(order)):
+            return name
+        tall = self.emit("reshape", name, shape=(1,) * (len(order) - rank) + self.type_of(name).shape)
+        return moved(self.builder, tall, order, self.name)
+
+    def reshaped(self, value: Value, shape: Sequence[Dim]) -> Value:
+        """The value with another shape. Where only axes of one element come or go, its order stays."""
+        shape, before = tuple(shape), value.type.shape
+        if shape == before:
+            return value
+        old = [axis for axis, extent in enumerate(before) if extent != 1]
+        new = [axis for axis, extent in enumerate(shape) if extent != 1]
+        if value.order == plain(len(before)) or [before[axis] for axis in old] != [shape[axis] for axis in new]:
+            return self.made(self.emit("reshape", self.in_order(value), shape=shape))
+        order = [new[old.index(axis)] for axis in value.order if axis in old]
+        for axis in range(len(shape)):
+            if axis not in new:
+                order.insert(axis, axis)
+        return self.made(self.emit("reshape", value.name, shape=tuple(shape[axis] for axis in order)), tuple(order))
+
+    def without(self, value: Value, axes: Sequence[int]) -> Value:
+        """The value without axes of one element."""
+        return self.reshaped(value, [extent for axis, extent in enumerate(value.type.shape) if axis not in axes])
+
+    def activated(self, result: str | Value) -> Value:
+        """The result behind the operator's fused activation."""
+        value = self.made(result) if isinstance(result, str) else result
+        function = self.option("FusedActivationFunction", 0)
+        if function == tflite.ActivationFunctionType.NONE:
+            return value
+        if function not in ACTIVATIONS:
+            raise Unsupported(f"its fused activation {function} is not supported")
+        kind, attrs = ACTIVATIONS[function]
+        return self.made(self.emit(kind, value.name, **attrs), value.order)
+
+
+#: Fused activations as operators of ours. TANH and SIGN_BIT are not among them: LiteRT's kernels pass over them.
+ACTIVATIONS: dict[int, tuple[str, dict[str, float]]] = {
+    tflite.ActivationFunctionType.RELU: ("relu", {}),
+    tflite.ActivationFunctionType.RELU_N1_TO_1: ("clip", {"lo": -1.0, "hi": 1.0}),
+    tflite.ActivationFunctionType.RELU6: ("clip", {"lo": 0.0, "hi": 6.0}),
+}
+
+Importer = Callable[[Node], Results]
+
+#: Importers by the operators' names in the format.
+IMPORTERS: dict[str, Importer] = {}
+
+
+def imports(*kinds: str, fused: bool = False):
+    """A decorator that registers the importer of operators; fused: an activation may be behind their first result."""
+    def add(function: Importer) -> Importer:
+        def activated(node: Node) -> Results:
+            first, *rest = function(node)
+            return [node.activated(first), *rest]
+
+        IMPORTERS.update(dict.fromkeys(kinds, activated if fused else function))
+        return function
+    return add

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products, and what works along one or some axes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import floordiv, product
+from ...ir.expr import X, arg, call, maximum
+from ...ops.reduce import reduce
+from ...ops.rules import axis_of
+from .node import Node, Results, Unsupported, imports
+from .value import Value
+
+
+@imports("FULLY_CONNECTED", fused=True)
+def fully_connected(node: Node) -> Results:
+    """x flattened to rows, times the transposed of weights [outputs, inputs]."""
+    if node.option("WeightsFormat", 0):
+        raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
+    w, shape = node.type(1), node.type(0).shape
+    if w.rank != 2:
+        raise ShapeError(f"weights {w} are no matrix")
+    outputs, inputs = w.shape
+    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
+    rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    x = node.reshaped(node.value(0), (rows, inputs))
+    (y,) = node.onnx("Gemm", node.in_order(x), node.plain(1), node.optional(2), transB=1)
+    return [node.reshaped(node.made(y), (*shape[:-1], outputs))] if keeps else [y]
+
+
+@imports("BATCH_MATMUL")
+def batch_matmul(node: Node) -> Results:
+    return [node.emit("matmul", node.plain(0), node.plain(1), trans_a=int(bool(node.option("AdjX"))),
+                      trans_b=int(bool(node.option("AdjY"))))]
+
+
+@imports("SOFTMAX", "LOG_SOFTMAX")
+def softmax(node: Node) -> Results:
+    value = node.value(0)
+    name, rank = value.name, len(value.order)
+    if not rank:
+        raise ShapeError("its operand is one number")
+    beta = float(node.option("Beta")) if node.kind == "SOFTMAX" else 1.0
+    if beta != 1.0:
+        name = node.emit("mul", name, node.constant(beta, value.type.dtype))
+    op_type = {"SOFTMAX": "Softmax", "LOG_SOFTMAX": "LogSoftmax"}[node.kind]
+    return [node.made(node.onnx(op_type, name, axis=value.order.index(rank - 1))[0], value.order)]
+
+
+@imports("L2_NORMALIZATION", fused=True)
+def l2_normalization(node: Node) -> Results:
+    """x over the root of the sum of squares along the last axis, which counts as 1e-6 at least."""
+    value = node.value(0)
+    axis = value.order.index(len(value.order) - 1)
+    squares = node.emit("reduce_sum", node.emit("mul", value.name, value.name), axes=(axis,), keepdims=True)
+    return [node.made(node.compute(X / maximum(call("sqrt", arg(1)), 1e-6), value.name, squares), value.order)]
+
+
+_REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce_max", "REDUCE_MIN": "reduce_min",
+               "REDUCE_PROD": "reduce_prod", "REDUCE_ANY": "reduce_max", "REDUCE_ALL": "reduce_min"}
+
+
+@imports(*_REDUCTIONS)
+def reduction(node: Node) -> Results:
+    value = node.value(0)
+    axes = node.axes(1, len(value.order))
+    return [reduced(node, value, _REDUCTIONS[node.kind], axes, bool(node.option("KeepDims")))]
+
+
+def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims: bool) -> Value:
+    if not axes:
+        return value
+    (name,) = reduce(node.spelled(), kind, value.name, tuple(value.order.index(axis) for axis in axes), True)
+    result = node.made(name, value.order)
+    return result if keepdims else node.without(result, axes)
+
+
+@imports("ARG_MAX", "ARG_MIN")
+def arg_extreme(node: Node) -> Results:
+    value = node.value(0)
+    axis = axis_of(node.number(1, "axis"), len(value.order))
+    name = node.emit(node.kind.lower(), value.name, axis=value.order.index(axis), keepdims=True, last=False)
+    if node.results[0].dtype != "int64":
+        name = node.emit("cast", name, dtype="int32")
+    return [node.without(node.made(name, value.order), (axis,))]
+
+
+@imports("CUMSUM")
+def cumsum(node: Node) -> Results:
+    value = node.value(0)
+    axis = axis_of(node.number(1, "axis"), len(value.order))
+    return [node.made(node.emit("cumsum", value.name, axis=value.order.index(axis),
+                                exclusive=bool(node.option("Exclusive", False)),
+                                reverse=bool(node.option("Reverse", False))), value.order)]
+
+
+@imports("TOPK_V2")
+def top_k(node: Node) -> Results:
+    """Of equals the first one is better, here and there."""
+    rank = node.type(0).rank
+    if not rank:
+        raise ShapeError("its operand is one number")
+    values, indices = node.spelled().emit("top_k", (node.plain(0),), axis=rank - 1, k=node.number(1, "k"), largest=True)
+    wanted = node.results[1].dtype if len(node.results) > 1 else "int32"
+    return [values, indices if wanted == "int64" else node.emit("cast", indices, dtype="int32")]
+
+
+@imports("ONE_HOT")
+def one_hot(node: Node) -> Results:
+    """Indices outside give `off` everywhere."""
+    indices, depth = node.type(0), node.number(1, "depth")
+    rank = indices.rank + 1
+    axis = axis_of(node.option("Axis"), rank)
+    if depth < 0:
+        raise MegccError(f"depth {depth} is negative")
+    node.require_room(depth)
+    index = node.emit("reshape", node.plain(0), shape=(*indices.shape[:axis], 1, *indices.shape[axis:]))
+    places = np.arange(depth).reshape([-1 if each == axis else 1 for each in range(rank)])
+    hit = node.emit("equal", index, node.constant(places, indices.dtype))
+    on, off = (node.emit("reshape", node.plain(operand), shape=()) for operand in (2, 3))
+    return [node.emit("where", hit, on, off)]

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers of float32. Each run begins with states of zeros, as LiteRT does behind `reset_all_variables`."""
+
+from __future__ import annotations
+
+import numpy as np
+import tflite
+
+from .node import Node, Results, Unsupported, imports
+
+#: Operands of an LSTM by what they belong to, in the order of our gates: i, o, f, c.
+_INPUT, _RECURRENT, _BIAS = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
+_PEEPHOLES = (9, 11, 10)
+_PROJECTION, _NORMS = (16, 17), (20, 21, 22, 23)
+
+_ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "Tanh", tflite.ActivationFunctionType.RELU: "Relu",
+                tflite.ActivationFunctionType.NONE: "Affine"}
+
+
+def _activation(node: Node) -> str:
+    function = node.option("FusedActivationFunction")
+    if function not in _ACTIVATIONS:
+        raise Unsupported(f"activation {function} of a recurrent layer is not supported")
+    return _ACTIVATIONS[function]
+
+
+@imports("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstm(node: Node) -> Results:
+    """Without an input gate (its weights are absent) that gate is 1 - f: a sigmoid of what is added to f, negated."""
+    for operands, what in ((_PROJECTION, "a projection"), (_NORMS, "layer normalisation")):
+        if any(map(node.has, operands)):
+            raise Unsupported(f"has {what}, which is not supported")
+    coupled = not node.has(_INPUT[0])
+    w, r = (_stacked(node, operands, coupled) for operands in (_INPUT, _RECURRENT))
+    bias = _stacked(node, _BIAS, coupled)
+    peepholes = _stacked(node, _PEEPHOLES, coupled)[None] if any(map(node.has, _PEEPHOLES)) else None
+    dtype = node.type(0).dtype
+    activation = _activation(node)
+    attrs = {"hidden_size": r.shape[1], "activations": ["Sigmoid", activation, activation],
+             "cell_clip": float(node.option("CellClip", 0.0))}
+    x = _time_first(node)
+    y, *_ = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
+                      node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", "", "",
+                      "" if peepholes is None else node.constant(peepholes, dtype), outputs=3, **attrs)
+    return [_without_directions(node, y)]
+
+
+def _stacked(node: Node, operands: tuple[int, ...], coupled: bool) -> np.ndarray:
+    """Weights of the gates above each other: i, o, f and, but for peepholes, c."""
+    given = [node.const(index, "weights") if node.has(index) else None for index in operands]
+    like = next(array for array in given if array is not None)
+    arrays = [np.zeros_like(like) if array is None else array for array in given]
+    if coupled:
+        arrays[0] = -arrays[2]
+    return np.concatenate(arrays)
+
+
+@imports("UNIDIRECTIONAL_SEQUENCE_RNN")
+def rnn(node: Node) -> Results:
+    """Operands: x, weights, recurrent weights, bias, state."""
+    w, r, bias = (node.const(index, "weights") for index in (1, 2, 3))
+    dtype = node.type(0).dtype
+    y, *_ = node.onnx("RNN", _time_first(node), node.constant(w[None], dtype), node.constant(r[None], dtype),
+                      node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), outputs=2,
+                      hidden_size=r.shape[0], activations=[_activation(node)])
+    return [_without_directions(node, y)]
+
+
+def _time_first(node: Node) -> str:
+    return node.images(node.value(0), (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
+
+
+def _without_directions(node: Node, y: str):
+    """[time, 1, batch, units] as the file has it."""
+    steps, _, batch, units = node.type_of(y).shape
+    name = node.emit("reshape", y, shape=(steps, batch, units))
+    return node.made(name, (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))

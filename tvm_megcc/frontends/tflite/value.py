@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of a file as values of the builder, in any order of axes.
+
+TFLite has channels last, our operators over images have them in axis 1. So a tensor is held in whatever order the
+operator made it that gives it, and brought into another one only where something asks for that, once. What treats each
+element alike works in any order; so between convolutions there is no transpose, and TRANSPOSE itself is none until
+somebody reads its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..onnx.builder import Builder
+
+#: Axis i of a builder's value in an order is axis order[i] of the tensor.
+Order = tuple[int, ...]
+#: Channels first, by the rank of the tensor.
+IMAGES: dict[int, Order] = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
+
+
+def plain(rank: int) -> Order:
+    """The file's own order."""
+    return tuple(range(rank))
+
+
+class Value:
+    """A tensor. forms: values of the builder that hold it, by the order of their axes; the first was computed, or is
+    what the file has."""
+
+    def __init__(self, builder: Builder, name: str, order: Order | None = None):
+        self.builder = builder
+        self.forms: dict[Order, str] = {plain(builder.types[name].rank) if order is None else order: name}
+
+    @property
+    def order(self) -> Order:
+        """That of the value that was computed."""
+        return next(iter(self.forms))
+
+    @property
+    def name(self) -> str:
+        """The value that was computed."""
+        return self.forms[self.order]
+
+    @property
+    def type(self) -> TensorType:
+        """With the axes as in the file."""
+        stored = self.builder.types[self.name]
+        return stored.with_shape(stored.shape[self.order.index(axis)] for axis in range(stored.rank))
+
+    @property
+    def is_constant(self) -> bool:
+        return self.name in self.builder.constants
+
+    def renamed(self, names: dict[str, str]) -> None:
+        """After the builder has renamed values."""
+        self.forms = {order: names.get(name, name) for order, name in self.forms.items()}
+
+    def in_order(self, order: Order, origin: str) -> str:
+        """The builder's value with these axes; origin: the operator that wants it."""
+        if order not in self.forms:
+            perm = tuple(self.order.index(axis) for axis in order)
+            self.forms[order] = moved(self.builder, self.name, perm, origin)
+        return self.forms[order]
+
+
+def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
+    """A value with its axes in another order: a reshape where only axes of one element change places."""
+    shape = builder.types[name].shape
+    wanted: tuple[Dim, ...] = tuple(shape[axis] for axis in perm)
+    if tuple(perm) == plain(len(shape)):
+        return name
+    kept = [axis for axis in perm if shape[axis] != 1]
+    if kept == sorted(kept):
+        return builder.emit("reshape", (name,), Attrs(shape=wanted), origin, f"{name}.axes")[0]
+    return builder.emit("transpose", (name,), Attrs(perm=tuple(perm)), origin, f"{name}.axes")[0]
+
+
+def common_order(values: Sequence[Value], rank: int) -> Order:
+    """The order in which an operator that works in any has the fewest operands brought into another."""
+    full = [value for value in values if not value.is_constant and len(value.order) == rank]
+    candidates = dict.fromkeys([*(value.order for value in full if value.order != plain(rank)), plain(rank)])
+    return min(candidates, key=lambda order: sum(order not in value.forms for value in full))

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions, pools, resized images: operators over channels, which come first in ours."""
+
+from __future__ import annotations
+
+import numpy as np
+import tflite
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, ceildiv
+from ...ops.interpolation import nearest_indices, source_coordinates, tables
+from .node import Node, Results, Unsupported, imports
+from .value import IMAGES, Value
+
+#: Pads as ONNX calls them.
+_PADDING = {tflite.Padding.SAME: "SAME_UPPER", tflite.Padding.VALID: "VALID"}
+
+
+def windows(node: Node) -> dict:
+    """Strides, pads and dilations by ONNX's names."""
+    padding = node.option("Padding")
+    if padding not in _PADDING:
+        raise Unsupported(f"padding {padding} is not known")
+    axes = "DHW" if "StrideD" in node.operator.options else "HW"
+    return {"strides": [node.option(f"Stride{axis}") for axis in axes], "auto_pad": _PADDING[padding],
+            "dilations": [node.option(f"Dilation{axis}Factor", 1) for axis in axes]}
+
+
+def channels(node: Node, index: int = 0) -> str:
+    """An operand with channels first."""
+    return node.images(node.value(index), IMAGES[4])
+
+
+@imports("CONV_2D", fused=True)
+def conv(node: Node) -> Results:
+    """Weights are [outputs, height, width, inputs of a group]."""
+    x, w = channels(node), node.images(node.value(1), IMAGES[4])
+    inputs, own = node.type_of(x).shape[1], node.type_of(w).shape[1]
+    if not isinstance(inputs, int) or not own or inputs % own:
+        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs // own, **windows(node))
+    return [node.made(y, IMAGES[4])]
+
+
+@imports("DEPTHWISE_CONV_2D", fused=True)
+def depthwise(node: Node) -> Results:
+    """Weights are [1, height, width, channels * multiplier]."""
+    x, w = channels(node), node.images(node.value(1), (3, 0, 1, 2))
+    inputs, outputs = node.type_of(x).shape[1], node.type_of(w).shape[0]
+    if not isinstance(inputs, int) or not inputs or outputs % inputs or node.type_of(w).shape[1] != 1:
+        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs, **windows(node))
+    return [node.made(y, IMAGES[4])]
+
+
+@imports("CONV_3D", fused=True)
+def conv3d(node: Node) -> Results:
+    """Weights are [depth, height, width, inputs, outputs]."""
+    x, w = node.images(node.value(0), IMAGES[5]), node.images(node.value(1), (4, 3, 0, 1, 2))
+    (y,) = node.onnx("Conv", x, w, node.optional(2), **windows(node))
+    return [node.made(y, IMAGES[5])]
+
+
+@imports("TRANSPOSE_CONV", fused=True)
+def conv_transpose(node: Node) -> Results:
+    """Operands: shape of the result, weights [outputs, height, width, inputs], x, bias. What the windows reach beyond
+    the result is cut off, where they do not reach it is the bias."""
+    shape, x, w = node.dims(0, "output_shape"), channels(node, 2), node.images(node.value(1), (3, 0, 1, 2))
+    attrs = windows(node)
+    pads: list[int] = []
+    ends: list[int] = []
+    added: list[int] = []
+    for extent, result, kernel, stride in zip(node.type_of(x).shape[2:], shape[1:3], node.type_of(w).shape[2:],
+                                              attrs["strides"], strict=True):
+        if not (isinstance(extent, int) and isinstance(result, int) and isinstance(kernel, int)) or stride < 1:
+            raise MegccError(f"an extent of {node.type(2)}, {shape} or {node.type(1)} is not known")
+        total = max((ceildiv(result, stride) - 1) * stride + kernel - result, 0)
+        before = total // 2 if attrs["auto_pad"] == "SAME_UPPER" else 0
+        behind = (extent - 1) * stride + kernel - before - result
+        pads.append(before)
+        ends.append(max(behind, 0))
+        added.append(max(-behind, 0))
+    (y,) = node.onnx("ConvTranspose", x, w, node.optional(3), strides=attrs["strides"], pads=[*pads, *ends],
+                     output_padding=added)
+    return [node.made(y, IMAGES[4])]
+
+
+@imports("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", fused=True)
+def pool(node: Node) -> Results:
+    """Pads count nowhere; L2_POOL_2D is the root of the mean square."""
+    value = node.made(channels(node), IMAGES[4])
+    return [pooled(node, value)]
+
+
+def pooled(node: Node, value: Value) -> Value:
+    attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
+    x = value.name
+    if node.kind == "L2_POOL_2D":
+        (mean,) = node.onnx("AveragePool", node.emit("mul", x, x), **attrs)
+        return node.made(node.emit("sqrt", mean), IMAGES[4])
+    (y,) = node.onnx("MaxPool" if node.kind == "MAX_POOL_2D" else "AveragePool", x, **attrs)
+    return node.made(y, IMAGES[4])
+
+
+@imports("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+def resize(node: Node) -> Results:
+    x, sizes = channels(node), node.dims(1, "size")
+    if len(sizes) != 2:
+        raise ShapeError(f"wants two sizes, not {sizes}")
+    corners, half = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
+    mode = "linear" if node.kind == "RESIZE_BILINEAR" else "nearest"
+    before = node.type_of(x).shape
+    if all(isinstance(extent, int) for extent in (*before[2:], *sizes)):
+        return [node.made(_by_tables(node, x, sizes, mode, corners, half), IMAGES[4])]
+    wanted = node.builder.shape_constant((*before[:2], *sizes), f"{node.name}.sizes")
+    coordinates = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+    rounding = "round_prefer_ceil" if corners or half else "floor"
+    (y,) = node.onnx("Resize", x, "", "", wanted, mode=mode, coordinate_transformation_mode=coordinates,
+                     nearest_mode=rounding)
+    return [node.made(y, IMAGES[4])]
+
+
+def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half: bool) -> str:
+    """Nearest neighbours are chosen in float32, as TFLite does: on the border between two the numbers decide."""
+    operands = []
+    for extent, result in zip(node.type_of(x).shape[2:], sizes, strict=True):
+        node.require_room(result)
+        if extent < 1 or result < 1:
+            raise ShapeError(f"resizes {extent} elements to {result}")
+        if mode == "linear":
+            coordinates = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+            operands += tables(source_coordinates(extent, result, result / extent, coordinates), extent, mode, "")
+            continue
+        aligned = corners and result > 1
+        scale = np.float32(extent - 1 if aligned else extent) / np.float32(result - 1 if aligned else result)
+        position = (np.arange(result, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+        rounding = "round_prefer_ceil" if corners else "floor"
+        operands.append(nearest_indices(position, extent, rounding).astype(np.int32))
+    return node.emit("resize", x, *map(node.spelled().constant, operands), axes=(2, 3), mode=mode)
+
+
+@imports("LOCAL_RESPONSE_NORMALIZATION")
+def local_response(node: Node) -> Results:
+    """Over `radius` channels on both sides; the factor is that of the sum, ours that of a mean."""
+    size = 2 * int(node.option("Radius")) + 1
+    (y,) = node.onnx("LRN", channels(node), size=size, alpha=float(node.option("Alpha")) * size,
+                     beta=float(node.option("Beta")), bias=float(node.option("Bias")))
+    return [node.made(y, IMAGES[4])]
+
+
+@imports("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def blocks(node: Node) -> Results:
+    op_type = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}[node.kind]
+    return [node.made(node.onnx(op_type, channels(node), blocksize=node.option("BlockSize"))[0], IMAGES[4])]

@@ -14,6 +14,8 @@ from typing import Union
 
 import numpy as np
 
+from .c_text import ATOM, CHOICE, OR, UNARY, Text, called, infix
+
 
 class _Operators:
     def __add__(self, other): return call("add", self, other)
@@ -191,41 +193,49 @@ def functions_of(expr: Expr) -> set[str]:
 
 def to_c(expr: Expr, names: Sequence[str]) -> str:
     """The expression in C over the vector type `mgc_v`; scalars broadcast through mgc_set1()."""
+    return _vectors(expr, names).text
+
+
+def _vectors(expr: Expr, names: Sequence[str]) -> Text:
     if isinstance(expr, Arg):
-        return names[expr.index]
+        return Text(names[expr.index])
     if isinstance(expr, Const):
-        return f"mgc_set1({c_float(expr.value)})"
-    texts = [to_c(a, names) for a in expr.args]
-    infix = FUNCTIONS[expr.fn].infix
-    if infix:
-        return f"({texts[0]} {infix} {texts[1]})"
-    return f"mgc_{expr.fn}({', '.join(texts)})"
+        return called("mgc_set1", Text(c_float(expr.value)))
+    texts = [_vectors(a, names) for a in expr.args]
+    sign = FUNCTIONS[expr.fn].infix
+    return infix(texts[0], sign, texts[1]) if sign else called(f"mgc_{expr.fn}", *texts)
 
 
 def to_c_double(expr: Expr, names: Sequence[str]) -> str:
     """The expression in C over doubles, with the functions of megcc_double.h."""
+    return _doubles(expr, names).text
+
+
+def _doubles(expr: Expr, names: Sequence[str]) -> Text:
     if isinstance(expr, Arg):
-        return names[expr.index]
+        return Text(names[expr.index])
     if isinstance(expr, Const):
         return c_double(expr.value)
-    texts = [to_c_double(a, names) for a in expr.args]
-    infix = FUNCTIONS[expr.fn].infix
-    if infix:
-        return f"({texts[0]} {infix} {texts[1]})"
+    texts = [_doubles(a, names) for a in expr.args]
+    sign = FUNCTIONS[expr.fn].infix
+    if sign:
+        return infix(texts[0], sign, texts[1])
     if expr.fn == "neg":
-        return f"(-{texts[0]})"
+        return Text(f"-{texts[0].at(ATOM)}", UNARY)
     if expr.fn == "if_lt":
-        return f"({texts[0]} < {texts[1]} ? {texts[2]} : {texts[3]})"
-    return f"mgd_{expr.fn}({', '.join(texts)})"
+        condition = infix(texts[0], "<", texts[1]).text
+        return Text(f"{condition} ? {texts[2].at(OR)} : {texts[3].at(OR)}", CHOICE)
+    return called(f"mgd_{expr.fn}", *texts)
 
 
-def c_double(value: float) -> str:
+def c_double(value: float) -> Text:
     """A float64 as a C literal that reads back exactly."""
     if value != value:
-        return "MGD_NAN"
+        return Text("MGD_NAN")
     if value in (float("inf"), float("-inf")):
-        return "MGD_INF" if value > 0 else "(-MGD_INF)"
-    return repr(float(value)) if value >= 0 else f"({float(value)!r})"
+        return Text("MGD_INF") if value > 0 else Text("-MGD_INF", UNARY)
+    text = repr(float(value))
+    return Text(text, UNARY if text.startswith("-") else ATOM)
 
 
 def c_float(value: float) -> str:

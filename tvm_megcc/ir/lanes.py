@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .c_text import Text, called, infix
 from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float
 from .types import numpy_dtype
 
@@ -75,18 +76,21 @@ def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kin
 
 def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "") -> str:
     """The expression in C over `mgc_i` and `mgc_v`."""
+    return _text(expr, names, kinds, kind).text
+
+
+def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> Text:
     kind = kind_of(expr, kinds) or kind or "f"
     if isinstance(expr, Arg):
-        return names[expr.index]
+        return Text(names[expr.index])
     if isinstance(expr, Const):
-        return f"mgc_iset1({_c_int(int(expr.value))})" if kind == "i" else f"mgc_set1({c_float(expr.value)})"
+        return Text(f"mgc_iset1({_c_int(int(expr.value))})" if kind == "i" else f"mgc_set1({c_float(expr.value)})")
     function = FUNCTIONS[expr.fn]
-    texts = [to_c(argument, names, kinds, wanted)
+    texts = [_text(argument, names, kinds, wanted)
              for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
     if kind == "f" and function.infix:
-        return f"({texts[0]} {function.infix} {texts[1]})"
-    name = _INTEGER[expr.fn] if kind == "i" and not function.takes else f"mgc_{expr.fn}"
-    return f"{name}({', '.join(texts)})"
+        return infix(texts[0], function.infix, texts[1])
+    return called(_INTEGER[expr.fn] if kind == "i" and not function.takes else f"mgc_{expr.fn}", *texts)
 
 
 def _wanted(expr: Call, kinds: Sequence[str], kind: str) -> str:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import MegccError
+from ...ir.c_text import ATOM, EQUAL, OR, SHIFT, SUM, UNARY
 from ...ir.types import DTYPES
 from . import helpers
 from .places import Places
-from .values import ATOM, BITS, EQUAL, OR, SHIFT, SUM, UNARY, Value, dtype_of
+from .values import BITS, Value, dtype_of
 
 BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "bitwise_and": "&", "bitwise_or": "|",
             "bitwise_xor": "^"}

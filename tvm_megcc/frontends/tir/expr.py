@@ -7,11 +7,12 @@ import numpy as np
 from tvm import tirx
 
 from ...errors import MegccError
+from ...ir.c_text import AND, ATOM, CHOICE, EQUAL, LESS, OR, PRODUCT, SUM, UNARY
 from ...ir.expr import c_double, c_float
 from ...ir.types import DTYPES
 from . import helpers
 from .calls import BITWISE, SHIFTS, Calls
-from .values import AND, ATOM, CHOICE, EQUAL, LESS, OR, PRODUCT, SUM, UNARY, Value, dtype_of
+from .values import Value, dtype_of
 
 _INT32 = (-2**31, 2**31 - 1)
 #: What Analyzer says of an integer that it knows nothing of lies outside.
@@ -77,8 +78,7 @@ class Expressions(Calls):
     def _FloatImm(self, expr) -> Value:
         dtype, value = dtype_of(expr), float(expr.value)
         value = float(np.float16(value)) if dtype == "float16" else value
-        text = c_double(value) if dtype == "float64" else c_float(value)
-        text = text.strip("()")
+        text = c_double(value).text if dtype == "float64" else c_float(value)
         return Value(text, UNARY if text.startswith("-") else ATOM, dtype)
 
     def _Var(self, expr) -> Value:

@@ -11,13 +11,14 @@ from tvm import ir, tirx
 from tvm.sym import Analyzer
 
 from ...errors import MegccError
+from ...ir.c_text import AND, ATOM, LESS, UNARY
 from ...ir.dims import Dim, product
 from ...ir.types import DTYPES
 from . import helpers
 from .common import Parts
 from .fuse import Fused
 from .text import Text
-from .values import AND, ATOM, LESS, UNARY, Value, any_part, int_value
+from .values import Value, any_part, int_value
 
 #: Kinds of a block's variables, as TIR numbers them.
 SPATIAL, REDUCTION = 0, 2

@@ -13,25 +13,11 @@ from tvm import ir
 from tvm.sym import Analyzer
 
 from ...errors import MegccError
+from ...ir.c_text import ATOM, COMMA, PRODUCT, SUM, UNARY
 from ...ir.types import DTYPES
 from . import helpers
 from .common import Parts
-from .values import (
-    ATOM,
-    COMMA,
-    PRODUCT,
-    SUM,
-    UNARY,
-    Memory,
-    Value,
-    any_part,
-    dtype_of,
-    int_value,
-    is_integer,
-    is_real,
-    nodes,
-    reads,
-)
+from .values import Memory, Value, any_part, dtype_of, int_value, is_integer, is_real, nodes, reads
 
 
 class Places:

@@ -13,6 +13,7 @@ from tvm import ir, tirx
 from tvm.sym import Analyzer
 
 from ...errors import MegccError
+from ...ir.c_text import ATOM
 from ...ir.dims import Dim, Symbol, floordiv, product, to_c
 from ...ir.types import DTYPES, TensorType
 from ...ops.tir import Program
@@ -21,7 +22,7 @@ from .fuse import Fused, Fusion
 from .loops import SPATIAL, Loops
 from .schedule import scheduled
 from .text import dtype_of_buffer
-from .values import ATOM, Memory, Value, int_value
+from .values import Memory, Value, int_value
 from .workspace import declared, slots
 
 #: Extents are int32_t in C.

@@ -11,9 +11,10 @@ from tvm import ir
 from tvm.sym import Analyzer
 
 from ...errors import MegccError
+from ...ir.c_text import UNARY
 from ...ir.dims import product
 from ...ir.types import DTYPES
-from .values import UNARY, Memory
+from .values import Memory
 from .vectors import Vectors
 from .workspace import LOCAL, Temporary
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 
 from ...errors import MegccError
+from ...ir.c_text import CHOICE
 from ...ir.types import DTYPES
 
-#: How tightly operators of C bind.
-COMMA, CHOICE, OR, AND, EQUAL, LESS, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(11)
 #: Bit operations always get parentheses: nobody remembers where they stand.
 BITS = CHOICE
 

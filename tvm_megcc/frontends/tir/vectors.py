@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from tvm import ir
 
+from ...ir.c_text import ATOM, PRODUCT, SUM
 from ...ir.expr import c_float
 from .expr import Expressions
-from .values import ATOM, PRODUCT, SUM, Value, any_part, int_value
+from .values import Value, any_part, int_value
 
 #: TIR's functions of float32 that megcc_math.h and megcc_simd.h have on vectors.
 _FUNCTIONS = {"exp": "mgc_exp", "log": "mgc_log", "tanh": "mgc_tanh", "sigmoid": "mgc_sigmoid", "erf": "mgc_erf",

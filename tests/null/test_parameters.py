@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import jinja2.meta
 import pytest
 from jinja2 import nodes
 
-from tvm_megcc.codegen.render import environment
+from tests.cc.kernel_harness import jobs_of
+from tvm_megcc.codegen.render import environment, render_kernel
 from tvm_megcc.context import Context
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.kernels.conv2d.geometry import ConvParameters
+from tvm_megcc.kernels.elementwise.loops import LoopParameters
 from tvm_megcc.kernels.parameters import Parameters
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.kernels.support import placements, refusal
@@ -100,3 +102,37 @@ def test_values_have_their_types():
 
 def test_they_are_an_identity():
     assert PLAIN == replace(PLAIN) and hash(PLAIN) == hash(replace(PLAIN)) and PLAIN != replace(PLAIN, bias=False)
+
+
+@dataclass(frozen=True)
+class Told(Parameters):
+    names: tuple[str, ...]
+    varies: tuple[tuple[bool, ...], ...]
+    windows: tuple[tuple[str, int], ...]
+    zero: int
+    flag: bool
+    other: bool
+    formula: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Said(LoopParameters):
+    said: tuple[str, ...]
+
+
+def test_facts():
+    told = Told(("x0", "x1"), ((True, False), (True, True)), (("H", 3), ("W", 2)), 0, True, False, "a0 + a1")
+    assert told.facts() == ("names = x0 x1", "varies = 10 11", "windows = (H 3) (W 2)", "zero = 0", "flag")
+    assert PLAIN.facts() == ("kernel = 3x3", "stride = 1x1", "dilation = 1x1", "bias")
+
+
+def test_the_head_of_a_kernel_lists_them():
+    """As many as there are, in lines that fit; and no text gets out of the comment."""
+    spec = next(jobs_of("add", OPERATORS["add"].cases[0], 0, TARGETS["c"], "speed")).bound.spec
+    assert "\n * names = x0 x1, varies = 1" in render_kernel(spec)
+    names = (*(f"name_{n}" for n in range(50)), "*/ int x; /*", "a" * 300, "\n#include <x>", "b\\")
+    text = render_kernel(replace(spec, params=Said(**vars(spec.params), said=names)))
+    head = text[:text.index('\n#include "kernels.h"')]
+    assert all(line.startswith(("/* ", " * ", " */")) and len(line) <= 120 for line in head.split("\n"))
+    assert head.count("*/") == 1 == head.count("/*") and "name_0 name_1" in head and "name_49" in head
+    assert not any(sign in head for sign in '\\<>?"')

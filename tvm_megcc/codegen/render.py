@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,8 +21,11 @@ from ..target import ISAS, Isa
 from ..version import VERSION
 from .bind import KernelSpec, Parameter
 from .c_braces import braced
-from .c_format import reindent
+from .c_format import WIDTH, reindent
 from .c_simplify import simplified
+
+#: Characters of a parameter in the head of a kernel.
+LONGEST_FACT = 2000
 
 
 class Known:
@@ -187,14 +192,24 @@ MGC_END
 
 def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
     lines = [f" * {spec.operation}, {spec.algorithm}, for {spec.isa.name}"]
-    if spec.extents:
-        lines.append(" * " + ", ".join(name if value is None else f"{name} = {value}"
-                                       for name, value in spec.extents))
+    lines += _wrapped(name if value is None else f"{name} = {value}" for name, value in spec.extents)
+    lines += _wrapped(spec.params.facts())
     for origin in origins[:4]:
         lines.append(" * from " + printable(origin))
     if len(origins) > 4:
         lines.append(f" * and {len(origins) - 4} more")
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(facts: Iterable[str]) -> list[str]:
+    """Facts as lines of the head; one that is longer than a line is broken between words."""
+    room, lines = WIDTH - len(" * "), [""]
+    text = [f"{printable(fact, LONGEST_FACT)}," for fact in facts]
+    for part in (part for fact in text for part in ([fact] if len(fact) <= room else textwrap.wrap(fact, room))):
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > room:
+            lines.append("")
+        lines[-1] += " " * bool(lines[-1]) + part
+    return [f" * {line}" for line in "\n".join(lines).rstrip(",").splitlines()]
 
 
 def _provenance(template: jinja2.Template) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a template is told: a dataclass for each, whose fields are the names that the template uses."""
+"""What a template is told: a dataclass for each, whose fields are the names that the template uses. The head of the
+generated file lists them, but for those that are declared with `repr=False`: C that stands in the file anyway."""
 
 from __future__ import annotations
 
@@ -22,6 +23,12 @@ class Parameters:
             value = getattr(self, name)
             if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
                 raise TypeError(f"{type(self).__name__}.{name} is {value!r}, not of {wanted}")
+
+    def facts(self) -> tuple[str, ...]:
+        """`name = value` of each field that says something, the name alone of a flag that is set."""
+        named = [(field.name, getattr(self, field.name)) for field in fields(self) if field.repr]
+        return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in named
+                     if value is not None and value is not False and value not in ("", ()))
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
@@ -46,3 +53,15 @@ def _types(cls: type) -> dict[str, tuple[type, ...]]:
 
 def _alternatives(hint) -> tuple:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _text(value) -> str:
+    """Of a tuple its items, flags as digits."""
+    if not isinstance(value, tuple):
+        return str(int(value) if isinstance(value, bool) else value)
+    items = [f"({_text(item)})" if isinstance(item, tuple) and not _flags(item) else _text(item) for item in value]
+    return ("" if _flags(value) else " ").join(items)
+
+
+def _flags(value: tuple) -> bool:
+    return all(isinstance(item, bool) for item in value)

@@ -124,6 +124,10 @@ class WindowParameters(Parameters):
     dh: int
     dw: int
 
+    def facts(self) -> tuple[str, ...]:
+        return (f"kernel = {self.kh}x{self.kw}", f"stride = {self.sh}x{self.sw}", f"dilation = {self.dh}x{self.dw}",
+                *super().facts()[6:])
+
 
 @dataclass(frozen=True)
 class ConvParameters(WindowParameters):

@@ -7,7 +7,7 @@ transforms short, and rounding costs half a digit against the direct sum, where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -59,7 +59,7 @@ class WinogradParameters(Parameters):
     tiles: int
     depth: int
     raw: bool
-    kernel: tuple[tuple[float, ...], ...]
+    kernel: tuple[tuple[float, ...], ...] = field(repr=False)
     near: float = NEAR
     far: float = FAR
 

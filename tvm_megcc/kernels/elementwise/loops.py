@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...ir import expr as expressions
 from ...ir import lanes
@@ -35,7 +35,7 @@ class LoopParameters(Parameters):
     names: tuple[str, ...]
     varies: tuple[tuple[bool, ...], ...]
     chunk: int
-    formula: str
+    formula: str = field(repr=False)
 
 
 @dataclass(frozen=True)

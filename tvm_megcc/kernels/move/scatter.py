@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...ir.dims import product
 from ...ops.scatter import REDUCTIONS
@@ -21,7 +21,7 @@ _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 class CombineParameters(UnitParameters):
     """Of `combine.c.j2`. combine: element a and update v, in C. unsigned: what integers are added as."""
 
-    combine: str
+    combine: str = field(repr=False)
     unsigned: str
 
 

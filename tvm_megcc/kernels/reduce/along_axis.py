@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...ir.dims import Dim
 from ...ir.types import PLAIN
@@ -31,9 +31,9 @@ class ArgExtremeParameters(UnitParameters):
     """Of `arg_extreme.c.j2`. better: the comparison that a new best element passes. real: elements may be NaN. keeps:
     the comparison by which the best so far stays, which NaN never does; "" where NaN is the best."""
 
-    better: str
+    better: str = field(repr=False)
     real: bool
-    keeps: str
+    keeps: str = field(repr=False)
 
 
 class ArgExtremeScalars(AlongAxis):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...ir.dims import Dim, Symbol, ceildiv, product
 from ...ir.graph import Op
@@ -46,16 +46,16 @@ class ReduceParameters(Parameters):
     """reduced: whether an axis is. start, step, finish: as `Fold` has them."""
 
     reduced: tuple[bool, ...]
-    start: str
-    step: str
-    finish: str
+    start: str = field(repr=False)
+    step: str = field(repr=False)
+    finish: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class VectorParameters(ReduceParameters):
     """Of `vector.c.j2`. join: as `Fold` has it."""
 
-    join: str
+    join: str = field(repr=False)
 
 
 @dataclass(frozen=True)

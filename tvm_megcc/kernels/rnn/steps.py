@@ -7,7 +7,7 @@ turns them into states while they are in registers; sequences that run side by s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from ...ir.dims import Dim, ceildiv, round_up
@@ -64,9 +64,9 @@ class StepsParameters(Parameters):
     input_forget: bool
     operands: tuple[str, ...]
     results: tuple[str, ...]
-    f: str
-    g: str = ""
-    h: str = ""
+    f: str = field(repr=False)
+    g: str = field(default="", repr=False)
+    h: str = field(default="", repr=False)
     cell_clip: str = ""
 
 

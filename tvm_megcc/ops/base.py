@@ -51,6 +51,7 @@ class Operator:
     commutative: operands may be swapped.
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
         (passes/trees.py). 0 for all others.
+    folds: the importer computes it on constants; where not, a pass does when it has seen the operator.
     """
 
     kind: ClassVar[str]
@@ -60,6 +61,7 @@ class Operator:
     relay: ClassVar[tuple[str, ...]] = ()
     channel_axis: ClassVar[int | None] = None
     fan_in: ClassVar[int] = 0
+    folds: ClassVar[bool] = True
     kernels: ClassVar[tuple] = ()  # kernels.base.realise fills it
     cases: ClassVar[tuple[Case, ...]] = ()
 

@@ -51,6 +51,7 @@ class DequantizeLinear(_Quantisation):
     """(x - zero_point) * scale."""
 
     kind = "dequantize_linear"
+    folds = False
     onnx = ("DequantizeLinear",)
     relax = ("relax.dequantize",)
     relay = ("qnn.dequantize",)

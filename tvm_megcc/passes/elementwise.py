@@ -9,28 +9,45 @@ from ..ir.expr import MOST_CALLS, Arg, Const, Expr
 from ..ir.graph import Attrs, Graph, Op
 from ..ops.base import operator
 from .edit import Editor
+from .integers import dequantises
 
 #: More operands than this make a kernel that streams too many arrays at once.
 MAX_OPERANDS = 8
 
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
-    """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer."""
+    """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer; those that make
+    reals of 8-bit numbers into all of them."""
     edit = Editor(graph)
     for op in graph.ops:
-        if not is_float_elementwise(graph, op):
-            continue
-        fused = simplify(graph, as_expression(op))
-        for name in fused.inputs:
-            source = edit.producer(name)
-            if source is None or source.kind != "elementwise" or not edit.is_read_once(name) \
-                    or graph.types[name].shape != graph.types[op.outputs[0]].shape:
-                continue
-            merged = simplify(graph, inline(fused, name, source))
-            if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
-                fused = merged
-        edit.replace(op, fused)
+        if is_float_elementwise(graph, op) or is_lanes(op):
+            edit.replace(op, _joined(edit, simplify(graph, as_expression(op))))
     return edit.finish()
+
+
+def _joined(edit: Editor, op: Op) -> Op:
+    """The operator with the expressions of its producers inlined, the latest first."""
+    graph, seen = edit.graph, set()
+    while True:
+        source = next((source for source in edit.sources(op) if source.outputs not in seen
+                       and _inlines(edit, source, op)), None)
+        if source is None:
+            return op
+        seen.add(source.outputs)
+        merged = simplify(graph, inline(op, source.outputs[0], source, graph))
+        if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
+            op = merged
+
+
+def _inlines(edit: Editor, source: Op, op: Op) -> bool:
+    graph, name = edit.graph, source.outputs[0]
+    if source.kind != "elementwise" or graph.types[name].shape != graph.types[op.outputs[0]].shape:
+        return False
+    if dequantises(source, edit.types):
+        return True
+    # Sums of one product only, whose epilogue this becomes: those of another are quantised by its own.
+    sums = [any(edit.types[operand].dtype == "int32" for operand in part.inputs) for part in (source, op)]
+    return edit.is_read_once(name) and not all(sums) and not (sums[0] and dequantises(op, edit.types))
 
 
 def is_float_elementwise(graph: Graph, op: Op) -> bool:
@@ -41,19 +58,25 @@ def is_float_elementwise(graph: Graph, op: Op) -> bool:
             and any(name not in graph.constants for name in op.inputs))
 
 
+def is_lanes(op: Op) -> bool:
+    """Whether the operator is an expression between integers and reals."""
+    return op.kind == "elementwise" and "dtype" in op.attrs
+
+
 def as_expression(op: Op) -> Op:
     expression = operator(op.kind).expression(op.attrs)
-    return op.with_(kind="elementwise", attrs=Attrs(expr=expression))
+    return op if is_lanes(op) else op.with_(kind="elementwise", attrs=Attrs(expr=expression))
 
 
-def inline(op: Op, name: str, source: Op) -> Op:
+def inline(op: Op, name: str, source: Op, graph: Graph) -> Op:
     """The operator with the operand `name` replaced by the expression of its producer."""
     offset = len(op.inputs)
     shifted = expressions.substitute(source.attrs.expr, [Arg(offset + i) for i in range(len(source.inputs))])
     replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]
     expression = expressions.substitute(op.attrs.expr, replaced)
     origin = f"{source.origin}+{op.origin}" if source.origin and op.origin else op.origin or source.origin
-    return op.with_(attrs=Attrs(expr=expression), inputs=op.inputs + source.inputs, origin=origin)
+    typed = {"dtype": graph.types[op.outputs[0]].dtype} if is_lanes(op) or is_lanes(source) else {}
+    return op.with_(attrs=Attrs(expr=expression, **typed), inputs=op.inputs + source.inputs, origin=origin)
 
 
 def simplify(graph: Graph, op: Op) -> Op:
@@ -71,7 +94,8 @@ def simplify(graph: Graph, op: Op) -> Op:
             if name not in order:
                 order.append(name)
             replacement.append(Arg(order.index(name)))
-    return op.with_(attrs=Attrs(expr=expressions.substitute(op.attrs.expr, replacement)), inputs=tuple(order))
+    expr = expressions.substitute(op.attrs.expr, replacement)
+    return op.with_(attrs=Attrs(op.attrs, expr=expr), inputs=tuple(order))
 
 
 def _args(expr: Expr):

@@ -103,7 +103,8 @@ class Builder:
         if all(type_.size == 0 for type_ in results):
             return tuple(self.constant(np.zeros(type_.shape, numpy_dtype(type_.dtype)), hint) for type_ in results)
         if static and all(not name or name in self.constants for name in inputs) \
-                and declaration.evaluates(attrs) and self._folds(kind, attrs, inputs, results):
+                and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
+                and self._folds(kind, attrs, inputs, results):
             arrays = declaration.compute(attrs, *(self.constants.get(name) for name in inputs))
             return tuple(self.constant(np.asarray(array, numpy_dtype(type_.dtype)), hint)
                          for array, type_ in zip(arrays, results, strict=True))

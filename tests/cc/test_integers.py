@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised networks compiled and run: on every CPU the bits of the numpy meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.null.test_integers import drawn
+from tests.qdq import random_network
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.context import Context
+from tvm_megcc.errors import ToolError
+from tvm_megcc.passes import before_layouts
+from tvm_megcc.runtime.reference import run
+from tvm_megcc.target import TARGETS, parse_targets
+
+SEEDS = range(6)
+
+
+@pytest.mark.parametrize("target", [
+    "native", *(pytest.param(name, marks=pytest.mark.slow)
+                for name in ("c", "x86-64", "x86-64-v3", "arm64", "arm64-v82", "armv7", "riscv64"))])
+@pytest.mark.parametrize("optimize", ["speed", pytest.param("size", marks=pytest.mark.slow)])
+def test_same_bits_everywhere(target, optimize, tmp_path):
+    for seed in SEEDS:
+        graph = random_network(seed)
+        inputs = drawn(graph)
+        expected = run(before_layouts(graph, Context(TARGETS["c"])), inputs)
+        folder = compile_graph(graph, parse_targets(target), optimize=optimize).save(tmp_path / str(seed))
+        try:
+            session = tvm_megcc.load(folder, None if target == "native" else target)
+        except ToolError as missing:
+            pytest.skip(str(missing))
+        for name, array in session.run(inputs).items():
+            np.testing.assert_array_equal(np.asarray(array), expected[name])

@@ -10,6 +10,7 @@ import pytest
 
 import tvm_megcc
 from tests.cc.kernel_harness import jobs_of
+from tests.onnx_models import model, node
 from tvm_megcc import paths
 from tvm_megcc.codegen.symbols import NAMED_EXPRESSIONS
 from tvm_megcc.ir.types import DTYPES
@@ -59,6 +60,17 @@ def test_kernels_of_all_operators(target: str, optimize: str):
                 assert (parts["kinds"] or "") == kinds, spec.symbol
                 assert (parts["algorithm"], parts["isa"]) == (spec.algorithm, spec.isa.name), spec.symbol
                 assert (parts["small"] is not None) == (optimize == "size"), spec.symbol
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_windows_that_differ_have_different_names(kind: str):
+    """Also where two of three strides are equal."""
+    strides = [(1, 2, 1), (1, 2, 2), (2, 1, 2), (2, 2, 2), (1, 1, 2), (1, 1, 1)]
+    nodes = [node(kind, "x", f"y{n}", kernel_shape=(2, 2, 2), strides=each) for n, each in enumerate(strides)]
+    made = model(nodes, {"x": [1, 2, "d", "h", "w"]}, [f"y{n}" for n in range(len(strides))])
+    artifact = tvm_megcc.compile(made, "c", name="pools", dispatch={"x": {axis: [(2, 9)] for axis in (2, 3, 4)}})
+    (program,) = artifact.manifest["programs"]
+    assert len({call["kernel"] for call in program["calls"]}) == len(strides)
 
 
 @pytest.mark.parametrize("options", [{}, {"optimize": "size"}, {"dispatch": {"image": {0: [(1, 9)]}}}],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
@@ -92,12 +93,18 @@ class Geometry:
 
     def name(self, operation: str = "conv2d", **flags) -> str:
         """`conv2d_3x3_s2`: what the kernel's code is specialised to."""
-        parts = [f"{operation}_{self.kh}x{self.kw}"]
-        if self.strides != (1, 1):
-            parts.append("s" + "x".join(map(str, dict.fromkeys(self.strides))))
-        if self.dilations != (1, 1):
-            parts.append("d" + "x".join(map(str, dict.fromkeys(self.dilations))))
-        return "_".join(parts + [flag for flag, is_set in flags.items() if is_set] + ["bias"] * self.bias)
+        window = window_name((self.kh, self.kw), self.strides, self.dilations)
+        return "_".join([operation, window] + [flag for flag, is_set in flags.items() if is_set] + ["bias"] * self.bias)
+
+
+def window_name(kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> str:
+    """`3x3_s2`: the window in the name of a kernel. A number that is the same for all axes stands once, those that are
+    all 1 need none."""
+    parts = ["x".join(map(str, kernel))]
+    for letter, values in (("s", strides), ("d", dilations)):
+        if set(values) != {1}:
+            parts.append(letter + "x".join(map(str, values if len(set(values)) > 1 else values[:1])))
+    return "_".join(parts)
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:

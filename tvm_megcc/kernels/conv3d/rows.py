@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, ceildiv, product
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..conv2d.geometry import window_name
 from ..parameters import Parameters
 
 
@@ -37,15 +38,10 @@ class RowsConv3d(Kernel):
         N, G, IC, OC, ID, IH, IW, OD, OH, OW = extent_symbols("N", "G", "IC", "OC", "ID", "IH", "IW", "OD", "OH", "OW")
         operands = present(site, Operand("x", 0, N * G * IC * ID * IH * IW),
                            Operand("w", 1, G * OC * IC * product(kernel)), Operand("b", 2, G * OC))
-        strides, dilations = site.attrs.strides, site.attrs.dilations
-        what = ["conv3d_" + "x".join(map(str, kernel))]
-        what += ["s" + "x".join(map(str, strides))] if set(strides) != {1} else []
-        what += ["d" + "x".join(map(str, dilations))] if set(dilations) != {1} else []
-        what += ["bias"] * site.has(2)
-        return Lowered("conv3d/rows", RowsParameters(tuple(kernel), strides, dilations, site.has(2), self.CHANNELS),
-                       extents, operands, (Operand("y", 0, N * G * OC * OD * OH * OW),),
-                       N * G * ceildiv(OC, self.CHANNELS) * OD * OH, "_".join(what), self.name,
-                       channels=G * OC)
+        window, bias = (tuple(kernel), site.attrs.strides, site.attrs.dilations), site.has(2)
+        return Lowered("conv3d/rows", RowsParameters(*window, bias, self.CHANNELS), extents, operands,
+                       (Operand("y", 0, N * G * OC * OD * OH * OW),), N * G * ceildiv(OC, self.CHANNELS) * OD * OH,
+                       f"conv3d_{window_name(*window)}" + "_bias" * bias, self.name, channels=G * OC)
 
     def cost(self, site):
         if not site.y.is_static:

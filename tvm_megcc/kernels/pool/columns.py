@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, Symbol, product
 from ..base import ANY, NUMBERS, Kernel, Lowered, Operand, extent_symbols
+from ..conv2d.geometry import window_name
 from ..move.copies import copy_cost
 from ..parameters import Parameters, UnitParameters
 from ..site import Site
@@ -34,12 +35,10 @@ class ColumnsRows(Kernel):
         rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
         blocks = product(Symbol(f"B{axis}") for axis in axes)
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
-        size = "x".join(map(str, attrs.kernel))
         return Lowered("pool/columns", ColumnsParameters(site.x.c_type, windows), extents,
                        (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
                        (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
-                       f"col2im_{size}_s{'x'.join(map(str, attrs.strides))}_d{'x'.join(map(str, attrs.dilations))}",
-                       self.name)
+                       "col2im_" + window_name(attrs.kernel, attrs.strides, attrs.dilations), self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.x, 2.0)

@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import PLAIN
 from ..base import FLOAT32, NUMBERS, Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import WindowParameters, blocked
+from ..conv2d.geometry import WindowParameters, blocked, window_name
 from ..parameters import Parameters
 
 
@@ -176,10 +176,5 @@ class PlainGlobalPool(Kernel):
 
 def _name(op) -> str:
     """`max_pool_3x3_s2`: what the kernel's code is specialised to."""
-    def size(prefix: str, pair) -> str:
-        return prefix + "x".join(map(str, dict.fromkeys(pair)))
-
-    parts = [f"{_mode(op)}_pool_" + "x".join(map(str, op.attrs.kernel))]
-    parts += [size("s", op.attrs.strides)] if set(op.attrs.strides) != {1} else []
-    parts += [size("d", op.attrs.dilations)] if set(op.attrs.dilations) != {1} else []
-    return "_".join(parts + ["pads"] * bool(op.attrs.get("count_pads", 0)))
+    window = window_name(op.attrs.kernel, op.attrs.strides, op.attrs.dilations)
+    return f"{_mode(op)}_pool_{window}" + "_pads" * bool(op.attrs.get("count_pads", 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, product
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
-from ..conv2d.geometry import ConvParameters
+from ..conv2d.geometry import ConvParameters, window_name
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class WindowsDeformConv(Kernel):
         sizes = {"x": N * C * IH * IW, "w": OC * site.inputs[1].shape[1] * kh * kw, "offset": 2 * windows, "b": OC,
                  "mask": windows}
         params = DeformParameters(kh, kw, *a.strides, *a.dilations, site.has(3), a.groups, a.offset_groups, site.has(4))
-        name = "_".join([f"deform_conv_{kh}x{kw}_s{a.strides[0]}x{a.strides[1]}_d{a.dilations[0]}x{a.dilations[1]}"
-                         f"_g{a.groups}o{a.offset_groups}", *["bias"] * site.has(3), *["mask"] * site.has(4)])
+        name = f"deform_conv_{window_name((kh, kw), a.strides, a.dilations)}_g{a.groups}o{a.offset_groups}" \
+            + "_bias" * site.has(3) + "_mask" * site.has(4)
         return Lowered("sample/deform_conv", params, extents,
                        present(site, *(Operand(key, index, size) for index, (key, size) in enumerate(sizes.items()))),
                        (Operand("y", 0, N * OC * OH * OW),), N * OH * OW, name, self.name, scratch=4 * C * kh * kw,

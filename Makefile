@@ -11,7 +11,8 @@ export MEGCC_MODELS ?= $(abspath $(wildcard ../shared/models))
 help:
 	@echo "make demo    compile a network for this machine and for arm64, run both, show what came out"
 	@echo "make check   the quick tests and the linter (3 minutes at most)"
-	@echo "make test    all tests"
+	@echo "make test    the tests of a change (20 minutes)"
+	@echo "make test-all  all tests: every kernel on every CPU, the large networks"
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
 	@echo "make wheel   the installable package and its sources, in dist/"
 	@echo "make docs    the documentation site, in build/docs/"
@@ -29,6 +30,9 @@ check: $(READY)
 	$(BIN)/ruff check -q .
 
 test: $(READY)
+	$(BIN)/pytest -q -n auto --dist loadgroup -m "not long"
+
+test-all: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup
 
 fuzz: $(READY)
@@ -45,4 +49,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test fuzz wheel docs clean
+.PHONY: help demo check test test-all fuzz wheel docs clean

@@ -13,6 +13,7 @@ import pytest
 from tvm_megcc.codegen.render import find_template
 from tvm_megcc.errors import ToolError
 from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.ops.elementwise import Elementwise
 from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, Target
@@ -64,9 +65,29 @@ SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum
 ON_BOARD = {*SHOWN_ON_ALL, "conv2d"}
 
 
+#: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates
+#: are those of the others.
+SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86"}
+#: Of the operators that share their kernels with all that are elementwise, those that `make check` has.
+ALIKE = {"add", "div", "mod", "pow", "shift_right", "neg", "sign", "equal", "is_nan", "sin", "silu"}
+
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
-PARTS = {"conv2d": 5, "matmul": 2, "lstm": 2, "gru": 2}
-WORK = [pytest.param(kind, part, id=f"{kind}_{part}" if part else kind, marks=[pytest.mark.slow] * (part > 0))
+PARTS = {"conv2d": 5, "conv2d_integer": 4, "conv2d_transpose": 2, "matmul": 2, "lstm": 2, "gru": 2}
+
+
+def is_quick(kind: str, part: int) -> bool:
+    return part == 0 and (OPERATORS[kind].kernels != Elementwise.kernels or kind in ALIKE)
+
+
+def marks(kind: str, part: int, name: str) -> list:
+    is_long = name in SECOND and (part or kind not in ON_BOARD) and not ALL_KERNELS
+    return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long
+
+
+#: Operator and part, target and way of knowing extents.
+WORK = [pytest.param(kind, part, *target.values, marks=[*target.marks, *marks(kind, part, target.values[0])],
+                     id="-".join((f"{kind}_{part}" if part else kind, *target.values)))
+        for target in (given if hasattr(given, "marks") else pytest.param(*given) for given in TARGET_AND_MODE)
         for kind in KINDS for part in range(PARTS.get(kind, 1))]
 
 
@@ -82,8 +103,7 @@ def is_portable(job: Job) -> bool:
     return not find_template(job.bound.spec.template, isa).name.endswith(f".{isa.name}.c.j2")
 
 
-@pytest.mark.parametrize(("name", "optimize"), TARGET_AND_MODE)
-@pytest.mark.parametrize(("kind", "part"), WORK)
+@pytest.mark.parametrize(("kind", "part", "name", "optimize"), WORK)
 def test_kernels(kind: str, part: int, name: str, optimize: str, tmp_path: Path):
     compiler, flags, runner = toolchain(name)
     jobs = calls(kind, TARGETS[name], optimize, part)

@@ -58,6 +58,7 @@ def test_costs_are_those_of_selection(kind: str):
         assert best[candidate.layouts]["symbol"] == bind(candidate.site, choice).spec.symbol
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runs_here(TARGETS["x86-64-v3"]), reason="no CPU with AVX2")
 def test_times(capsys):
     """Each has one, those of -O size and other tiles too, and the fastest is 1.0 of itself."""

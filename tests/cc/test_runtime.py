@@ -110,7 +110,8 @@ def test_switches(switches, folder: Path, tmp_path: Path):
     assert call([program, folder, "all"]).splitlines() == [f"{name} passed" for name in TESTS]
 
 
-@pytest.mark.parametrize("level", ["-O0", "-O3", "-Os", "-flto"])
+@pytest.mark.parametrize("level", ["-O0", *(pytest.param(level, marks=pytest.mark.slow)
+                                            for level in ("-O3", "-Os", "-flto"))])
 def test_optimisation(level: str, folder: Path, tmp_path: Path):
     program = build(tmp_path / "test", level)
     assert call([program, folder, "all"]).count("passed") == len(TESTS)

@@ -104,7 +104,7 @@ def test_make_c_and_cplusplus(folder, artifact):
 def test_example_with_shapes_that_change(shapes, artifact, tmp_path):
     changing = tvm_megcc.compile(paths.examples() / "digits.onnx", **shapes)
     folder = changing.save(tmp_path / "changing", embed=True)
-    assert len((folder / "main.c").read_text().splitlines()) <= 40
+    assert len((folder / "main.c").read_text().splitlines()) <= 41
     run("make", "-j2", f"CC={cc()}", f"CFLAGS=-O1 {' '.join(WARNINGS)}", cwd=folder)
     assert_prints_zeros(run("build/make/main", cwd=folder), artifact)
     assert "from 3" in (folder / "README.md").read_text() or "image_0 3" in (folder / "README.md").read_text()

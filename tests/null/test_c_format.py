@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_megcc.codegen.c_braces import braced
+from tests.c_braces import braced
 from tvm_megcc.codegen.c_format import reindent
 from tvm_megcc.codegen.c_simplify import simplified
 

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
+from tests.c_braces import braced
 from tests.cc.kernel_harness import Job, Program, jobs_of
 from tests.cc.test_kernels import slow, toolchain
 from tvm_megcc.codegen.c_format import reindent
@@ -204,18 +205,26 @@ def test_functions_on_vectors():
     assert program.body.count("mgc_load_n(") == 1 and "mgc_log(mgc_set1(1.0f) + mgc_exp(" in program.body
 
 
+@pytest.mark.parametrize("found", [constructs, operators])
+def test_every_body_has_braces(found):
+    for program in found():
+        text = "\n".join([*program.helpers, f"void f(int outside)\n{{\n{program.body}\n}}"])
+        assert braced(text) == text, program.name
+
+
 def test_text():
     """What a person reads."""
     (program,) = programs(*OPERATORS["einsum"])
     too_large = [f"megcc_size_mul({size}) > INT32_MAX" for size in ("60, N", "20, M", "12, megcc_size_mul(M, N)")]
-    refused = reindent(f"if ({' || '.join(too_large)})\nreturn MEGCC_KERNEL_FAILED;\n")
+    refused = reindent(f"if ({' || '.join(too_large)}) {{\nreturn MEGCC_KERNEL_FAILED;\n}}\n")
     assert reindent(program.body) == refused + """\
 for (int32_t ax0 = begin; ax0 < end; ax0++) {
     for (int32_t ax1 = 0; ax1 < 3; ax1++) {
         for (int32_t ax2 = 0; ax2 < M; ax2++) {
             float sum = 0.0f;
-            for (int32_t k = 0; k < 5; k++)
+            for (int32_t k = 0; k < 5; k++) {
                 sum = sum + x0[(ax1 * N + ax0) * 5 + k] * x1[k * M + ax2];
+            }
             T_einsum[(ax0 * 3 + ax1) * M + ax2] = sum;
         }
     }

@@ -20,7 +20,6 @@ from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
 from .bind import KernelSpec, Parameter
-from .c_braces import braced
 from .c_format import WIDTH, reindent
 from .c_simplify import simplified
 
@@ -157,7 +156,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     body = template.render(entry=marker, **context)
     helpers, separator, function = body.partition(marker)
     assert separator and marker not in function, f"template {spec.template} must use {{{{ entry }}}} once"
-    return reindent(braced(_FILE.format(
+    return reindent(_FILE.format(
         version=VERSION,
         description=_description(spec, origins) + _provenance(template),
         isa=spec.isa.name.upper(),
@@ -167,7 +166,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
         body=simplified(function.lstrip("\n")),
-    )))
+    ))
 
 
 _FILE = """\

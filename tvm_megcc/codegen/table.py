@@ -134,11 +134,13 @@ static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_
 {
     for (; rows > 0; rows--, row += extents + sizes) {
         int32_t equal = 0;
-        while (equal < extents && number(table, row[equal]) == extent[equal])
+        while (equal < extents && number(table, row[equal]) == extent[equal]) {
             equal++;
+        }
         if (equal == extents) {
-            for (int32_t i = 0; i < sizes; i++)
+            for (int32_t i = 0; i < sizes; i++) {
                 need[i] = number(table, row[extents + i]);
+            }
             return MEGCC_KERNEL_OK;
         }
     }

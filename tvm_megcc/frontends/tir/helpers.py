@@ -22,8 +22,9 @@ _INDEX = """\
 /* The index; 0 where it is outside, which is noted. */
 static MGC_INLINE int32_t index_in(int64_t i, int64_t extent, int *outside)
 {
-    if (i >= 0 && i < extent)
+    if (i >= 0 && i < extent) {
         return (int32_t)i;
+    }
     *outside = 1;
     return 0;
 }"""
@@ -76,12 +77,15 @@ _ANGLE = """\
 static MGC_INLINE double angle(double y, double x)
 {
     const double pi = 3.141592653589793;
-    if (x != x || y != y)
+    if (x != x || y != y) {
         return x + y;
-    if (x == 0 && y == 0)
+    }
+    if (x == 0 && y == 0) {
         return mgd_with_sign(mgd_bits(x) >> 63 ? pi : 0.0, y);
-    if (mgd_abs(x) == MGD_INF && mgd_abs(y) == MGD_INF)
+    }
+    if (mgd_abs(x) == MGD_INF && mgd_abs(y) == MGD_INF) {
         return mgd_with_sign(x > 0 ? pi / 4 : 3 * pi / 4, y);
+    }
     const double part = mgd_atan(mgd_abs(y) / mgd_abs(x));
     return mgd_with_sign(x < 0 || mgd_bits(x) >> 63 ? pi - part : part, y);
 }"""
@@ -137,8 +141,8 @@ def _of_reals(name: str, operation: str, dtype: str) -> tuple[str, ...]:
                 f"    mgc_store(y, mgc_{operation}(mgc_set1(x)));\n    return y[0];\n}}",)
     if dtype == "float32" and operation in _WHOLE:
         whole = "" if operation == "round" else "    const float whole = (float)(int32_t)x;\n"
-        return (f"static MGC_INLINE float {name}(float x)\n{{\n    if (!(x > -8388608.0f && x < 8388608.0f))\n"
-                f"        return x;\n{whole}    return {_WHOLE[operation]};\n}}",)
+        return (f"static MGC_INLINE float {name}(float x)\n{{\n    if (!(x > -8388608.0f && x < 8388608.0f)) {{\n"
+                f"        return x;\n    }}\n{whole}    return {_WHOLE[operation]};\n}}",)
     if operation in _DOUBLE:
         value, parameters = f"mgd_{operation}(x)", "x"
     elif operation in _OF_REALS:

@@ -97,7 +97,7 @@ class Loops(Text):
 
     def _AssertStmt(self, statement) -> None:
         condition = self.value(statement.condition)
-        self.lines += [f"if (!{condition.at(UNARY)})", "return MEGCC_KERNEL_FAILED;"]
+        self.lines += [f"if (!{condition.at(UNARY)}) {{", "return MEGCC_KERNEL_FAILED;", "}"]
 
     def _Bind(self, statement) -> None:
         self._define(statement.var, statement.value)

@@ -77,7 +77,7 @@ class _Printer:
         checked = helpers.INDEX in loops.helpers
         sizes = [type_.bytes for _, type_ in operands]
         sizes += [product((slot.size, DTYPES[slot.dtype].bytes)) for slot in workspace]
-        head = [] if parallel else ["if (begin >= end)", "return 0;"]
+        head = [] if parallel else ["if (begin >= end) {", "return 0;", "}"]
         head += guard(sizes)
         head += pointers + ["int outside = 0;"] * checked
         body = "\n".join([*head, *loops.lines, f"return {'outside ? MEGCC_KERNEL_FAILED : 0' if checked else '0'};"])
@@ -146,7 +146,7 @@ class _Printer:
 def guard(sizes: Iterable[Dim]) -> list[str]:
     """Refuses extents of which a tensor has more than 2 GB: places in it are int32_t."""
     large = [f"{to_c(size)} > INT32_MAX" for size in dict.fromkeys(sizes) if not isinstance(size, int)]
-    return [f"if ({' || '.join(large)})", "return MEGCC_KERNEL_FAILED;"] if large else []
+    return [f"if ({' || '.join(large)}) {{", "return MEGCC_KERNEL_FAILED;", "}"] if large else []
 
 
 def c_of(dim: Dim) -> str:

@@ -59,15 +59,12 @@ class Text(Vectors):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """`head { … }`; without braces around one simple statement."""
-        self.lines.append(f"{head} {{")
-        first = len(self.lines)
+        """`head { … }`; an `else` stands on the line of the brace before it."""
+        start = f"{self.lines.pop()} {head} {{" if head == "else" else f"{head} {{"
+        self.lines.append(start)
         with self.scope():
             yield
-        if len(self.lines) == first + 1 and self.lines[-1].endswith(";"):
-            self.lines[first - 1] = head
-        else:
-            self.lines.append("}")
+        self.lines.append("}")
 
     def finished(self, texts: list[str]) -> list[str]:
         """The texts of a statement; what occurs in them several times is defined before."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Braces around the bodies of generated `if`, `else`, `for` and `while`: a line that is added to one stays in it."""
+"""Where C lacks braces around the bodies of `if`, `else`, `for` and `while`: the text with them, to compare with."""
 
 from __future__ import annotations
 

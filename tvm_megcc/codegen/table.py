@@ -19,7 +19,7 @@ from ..ir.conditions import undecided
 from ..ir.dims import Dim
 from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType
-from ..kernels.support import conditions
+from ..ops.demands import conditions
 from ..target import Target
 from .bind import KernelSpec
 from .container import DType, LayoutKind

@@ -140,6 +140,17 @@ class Kernel:
         return ()
 
 
+class Tiled(Kernel):
+    """A candidate with tiles of several widths.
+
+    vectors: of output channels in the main tile; 0: what covers the shape best.
+    """
+
+    def __init__(self, vectors: int = 0):
+        self.vectors = vectors
+        self.tile = f"{vectors}v" if vectors else ""
+
+
 class View(Kernel):
     """The candidate of operators whose output can be the very memory of their input: nothing runs."""
 

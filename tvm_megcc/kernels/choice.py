@@ -58,12 +58,12 @@ Refused = Mapping[str, Mapping[tuple, str]]
 """Why candidates cannot realise an operator: name -> layouts -> reason."""
 
 
-def options(site: Site) -> tuple[list[Option], Refused]:
-    """What can realise the operator, in any layouts, and what cannot."""
+def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
+    """What can realise the operator, in any layouts or only in those that it has here, and what cannot."""
     found: list[Option] = []
     refused: dict[str, dict[tuple, str]] = {}
     for kernel in candidates(site.kind):
-        for placed in placements(site, kernel):
+        for placed in (site,) if here else placements(site, kernel):
             reason = refusal(placed, kernel)
             if reason is not None:
                 refused.setdefault(kernel.name, {})[placed.layouts] = reason
@@ -84,20 +84,11 @@ def choose(site: Site) -> Choice:
     Raises:
         InternalError: if no candidate accepts; passes ask before they create such an operator.
     """
-    refused: dict[str, str] = {}
-    best: Choice | None = None
-    for kernel in candidates(site.kind):
-        reason = refusal(site, kernel)
-        if reason is not None:
-            refused[kernel.name] = reason
-            continue
-        for variant, cost in priced(site, kernel):
-            if best is None or cost < best.cost:
-                best = Choice(variant, cost, refused)
-    if best is None:
-        detail = "; ".join(f"{name}: {reason}" for name, reason in refused.items()) or "it has no kernels"
+    found, refused = options(site, here=True)
+    if not found:
+        detail = "; ".join(f"{name}: {reason}" for name, reason in reasons(refused).items()) or "it has no kernels"
         raise InternalError(f"no kernel for {site.kind} '{site.op.origin}': {detail}")
-    return best
+    return min(found, key=lambda option: option.cost).among(found, refused)
 
 
 def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir import limits
-from ..ir.conditions import Condition, distinct, recording
-from ..ir.graph import Graph, Op
+from ..ir.graph import Op
 from ..ir.types import PLAIN, TensorType
 from ..ops.base import Operator, operator
 from .base import ANY, Kernel, View
@@ -26,17 +25,6 @@ def candidates(kind: str) -> tuple[Kernel, ...]:
     declaration = operator(kind)
     is_view = declaration.view_offset is not Operator.view_offset
     return ((_VIEW,) if is_view else ()) + declaration.kernels
-
-
-def conditions(graph: Graph) -> tuple[Condition, ...]:
-    """What the shapes of a graph have to satisfy: what its operators demand, and what those that it was imported from
-    did."""
-    found = list(graph.conditions)
-    for op in graph.ops:
-        with recording(op.origin) as stated:
-            operator(op.kind).infer(op.attrs, *map(graph.type_of, op.own_inputs))
-        found += stated
-    return distinct(found)
 
 
 def limit_exceeded(op: Op, inputs, outputs) -> str | None:

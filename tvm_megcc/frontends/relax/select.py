@@ -186,14 +186,6 @@ def outer(node: TvmNode) -> Values:
     return node.onnx("Mul", node.reshaped(a, (rows, 1)), node.reshaped(b, (1, columns)))
 
 
-@imports("cumprod")
-def cumulative_product(node: TvmNode) -> Values:
-    axis = node.attrs.axis
-    x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
-    position = node.constant(0 if axis is None else int(axis), "int64")
-    return node.onnx("CumProd", x, position, exclusive=int(node.attrs.exclusive or 0))
-
-
 @imports("einsum")
 def einsum(node: TvmNode) -> Values:
     return node.onnx("Einsum", equation=str(node.attrs.subscripts))

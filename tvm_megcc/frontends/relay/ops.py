@@ -286,11 +286,3 @@ def arg_extreme(node: TvmNode) -> Values:
     else:
         y = extreme_index(node, x, axes[0], bool(a.keepdims), last)
     return cast_to(node.spelled(inputs=(y,)), y, node.types[0].dtype)
-
-
-@imports("cumprod")
-def cumulative_product(node: TvmNode) -> Values:
-    axis = node.attrs.axis
-    x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
-    position = node.constant(0 if axis is None else int(axis), "int64")
-    return node.onnx("CumProd", x, position, exclusive=int(node.attrs.exclusive or 0))

@@ -77,25 +77,15 @@ def pads_of(padding, axes: int) -> tuple[int, ...]:
     return {1: pads * 2 * axes, axes: pads * 2}.get(len(pads), pads)
 
 
-@imports("nn.conv1d", "nn.conv2d", "nn.conv3d")
+@imports(*(f"nn.conv{axes}d{suffix}" for axes in (1, 2, 3) for suffix in ("", "_transpose")))
 def conv(node: TvmNode) -> Values:
     a = node.attrs
-    spatial = SPATIAL[len(a.strides)]
+    transposed, spatial = node.op.endswith("_transpose"), SPATIAL[len(a.strides)]
     x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
-    w = node.transposed(node.inputs[1], a.kernel_layout, f"OI{spatial}")
-    (y,) = node.onnx("Conv", x, w, strides=ints(a.strides), pads=pads_of(a.padding, len(a.strides)),
-                     dilations=ints(a.dilation), group=int(a.groups))
-    return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
-
-
-@imports("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
-def conv_transpose(node: TvmNode) -> Values:
-    a = node.attrs
-    spatial = SPATIAL[len(a.strides)]
-    x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
-    w = node.transposed(node.inputs[1], a.kernel_layout, f"IO{spatial}")
-    (y,) = node.onnx("ConvTranspose", x, w, strides=ints(a.strides), pads=pads_of(a.padding, len(a.strides)),
-                     dilations=ints(a.dilation), output_padding=ints(a.output_padding), group=int(a.groups))
+    w = node.transposed(node.inputs[1], a.kernel_layout, ("IO" if transposed else "OI") + spatial)
+    more = {"output_padding": ints(a.output_padding)} if transposed else {}
+    (y,) = node.onnx("ConvTranspose" if transposed else "Conv", x, w, strides=ints(a.strides),
+                     pads=pads_of(a.padding, len(a.strides)), dilations=ints(a.dilation), group=int(a.groups), **more)
     return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
 
@@ -257,6 +247,14 @@ def cumulative_sum(node: TvmNode) -> Values:
     x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
     position = node.constant(0 if axis is None else int(axis), "int64")
     return node.onnx("CumSum", x, position, exclusive=int(node.attrs.exclusive or 0))
+
+
+@imports("cumprod")
+def cumulative_product(node: TvmNode) -> Values:
+    axis = node.attrs.axis
+    x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
+    position = node.constant(0 if axis is None else int(axis), "int64")
+    return node.onnx("CumProd", x, position, exclusive=int(node.attrs.exclusive or 0))
 
 
 @imports("argmax", "argmin")

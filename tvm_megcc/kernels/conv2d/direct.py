@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
-from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import FLOAT32, Lowered, Operand, Tiled, around, extent_symbols, present
 from ..blocking import CacheBlock, chunks_first
 from ..sharing import TaskGrid
 from ..site import Site
@@ -35,20 +35,13 @@ class DirectParameters(ConvParameters):
     chunks_first: bool = False
 
 
-class DirectConv(Kernel):
-    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length.
-
-    vectors: of output channels in the main tile; 0: what covers the shape best.
-    """
+class DirectConv(Tiled):
+    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length."""
 
     name = "direct"
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-
-    def __init__(self, vectors: int = 0):
-        self.vectors = vectors
-        self.tile = f"{vectors}v" if vectors else ""
 
     def layouts(self, site):
         for x in dict.fromkeys((blocked(site.target), PLAIN, NHWC)):

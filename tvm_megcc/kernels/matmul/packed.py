@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...context import Context
 from ...ir.dims import Dim, ceildiv, product, round_up
-from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, extent_symbols, present
+from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, extent_symbols, present
 from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import POINT, reach
 from ..parameters import Parameters
@@ -19,20 +19,13 @@ _DEPTH = 512
 """Rows of a panel of b that are copied to scratch at a time."""
 
 
-class PackedMatMul(Kernel):
-    """A constant matrix on the right, packed: a 1x1 convolution whose pixels are the rows of a.
-
-    vectors: of columns in the main tile; 0: what covers the shape best.
-    """
+class PackedMatMul(Tiled):
+    """A constant matrix on the right, packed: a 1x1 convolution whose pixels are the rows of a."""
 
     name = "packed"
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-
-    def __init__(self, vectors: int = 0):
-        self.vectors = vectors
-        self.tile = f"{vectors}v" if vectors else ""
 
     def refuse(self, site):
         if site.inputs[1].rank != 2:

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operators of a graph demand of its shapes."""
+
+from __future__ import annotations
+
+from ..ir.conditions import Condition, distinct, recording
+from ..ir.graph import Graph
+from .base import operator
+
+
+def conditions(graph: Graph) -> tuple[Condition, ...]:
+    """What the shapes of a graph have to satisfy: what its operators demand, and what those that it was imported from
+    did."""
+    found = list(graph.conditions)
+    for op in graph.ops:
+        with recording(op.origin) as stated:
+            operator(op.kind).infer(op.attrs, *map(graph.type_of, op.own_inputs))
+        found += stated
+    return distinct(found)

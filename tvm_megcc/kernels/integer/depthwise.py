@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...ir.dims import product
+from ...ir.dims import ceildiv, likely, product
 from ...ir.types import DTYPES, NHWC
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import Geometry
@@ -18,10 +18,12 @@ from .dot import BYTES, ByteParameters, weight_type, zero_name
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ByteParameters):
-    """Of `depthwise.c.j2`. x_short: what functions of lanes call an element of x. vectors: of channels at a time."""
+    """Of `depthwise.c.j2`. x_short: what functions of lanes call an element of x. held: all taps stay in registers.
+    pixels_at_once: that are summed up together."""
 
     x_short: str
-    vectors: int
+    held: bool
+    pixels_at_once: int
 
 
 @packer("depthwise_bytes")
@@ -42,25 +44,48 @@ class DepthwiseBytes(Kernel):
         yield around(site, NHWC)
 
     def refuse(self, site: Site):
-        outputs, per_group = site.inputs[1].shape[:2]
-        return None if per_group == 1 and outputs == site.attrs.groups else "needs one filter a channel"
+        outputs, per_group, *window = site.inputs[1].shape
+        if per_group != 1 or outputs != site.attrs.groups:
+            return "needs one filter a channel"
+        # |x - zero point| is below 256, and so is |w - zero point|.
+        return None if product(window) * 255 * 255 < 2**24 else "float32 does not hold sums of so many taps"
 
     def lower(self, site: Site) -> Lowered:
-        s = Geometry.of(site)
+        s, lanes = Geometry.of(site), site.isa.lanes
         zero, weight = site.attrs.x_zero, weight_type(site.inputs[1].dtype, site.attrs.w_zero)
-        N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
+        N, C, IH, IW, OH, OW, ROWS = extent_symbols("N", "C", "IH", "IW", "OH", "OW", "ROWS")
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("depthwise_bytes", site.attrs.w_zero), weight),
                            Operand("b", 2, C))
-        vectors = min(-(-s.g // site.isa.lanes), 4 if site.isa.lanes > 1 else 1)
-        parameters = DepthwiseParameters(*s.window, s.bias, site.x.c_type, DTYPES[weight].c_type,
-                                         zero, DTYPES[site.x.dtype].short, vectors)
-        return Lowered("integer/depthwise", parameters, extents, operands,
-                       (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
-                       f"channels_{vectors}v", channels=C)
+        window = (*s.window, s.bias, site.x.c_type, DTYPES[weight].c_type, zero)
+        lowered = Lowered("integer/depthwise_scalar", ByteParameters(*window), extents, operands,
+                          (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
+                          "scalar", channels=C)
+        if lanes == 1:
+            return lowered
+        held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
+        at_once = max(1, min(8, site.isa.registers - 4 - s.taps * held))
+        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        rows = _rows(s, lanes)
+        return replace(lowered, template="integer/depthwise", extents=extents | {"ROWS": rows},
+                       params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
+                       tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
+                       scratch=4 * lanes * (s.taps + reached * columns))
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site.likely)
-        return 200 + product((s.n, -(-s.g // site.isa.lanes), s.oh, s.ow)) * (s.taps * 3.0 + 6)
+        return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * 1.2 + 8)
+
+
+#: Bytes of laid-out rows that a task reads again and again.
+_STRIP = 40 << 10
+
+
+def _rows(s: Geometry, lanes: int) -> int:
+    """Rows of the output in a task: few are laid out twice, and all stay near."""
+    columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
+    fit = _STRIP // (4 * lanes * columns)
+    return max(1, min(likely(s.oh), (fit - s.kh * s.dilations[0]) // s.strides[0]))

@@ -28,7 +28,7 @@ from tvm_megcc.ir import dims, lanes
 from tvm_megcc.ir.expr import Expr, X, arg, call, clip, evaluate, maximum
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.shapes import likely_type, likely_types
-from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
+from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, to_layout
 from tvm_megcc.kernels import packing as pack
 from tvm_megcc.kernels.choice import Choice
 from tvm_megcc.kernels.site import Site
@@ -83,7 +83,7 @@ class Job:
 
 
 def random_operand(shape, dtype: str, generator) -> np.ndarray:
-    kind = np.dtype(numpy_dtype(dtype)).kind
+    kind = np.dtype(dtype).kind
     if kind == "f":
         return generator.standard_normal(shape).astype(dtype)
     if kind == "b":
@@ -128,7 +128,7 @@ def _operands(case: Case, types: Sequence[TensorType | None], generator) -> list
     arrays: list[np.ndarray | None] = []
     for position, type_ in enumerate(types):
         if type_ is not None and position in case.values:
-            given = np.asarray(case.values[position]).astype(numpy_dtype(type_.dtype))
+            given = np.asarray(case.values[position]).astype(np.dtype(type_.dtype))
             arrays.append(given.reshape(type_.shape) if given.size == type_.size else np.resize(given, type_.shape))
         else:
             arrays.append(None if type_ is None else random_operand(type_.shape, type_.dtype, generator))
@@ -234,7 +234,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
             for bound in bounds if target.name == "c" else bounds[number % len(bounds):][:1]:
                 bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
                 yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
-                          expected, 2e-5 if np.dtype(numpy_dtype(site.y.dtype)).kind == "f" else 0.0)
+                          expected, 2e-5 if np.dtype(site.y.dtype).kind == "f" else 0.0)
 
 
 def same_call(job: Job) -> tuple:
@@ -313,7 +313,7 @@ class Program:
             position += 4
             for parameter, type_, expected in zip(job.bound.outputs, job.output_types, job.expected, strict=True):
                 count = self._size(job, job.bound.spec.outputs[parameter.index].size)
-                flat = np.frombuffer(output, numpy_dtype(type_.dtype), count, position)
+                flat = np.frombuffer(output, np.dtype(type_.dtype), count, position)
                 position += count * type_.itemsize
                 failures += [f"{job.title}: {text}" for text in [_difference(flat, type_, expected, job)] if text]
             if status:

@@ -15,7 +15,7 @@ from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir.dims import Symbol, substitute
 from tvm_megcc.ir.expr import evaluate
 from tvm_megcc.ir.graph import Attrs
-from tvm_megcc.ir.types import TensorType, numpy_dtype
+from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops import rules
 from tvm_megcc.ops.base import OPERATORS, Case
 from tvm_megcc.runtime import reference
@@ -35,7 +35,7 @@ def operands(case: Case, seed: int) -> list[np.ndarray | None]:
         if value is None:
             value = generator.standard_normal(shape) if dtype.startswith("float") else generator.integers(0, 10, shape)
         with np.errstate(invalid="ignore"):
-            arrays.append(np.asarray(value).astype(numpy_dtype(dtype)).reshape(shape))
+            arrays.append(np.asarray(value).astype(np.dtype(dtype)).reshape(shape))
     return arrays
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from .c_text import Text, called, infix
 from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float
-from .types import numpy_dtype
 
 #: Element types -> the kind of lane their elements are computed in.
 KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
@@ -57,7 +56,7 @@ def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str) -> np.ndarr
     kind = kind_of(expr, kinds) or "f"
     with np.errstate(all="ignore"):
         result = _evaluate(expr, lanes, kinds, kind)
-    wanted = numpy_dtype(dtype)
+    wanted = np.dtype(dtype)
     if wanted.kind == "f":
         return np.asarray(result, wanted)
     limits = np.iinfo(wanted)

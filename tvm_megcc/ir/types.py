@@ -115,10 +115,6 @@ class TensorType:
         return TensorType(self.dtype, tuple(shape), self.layout)
 
 
-def numpy_dtype(dtype: str) -> np.dtype:
-    return np.dtype(np.bool_ if dtype == "bool" else dtype)
-
-
 def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
     """The bytes of a logical array as they lie in memory, flat."""
     if layout.kind == "plain":

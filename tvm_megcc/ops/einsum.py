@@ -10,7 +10,6 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim, product
-from ..ir.types import numpy_dtype
 from .base import OnnxNode, decomposes
 from .elementwise import emit_broadcast
 from .reduce import reduce
@@ -88,7 +87,7 @@ def _diagonal(node: OnnxNode, term: Term) -> Term:
                 raise ShapeError(f"no diagonal of axes {first} and {second} of {type_}")
             shape = [type_.shape[first] if axis in (first, second) else 1 for axis in range(type_.rank)]
             node.require_room(type_.shape[first], type_.shape[first])
-            identity = node.constant(np.eye(type_.shape[first], dtype=numpy_dtype(type_.dtype)).reshape(shape))
+            identity = node.constant(np.eye(type_.shape[first], dtype=np.dtype(type_.dtype)).reshape(shape))
             (value,) = node.emit("mul", (term.value, identity))
             (value,) = reduce(node, "reduce_sum", value, (second,), False)
             term = Term(value, term.labels[:second] + term.labels[second + 1:])

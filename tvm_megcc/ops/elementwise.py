@@ -12,7 +12,7 @@ from ..errors import MegccError, ShapeError
 from ..ir import lanes
 from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
 from ..ir.graph import Attrs
-from ..ir.types import DTYPES, TensorType, numpy_dtype
+from ..ir.types import DTYPES, TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .rules import axis_of, broadcast, places, same_dtype, saturate
 
@@ -50,7 +50,7 @@ class Elementwise(Operator):
                 result = cls.numpy(*inputs)
             else:
                 result = evaluate(cls.expression(attrs), inputs)
-        return (np.asarray(result, numpy_dtype(cls.result) if cls.result else inputs[0].dtype),)
+        return (np.asarray(result, np.dtype(cls.result) if cls.result else inputs[0].dtype),)
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:
@@ -307,7 +307,7 @@ class Cast(Elementwise):
     @classmethod
     def compute(cls, attrs: Attrs, a: np.ndarray) -> tuple[np.ndarray, ...]:
         with np.errstate(all="ignore"):
-            return (saturate(a, numpy_dtype(attrs.dtype)),)
+            return (saturate(a, np.dtype(attrs.dtype)),)
 
 
 def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
@@ -343,7 +343,7 @@ def variadic(node: OnnxNode) -> tuple[str, ...]:
     for operand in node.inputs[1:]:
         (value,) = emit_broadcast(node, kind, (value, operand))
     if node.op_type == "Mean" and len(node.inputs) > 1:
-        factor = node.constant(np.array(1 / len(node.inputs), numpy_dtype(node.type(0).dtype)))
+        factor = node.constant(np.array(1 / len(node.inputs), np.dtype(node.type(0).dtype)))
         (value,) = node.emit("mul", (value, factor))
     return (value,)
 
@@ -386,7 +386,7 @@ def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
     positive, negative = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
     if positive and negative:
         return node.emit("is_inf", node.inputs)
-    limit = node.constant(np.array(np.inf if positive else -np.inf, numpy_dtype(node.type(0).dtype)))
+    limit = node.constant(np.array(np.inf if positive else -np.inf, np.dtype(node.type(0).dtype)))
     if not positive and not negative:
         raise MegccError("detects neither infinity")
     return node.emit("equal", (node.inputs[0], limit))
@@ -403,5 +403,5 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
     (diagonal,) = node.emit("add", (places(node, rows, 0, 2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
     (kept,) = node.emit(kind, (places(node, columns, 1, 2), diagonal))
-    zero = node.constant(np.zeros((), numpy_dtype(x.dtype)))
+    zero = node.constant(np.zeros((), np.dtype(x.dtype)))
     return node.emit("where", (kept, node.inputs[0], zero))

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim
-from ..ir.types import numpy_dtype
 from .base import OnnxNode, decomposes
 from .reduce import reduce
 from .rules import axis_of
@@ -34,7 +33,7 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
     if all(node.is_const(index) for index in range(1, 5)):
         scale, bias, mean, variance = (node.const(index).astype(np.float64) for index in range(1, 5))
         factor = scale / np.sqrt(variance + epsilon)
-        per_channel = [node.constant(array.astype(numpy_dtype(x.dtype)).reshape(1, -1, *(1,) * (x.rank - 2)))
+        per_channel = [node.constant(array.astype(np.dtype(x.dtype)).reshape(1, -1, *(1,) * (x.rank - 2)))
                        for array in (factor, bias - mean * factor)]
     else:
         scale, bias, mean, variance = node.inputs[1:5]
@@ -46,7 +45,7 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _scalar(node: OnnxNode, value: float, dtype: str) -> str:
-    return node.constant(np.array(value, numpy_dtype(dtype)))
+    return node.constant(np.array(value, np.dtype(dtype)))
 
 
 def _inverse_root(node: OnnxNode, variance: str, epsilon: float) -> str:

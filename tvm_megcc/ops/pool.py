@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .reduce import reduce
 from .windows import output_extent, window_attrs
@@ -182,7 +182,7 @@ def _root(node: OnnxNode, value: str, p: int) -> str:
 
 
 def _scalar(node: OnnxNode, value: float) -> str:
-    return node.constant(np.array(value, numpy_dtype(node.type(0).dtype)))
+    return node.constant(np.array(value, np.dtype(node.type(0).dtype)))
 
 
 class _GlobalPool(Operator):

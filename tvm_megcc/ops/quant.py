@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal, require_shape
 from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
 from .elementwise import cast_to, element_type, emit_broadcast
 from .rules import axis_of, shape_text
@@ -99,13 +99,13 @@ class QuantizeLinear(_Quantisation):
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
         extent = x.shape[attrs.axis] if x.ndim else 1
-        limits = np.iinfo(numpy_dtype(attrs.dtype))
+        limits = np.iinfo(np.dtype(attrs.dtype))
         with np.errstate(all="ignore"):
             rounded = np.rint(x / _along(scale, x.ndim, attrs, extent))
         rounded = np.nan_to_num(rounded, nan=0.0)
         if zero_point is not None:
             rounded = rounded + _along(zero_point, x.ndim, attrs, extent).astype(np.float64)
-        return (np.clip(rounded, limits.min, limits.max).astype(numpy_dtype(attrs.dtype)),)
+        return (np.clip(rounded, limits.min, limits.max).astype(np.dtype(attrs.dtype)),)
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:

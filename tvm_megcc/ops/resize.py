@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim
 from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
 from .elementwise import cast_to
 from .interpolation import (
@@ -187,7 +187,7 @@ def _cropped(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> str:
 
 
 def _extrapolated(node: OnnxNode, outside: str, value: str) -> str:
-    fill = np.array(node.attr("extrapolation_value", 0.0)).astype(numpy_dtype(node.type_of(value).dtype))
+    fill = np.array(node.attr("extrapolation_value", 0.0)).astype(np.dtype(node.type_of(value).dtype))
     return node.emit("where", (outside, node.constant(fill), value))[0]
 
 

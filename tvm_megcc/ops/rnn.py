@@ -16,7 +16,7 @@ from ..ir.conditions import require_shape
 from ..ir.dims import Dim
 from ..ir.expr import Expr, evaluate
 from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
 from .rnn_activations import activations_of, clipped, named
 from .rules import shape_text
@@ -291,7 +291,7 @@ class _Import:
             bias = self.bias(1)
             if self.attrs.get("linear_before_reset"):
                 # The bias of the gate h is inside what the reset gate multiplies: the kernel adds it.
-                kept = np.array([1, 1, 0], numpy_dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
+                kept = np.array([1, 1, 0], np.dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
                 (bias,) = node.emit("mul", (bias, node.constant(kept)))
             (bias,) = node.emit("add", (self.bias(0), bias))
             operands.append(self.reshape(bias, columns))

@@ -11,7 +11,7 @@ from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
 from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import same_memory
 from .rules import axes_of, broadcast, shape_text
@@ -154,7 +154,7 @@ class Dims(Operator):
 
     @staticmethod
     def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
-        return (np.array(attrs.extents, numpy_dtype(attrs.dtype)).reshape(attrs.shape),)
+        return (np.array(attrs.extents, np.dtype(attrs.dtype)).reshape(attrs.shape),)
 
 
 @register
@@ -221,7 +221,7 @@ class Full(Operator):
 
     @staticmethod
     def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
-        return (np.full(attrs.shape, attrs.value, numpy_dtype(attrs.dtype)),)
+        return (np.full(attrs.shape, attrs.value, np.dtype(attrs.dtype)),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
         dtype = node.type(0).dtype
         start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
         node.require_room(*shape)
-        steps = node.constant(np.arange(*shape).astype(numpy_dtype(dtype)))
+        steps = node.constant(np.arange(*shape).astype(np.dtype(dtype)))
         return node.emit("add", (*node.emit("mul", (steps, delta)), start))
     if not all(map(node.is_const, range(3))) and all(map(node.is_known, range(3))):
         return _symbolic_range(node)
@@ -281,7 +281,7 @@ def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
     count = ceildiv(limit - start, delta) if delta > 0 else ceildiv(start - limit, -delta)
     least, _ = limits(count)
     count = count if least is not None and least >= 0 else dim_max(count, 0)
-    dtype = numpy_dtype(node.type(0).dtype)
+    dtype = np.dtype(node.type(0).dtype)
     (ones,) = node.emit("expand", (node.constant(np.ones(1, dtype)),), shape=(count,))
     (steps,) = node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)
     if delta != 1:
@@ -299,7 +299,7 @@ def eye_like(node: OnnxNode) -> tuple[str, ...]:
     if not type_.is_static or type_.rank != 2:
         raise MegccError(f"needs a static matrix, not {type_}")
     dtype = node.attr("dtype")
-    numpy_type = numpy_dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    numpy_type = np.dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
     node.require_room(*type_.shape)
     return (node.constant(np.eye(*type_.shape, k=node.attr("k", 0), dtype=numpy_type)),)
 

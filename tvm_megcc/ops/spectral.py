@@ -9,7 +9,7 @@ from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal
 from ..ir.dims import product
 from ..ir.graph import Attrs
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .move import emit_slice
 from .rules import axis_of
@@ -51,7 +51,7 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
         after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
     node.require_room(length * parts, 2 * (length // 2 + 1 if onesided else length))
-    matrix = dft_matrix(length, parts, inverse, onesided).astype(numpy_dtype(type_.dtype))
+    matrix = dft_matrix(length, parts, inverse, onesided).astype(np.dtype(type_.dtype))
     outer = type_.shape[:axis]
     (value,) = node.emit("reshape", (value,), shape=(product(outer), lines * parts))
     (value,) = node.emit("matmul", (value, node.constant(matrix)), trans_a=0, trans_b=0)

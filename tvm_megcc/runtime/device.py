@@ -20,7 +20,6 @@ import numpy as np
 
 from ..codegen.bundle import BUILD, read_container, read_manifest
 from ..errors import MegccError, ShapeError
-from ..ir.types import numpy_dtype
 from ..target import TARGETS, Target
 from .build import CFLAGS, Build, Objects, building_in, c_sources, link, model_of, target_of
 from .session import Session
@@ -133,10 +132,10 @@ class DeviceSession(Session):
     def _run(self, inputs: Mapping[str, np.ndarray], runs: int = 0, watched: int = 0):
         """The outputs, the seconds of the runs, and [watched, instructions] seconds."""
         given = iter(self._checked(inputs))
-        arrays = [np.zeros(port.shape, numpy_dtype(port.dtype)) if port in self.state_ports else next(given)
+        arrays = [np.zeros(port.shape, np.dtype(port.dtype)) if port in self.state_ports else next(given)
                   for port in self._all_inputs]
         self._set_shapes(arrays)
-        outputs = [np.empty(shape, numpy_dtype(port.dtype))
+        outputs = [np.empty(shape, np.dtype(port.dtype))
                    for port, shape in zip(self._all_outputs, self._output_shapes, strict=True)]
         result = np.zeros(_size(outputs), np.uint8)
         seconds = np.zeros(max(runs, 1))

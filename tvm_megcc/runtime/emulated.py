@@ -13,7 +13,6 @@ import numpy as np
 
 from ..codegen.bundle import read_container
 from ..errors import MegccError
-from ..ir.types import numpy_dtype
 from . import firmware
 from .build import Build
 from .session import Array, Arrays, Given, Port, Session
@@ -57,7 +56,7 @@ class EmulatedSession(Session):
         return outputs
 
     def _output(self, path: Path, port: Port, shape: tuple) -> Array:
-        data = np.fromfile(path, numpy_dtype(port.dtype))
+        data = np.fromfile(path, np.dtype(port.dtype))
         if data.size != math.prod(shape):
             raise self._other_container(f"output {port} has {data.size} elements")
         return data.reshape(shape)

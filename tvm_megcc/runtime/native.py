@@ -24,7 +24,6 @@ import numpy as np
 
 from ..codegen import container
 from ..errors import MegccError, ShapeError, ToolError
-from ..ir.types import numpy_dtype
 from ..target import TARGETS
 from .build import Build
 from .session import Array, Arrays, Given, Port, Session
@@ -224,7 +223,7 @@ class NativeSession(Session):
     def _view(self, index: int) -> Array:
         """An output where it lies in the session; only for copying while the lock is held."""
         row, port = self._output_rows[index], self._all_outputs[index]
-        dtype = numpy_dtype(port.dtype)
+        dtype = np.dtype(port.dtype)
         size = int(np.prod(row.port.shape, dtype=np.int64)) * dtype.itemsize
         memory = (ctypes.c_char * size).from_address(row.found) if size else b""
         view: Array = np.ndarray(row.port.shape, dtype, memory)
@@ -341,7 +340,7 @@ class Bound:
     """
 
     def __init__(self, session: NativeSession, inputs: Arrays):
-        made = {port.name: np.zeros(port.shape, numpy_dtype(port.dtype))  # type: ignore[arg-type]
+        made = {port.name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                 for port in session.inputs if port.name not in inputs
                 and all(isinstance(dim, int) for dim in port.shape)}
         self._session = session
@@ -358,7 +357,7 @@ class Bound:
         with session._live():
             session._set_shapes(self._arrays)
             self.outputs: dict[str, Array] = {
-                name: np.empty(row.port.shape, numpy_dtype(session._all_outputs[index].dtype))
+                name: np.empty(row.port.shape, np.dtype(session._all_outputs[index].dtype))
                 for name, index, row in session._returned}
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from ..ir import lanes
 from ..ir.dims import Symbol, SymbolicDim, substitute
 from ..ir.expr import evaluate
 from ..ir.graph import Attrs, Graph, Op
-from ..ir.types import TensorType, numpy_dtype
+from ..ir.types import TensorType
 from ..ops.base import operator
 
 
@@ -75,7 +75,7 @@ def _bind(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     symbols: dict[str, int] = {}
     for name in graph.inputs:
         type_, array = graph.types[name], np.asarray(inputs[name])
-        if array.dtype != numpy_dtype(type_.dtype) or not _matches(type_, array.shape, symbols):
+        if array.dtype != np.dtype(type_.dtype) or not _matches(type_, array.shape, symbols):
             raise ShapeError(f"input '{name}' is {array.dtype}{list(array.shape)}; the graph wants {type_}")
     return symbols
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from .. import notebook
 from ..codegen.bundle import read_manifest
 from ..errors import MegccError, ShapeError
-from ..ir.types import numpy_dtype
 from .build import Build, model_of
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Port:
 
     def takes(self, array: Array) -> bool:
         """Whether the array may be this input's value, as far as one input by itself tells."""
-        return (array.dtype == numpy_dtype(self.dtype) and array.ndim == len(self.shape)
+        return (array.dtype == np.dtype(self.dtype) and array.ndim == len(self.shape)
                 and all(isinstance(dim, str) or dim == extent
                         for dim, extent in zip(self.shape, array.shape, strict=True)))
 
@@ -68,7 +67,7 @@ class Port:
         try:
             array = np.asarray(value)
             if isinstance(value, (bool, int, float, list, tuple)):
-                array = array.astype(numpy_dtype(self.dtype), casting="same_kind")
+                array = array.astype(np.dtype(self.dtype), casting="same_kind")
         except Exception as error:      # whatever the __array__ of a foreign class raises
             raise TypeError(f"input {self}: {type(value).__name__} does not become an array: {error}") from None
         if array.dtype.kind not in "fiub":
@@ -253,7 +252,7 @@ class Session:
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
         """All states, zeros where none are given."""
         ports = {port.name: port for port in self.state_ports}
-        values: dict[str, Array] = {name: np.zeros(port.shape, numpy_dtype(port.dtype))  # type: ignore[arg-type]
+        values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}
         for name, value in (states or {}).items():
             if name not in ports:

@@ -28,7 +28,7 @@ from ..codegen.headers import HEADER, kernels_header
 from ..codegen.render import render_kernel
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
-from ..ir.types import DTYPES, TensorType, from_layout, numpy_dtype, to_layout
+from ..ir.types import DTYPES, TensorType, from_layout, to_layout
 from ..kernels import packing as pack
 from ..target import Target
 from .build import CFLAGS, JOBS, Objects, run_tool
@@ -129,7 +129,7 @@ class Measurement:
         position = _TAIL.size + 8 * REPEATS
         for operand, parameter in zip(self.bound.outputs, self.spec.outputs, strict=True):
             size, type_ = self._bytes(parameter), self.results[operand.index]
-            flat = np.frombuffer(result, numpy_dtype(type_.dtype), type_.stored, position)
+            flat = np.frombuffer(result, np.dtype(type_.dtype), type_.stored, position)
             position += size
             wrong = difference(from_layout(flat, type_), self.expected[operand.index])
             if wrong:

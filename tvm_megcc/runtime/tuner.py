@@ -25,7 +25,6 @@ from ..codegen.render import render_kernel
 from ..context import Context
 from ..errors import MegccError
 from ..ir.graph import Graph, network_bytes
-from ..ir.types import numpy_dtype
 from ..passes import before_layouts
 from ..target import Target
 from ..tuning_log import LogWriter, Row, TuningLog
@@ -168,7 +167,7 @@ def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
     feeds = {}
     for name in graph.inputs:
         type_ = graph.types[name]
-        dtype = numpy_dtype(type_.dtype)
+        dtype = np.dtype(type_.dtype)
         if dtype.kind == "f":
             feeds[name] = generator.standard_normal(type_.shape).astype(dtype)
         else:

@@ -15,7 +15,7 @@ from ..context import Context
 from ..errors import MegccError, ToolError
 from ..ir.dims import substitute
 from ..ir.graph import Attrs, Graph, Op, network_bytes
-from ..ir.types import DTYPES, TensorType, numpy_dtype
+from ..ir.types import DTYPES, TensorType
 from ..kernels.base import View
 from ..kernels.site import Site
 from ..kernels.support import candidates as kernels_of
@@ -160,7 +160,7 @@ def _random(types: Mapping[str, TensorType]) -> dict[str, np.ndarray]:
     """Normally distributed floats, and integers of 0 and 1, which are indices of nearly everything."""
     generator, arrays = np.random.default_rng(len(types)), {}
     for name, type_ in types.items():
-        dtype = numpy_dtype(type_.dtype)
+        dtype = np.dtype(type_.dtype)
         arrays[name] = (generator.standard_normal(type_.shape) if dtype.kind == "f"
                         else generator.integers(0, 2, type_.shape)).astype(dtype)
     return arrays

@@ -18,7 +18,7 @@ from ..frontends._tvm import FILES
 from ..frontends.models import import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
-from ..ir.types import from_layout, numpy_dtype
+from ..ir.types import from_layout
 from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
 from ..tuning_log import TuningLog
@@ -113,7 +113,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
         name = call["output"]
         if name in expected:
             type_ = types[name]
-            value = from_layout(np.frombuffer(raw, numpy_dtype(type_.dtype)), type_)
+            value = from_layout(np.frombuffer(raw, np.dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
                          **judged(name, value, expected[name], options.tolerance)})
     return rows

@@ -14,7 +14,6 @@ from types import MappingProxyType
 import numpy as np
 
 from ..errors import MegccError, ShapeError, refused_by_system
-from ..ir.types import numpy_dtype
 from ..runtime.device import DeviceSession
 from ..runtime.session import Port
 from . import layers
@@ -134,7 +133,7 @@ def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int]] = MappingPr
             example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in shape)
             raise ShapeError(f"input {port} has no fixed shape: give one, such as --shape \"{port.name}=({example})\", "
                              "or arrays with --inputs")
-        dtype = numpy_dtype(port.dtype)
+        dtype = np.dtype(port.dtype)
         if port.range is not None:
             feeds[port.name] = rng.integers(*port.range, shape, endpoint=True).astype(dtype)
         elif dtype.kind == "f":
@@ -156,7 +155,7 @@ def drawn(ports: Sequence[Port], inputs: object) -> Iterator[None]:
     except MegccError as error:
         if inputs or _REFUSED not in str(error):
             raise
-        integers = [port for port in ports if numpy_dtype(port.dtype).kind in "iu"] or ports
+        integers = [port for port in ports if np.dtype(port.dtype).kind in "iu"] or ports
         raise MegccError(f"{error}\n  The inputs were drawn at random, and the model does not take every value. Give "
                          f"{', '.join(map(str, integers))} as it wants them with --inputs FILE.npz: arrays by name, "
                          "saved by numpy.savez") from None

@@ -14,7 +14,7 @@ from ...ir.conditions import Condition, distinct, recording
 from ...ir.dims import Dim
 from ...ir.graph import Attrs, Graph, Op, prune
 from ...ir.limits import MAX_BYTES
-from ...ir.types import TensorType, numpy_dtype
+from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
 from .folding import Folding
 from .load import tensor_array
@@ -101,12 +101,12 @@ class Builder:
                                  "use a smaller input shape")
         static = all(type_.is_static for type_ in results)
         if all(type_.size == 0 for type_ in results):
-            return tuple(self.constant(np.zeros(type_.shape, numpy_dtype(type_.dtype)), hint) for type_ in results)
+            return tuple(self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint) for type_ in results)
         if static and all(not name or name in self.constants for name in inputs) \
                 and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
                 and self._folds(kind, attrs, inputs, results):
             arrays = declaration.compute(attrs, *(self.constants.get(name) for name in inputs))
-            return tuple(self.constant(np.asarray(array, numpy_dtype(type_.dtype)), hint)
+            return tuple(self.constant(np.asarray(array, np.dtype(type_.dtype)), hint)
                          for array, type_ in zip(arrays, results, strict=True))
         names = []
         for type_ in results:
@@ -141,7 +141,7 @@ class Builder:
 
     def _add_shape(self, name: str, value: np.ndarray) -> None:
         if all(isinstance(item, (int, np.integer)) for item in value.flat):
-            self.constants[name] = value.astype(numpy_dtype(self.types[name].dtype))
+            self.constants[name] = value.astype(np.dtype(self.types[name].dtype))
         else:
             self.shapes[name] = value
 

@@ -19,7 +19,7 @@ from ...extern import load as load_externs
 from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph, in_order
 from ...ir.limits import MAX_BYTES
-from ...ir.types import TensorType, numpy_dtype
+from ...ir.types import TensorType
 from ...ops.base import DECOMPOSITIONS, OPERATORS
 from .builder import Builder, Node
 from .checks import check_schema, cycle, label, stated_shape
@@ -185,7 +185,7 @@ class _Importer:
 
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
         """The constant that stands for an input."""
-        given, dtype = np.asarray(self.fixed[name]), numpy_dtype(type_.dtype)
+        given, dtype = np.asarray(self.fixed[name]), np.dtype(type_.dtype)
         array = given.astype(dtype) if given.dtype.kind in "biuf" else None
         if array is None or (dtype.kind in "biu" and not np.array_equal(array, given)):
             raise ShapeError(f"is {type_}, which cannot hold the constant {self.fixed[name]}")

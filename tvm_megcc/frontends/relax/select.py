@@ -10,7 +10,6 @@ import numpy as np
 
 from ...errors import MegccError
 from ...ir.dims import Dim
-from ...ir.types import numpy_dtype
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common.node import Importer, TvmNode, Values, into
@@ -224,4 +223,4 @@ def _mask(node: TvmNode, shape: Sequence[Dim], corner: str, dtype: str) -> str:
     rows, columns = shape
     first = {"TopLeft": 0, "BottomRight": abs(rows - columns)}[corner]
     allowed = np.tri(rows, columns, first, dtype=bool)
-    return node.constant(np.where(allowed, 0, -np.inf).astype(numpy_dtype(dtype)), dtype)
+    return node.constant(np.where(allowed, 0, -np.inf).astype(np.dtype(dtype)), dtype)

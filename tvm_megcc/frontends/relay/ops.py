@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import MegccError
-from ...ir.types import numpy_dtype
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
@@ -76,7 +75,7 @@ def clip(node: TvmNode) -> Values:
 
 def _bound(bound: float, dtype: str) -> float:
     """What an element type can hold of a bound, which Relay keeps as a double."""
-    kind = np.dtype(numpy_dtype(dtype))
+    kind = np.dtype(dtype)
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
     return min(max(bound, limits.min), limits.max)
 

@@ -19,7 +19,7 @@ import tflite
 
 from ...errors import ModelError, quoted
 from ...ir.limits import MAX_BYTES, MAX_RANK
-from ...ir.types import DTYPES, numpy_dtype
+from ...ir.types import DTYPES
 
 #: What stands behind the first four bytes of a file.
 IDENTIFIER = b"TFL3"
@@ -56,7 +56,7 @@ class Tensor:
     @property
     def array(self) -> np.ndarray:
         """A constant's value, a view of the file."""
-        return np.frombuffer(self.data, numpy_dtype(self.dtype)).reshape(self.shape)
+        return np.frombuffer(self.data, np.dtype(self.dtype)).reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class _Reader:
 
     @staticmethod
     def _check_size(name: str, shape: tuple[int, ...], dtype: str, size: int) -> None:
-        wanted = numpy_dtype(dtype).itemsize
+        wanted = np.dtype(dtype).itemsize
         for extent in shape:
             wanted *= extent
             if not 0 <= wanted <= MAX_BYTES:

@@ -12,7 +12,7 @@ import tflite
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim
 from ...ir.expr import Expr
-from ...ir.types import TensorType, numpy_dtype
+from ...ir.types import TensorType
 from ...ops.rules import axes_of, axis_of
 from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode, onnx_importer
@@ -116,7 +116,7 @@ class Node:
         return self.emit("elementwise", *inputs, expr=expr)
 
     def constant(self, value, dtype: str) -> str:
-        return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
+        return self.spelled().constant(np.array(value, np.dtype(dtype)))
 
     def require_room(self, *extents: Dim) -> None:
         self.spelled().require_room(*extents)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, symbols
-from ...ir.types import DTYPES, TensorType, numpy_dtype
+from ...ir.types import DTYPES, TensorType
 from ...ops.base import OPERATORS, Operator
 from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode, onnx_importer
@@ -47,7 +47,7 @@ class TvmNode:
         return self.spelled().emit(kind, inputs, **attrs)[0]
 
     def constant(self, value, dtype: str) -> str:
-        return self.spelled().constant(np.array(value, numpy_dtype(dtype)))
+        return self.spelled().constant(np.array(value, np.dtype(dtype)))
 
     def extents(self, dims: Sequence[Dim]) -> str:
         """A shape as a value."""

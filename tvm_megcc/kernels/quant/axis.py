@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product
-from ...ir.types import numpy_dtype
 from ...ops.memory import memory_axes, split_at
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
 from ..parameters import UnitParameters
@@ -60,7 +59,7 @@ class PerAxisKernel(Kernel):
         if to_float:
             params = DequantizeParameters(site.x.c_type, site.has(2))
         else:
-            limits = np.iinfo(numpy_dtype(site.y.dtype))
+            limits = np.iinfo(np.dtype(site.y.dtype))
             params = QuantizeParameters(site.y.c_type, site.has(2), int(limits.min), int(limits.max))
         operands = present(site, Operand("x", 0, outer * n * inner), Operand("scale", 1, n),
                            Operand("zero_point", 2, n))

@@ -131,9 +131,8 @@ class Kernel:
         raise NotImplementedError
 
     def cost(self, site: Site) -> float:
-        """Estimated cycles on one core of the target."""
-        moved = sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None and t.is_static)
-        return moved / 8
+        """Estimated cycles on one core of the target; asked with all extents known, likely ones in place of others."""
+        return sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None) / 8
 
     def tiled(self, site: Site) -> Iterable[Kernel]:
         """The same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes one."""

@@ -112,5 +112,5 @@ def candidates_of(site: Site) -> Iterator[Candidate]:
 
 
 def _candidate(site: Site, kernel: Kernel) -> Candidate:
-    cost = kernel.cost(site)
+    cost = kernel.cost(site.likely)
     return Candidate(kernel, None if isinstance(kernel, View) else bind(site, Choice(kernel, cost)), site, cost)

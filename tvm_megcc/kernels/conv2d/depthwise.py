@@ -54,6 +54,4 @@ class DepthwiseConv(Kernel):
 
     def cost(self, site):
         s = Geometry.of(site)
-        if not s.is_static:
-            return float(s.g)
         return 200 + s.n * -(-s.g // site.isa.lanes) * s.oh * s.ow * (s.taps * 1.3 + 2)

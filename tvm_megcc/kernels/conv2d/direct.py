@@ -113,8 +113,6 @@ class DirectConv(Tiled):
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
-        if not s.is_static:
-            return float(s.ic * s.oc)
         wide = -(-s.oc // lanes)
         # AVX-512 takes a pixel from memory while it multiplies, NEON four channels of one by lane.
         load = 0.5 if lanes == 16 else 0.8

@@ -97,8 +97,6 @@ class PixelConv(Kernel):
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
-        if not s.is_static:
-            return float(s.ic * s.oc * 4)
         tiling, (height, pixels, rows) = self._tiling(site), self._split(site)
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps

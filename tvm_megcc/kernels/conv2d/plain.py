@@ -26,6 +26,4 @@ class PlainConv(Kernel):
 
     def cost(self, site):
         s = Geometry.of(site)
-        if not s.is_static:
-            return float(s.ic * s.oc * 1000)
         return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))

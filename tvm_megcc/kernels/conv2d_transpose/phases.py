@@ -68,8 +68,6 @@ class PhasesTransposedConv(Kernel):
             kind + s.name("conv2d_transpose"), "phases", scratch=24 * s.taps, channels=round_up(G * OC, lanes))
 
     def cost(self, site):
-        if not (site.x.is_static and site.y.is_static):
-            return float(product(site.inputs[1].shape[:2]))
         lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape
         if self._is_depthwise(site):
             return 200 + 2.0 * site.x.stored * kh * kw / lanes
@@ -94,6 +92,4 @@ class PlainTransposedConv(Kernel):
                        channels=G * OC)
 
     def cost(self, site):
-        if not site.x.is_static:
-            return 1000.0 * product(site.inputs[1].shape[:2])
         return 1000 + 4.0 * site.x.size * product(site.inputs[1].shape[1:])

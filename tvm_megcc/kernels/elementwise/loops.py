@@ -161,9 +161,8 @@ class VectorKernel(Broadcast):
         return expressions.to_c(operator(site.kind).expression(site.attrs), [f"a{n}" for n in range(len(site.inputs))])
 
     def cost(self, site: Site) -> float:
-        size = site.y.size if site.y.is_static else 1 << 16
         calls = expressions.cost(operator(site.kind).expression(site.attrs))
-        return size / site.isa.lanes * (1 + len(site.inputs) + calls)
+        return site.y.size / site.isa.lanes * (1 + len(site.inputs) + calls)
 
 
 class LaneKernel(Broadcast):
@@ -187,8 +186,7 @@ class LaneKernel(Broadcast):
                               result_short=DTYPES[site.y.dtype].short)
 
     def cost(self, site: Site) -> float:
-        size = site.y.size if site.y.is_static else 1 << 16
-        return size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))
+        return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))
 
 
 def _kinds(site: Site) -> list[str]:
@@ -284,7 +282,7 @@ class ScalarKernel(Broadcast):
                                 unsigned=last.c_unsigned, bits=8 * last.itemsize)
 
     def cost(self, site: Site) -> float:
-        return 2.0 * site.y.size if site.y.is_static else float(1 << 18)
+        return 2.0 * site.y.size
 
 
 def integer_expression(expr: Expr) -> str | None:

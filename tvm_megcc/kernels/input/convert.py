@@ -62,4 +62,4 @@ class ConvertRuns(Kernel):
 
     def cost(self, site: Site) -> float:
         y = site.y
-        return 2.0 * y.size + 0.25 * (y.stored - y.size) if y.is_static else 1e6
+        return 2.0 * y.size + 0.25 * (y.stored - y.size)

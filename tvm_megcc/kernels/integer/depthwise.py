@@ -76,7 +76,7 @@ class DepthwiseBytes(Kernel):
                        scratch=4 * lanes * (s.taps + reached * columns))
 
     def cost(self, site: Site) -> float:
-        s = Geometry.of(site.likely)
+        s = Geometry.of(site)
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * 1.2 + 8)
 
 

@@ -143,7 +143,7 @@ class DotConv(DotProducts):
                          s.ic, s.oc, s.pads[:2], ("dot_oihw", s.g), s.name("conv2d_integer"))
 
     def cost(self, site: Site) -> float:
-        s = Geometry.of(site.likely)
+        s = Geometry.of(site)
         depth = s.ic * s.taps
         pixels = product((s.n, s.g, s.oh, s.ow))
         return 300 + pixels * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / site.isa.int8_step + 0.2)
@@ -166,7 +166,7 @@ class DotMatMul(DotProducts):
 
     def cost(self, site: Site) -> float:
         depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
-        rows, columns = product(site.likely.y.shape[:-1]), site.y.shape[-1]
+        rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
         return 300 + rows * depth * (ceildiv(columns, site.isa.lanes) * 1.2 / site.isa.int8_step + 0.2)
 
 

@@ -39,7 +39,7 @@ class PlainBytesConv(Kernel):
                        s.name("conv2d_integer") + "".join(map(zero_name, zeros)), "plain")
 
     def cost(self, site: Site) -> float:
-        s = Geometry.of(site.likely)
+        s = Geometry.of(site)
         return 1000 + 4.0 * product((s.n, s.g, s.oc, s.oh, s.ow, s.ic, s.taps))
 
 
@@ -71,5 +71,5 @@ class PlainBytesMatMul(Kernel):
                        scratch=0, channels=None)
 
     def cost(self, site: Site) -> float:
-        depth = site.likely.x.shape[-2 if site.attrs.trans_a else -1]
-        return 1000 + 4.0 * site.likely.y.size * depth
+        depth = site.x.shape[-2 if site.attrs.trans_a else -1]
+        return 1000 + 4.0 * site.y.size * depth

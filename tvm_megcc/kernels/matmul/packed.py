@@ -66,8 +66,6 @@ class PackedMatMul(Tiled):
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)
-        if not isinstance(rows, int):
-            return float(depth * columns)
         return 200 + rows * depth * -(-columns // site.isa.lanes) * 1.1
 
 
@@ -127,8 +125,6 @@ class PanelMatMul(Kernel):
             scratch=4 * _DEPTH * vectors * site.isa.lanes, epilogue_in_place=False, channels=N)
 
     def cost(self, site):
-        if not site.y.is_static:
-            return 2.0 * product(d for d in site.x.shape if isinstance(d, int))
         k = site.x.shape[-2 if site.attrs.trans_a else -1]
         return 500 + 1.4 * site.y.size * k / site.isa.lanes + 3.0 * site.inputs[1].size
 

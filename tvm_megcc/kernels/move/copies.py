@@ -37,7 +37,7 @@ class PadParameters(UnitParameters):
 
 
 def copy_cost(type_: TensorType, per_element: float) -> float:
-    return type_.stored * per_element if type_.is_static else 1e6
+    return type_.stored * per_element
 
 
 class ConcatRuns(Kernel):

@@ -50,6 +50,4 @@ class LrnPixels(Kernel):
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
-        if not site.x.is_static:
-            return 1e6
         return 200 + site.x.stored * (20.0 + site.attrs.size) / site.isa.lanes

@@ -76,8 +76,6 @@ class WindowPool(Kernel):
             N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=slots)
 
     def cost(self, site):
-        if not site.y.is_static:
-            return 1000.0
         return 200 + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
 
 
@@ -114,8 +112,6 @@ class PlainPool(Kernel):
                        R * product(outs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
     def cost(self, site):
-        if not site.y.is_static:
-            return 100000.0
         return 500 + 4.0 * site.y.size * product(site.attrs.kernel)
 
 
@@ -149,7 +145,7 @@ class GlobalPool(Kernel):
                        channels=round_up(C, lanes))
 
     def cost(self, site):
-        return 200 + site.x.stored / site.isa.lanes if site.x.is_static else 1000.0
+        return 200 + site.x.stored / site.isa.lanes
 
 
 class PlainGlobalPool(Kernel):
@@ -169,8 +165,6 @@ class PlainGlobalPool(Kernel):
                        (Operand("x", 0, R * S),), (Operand("y", 0, R),), R, f"global_{_mode(site.op)}_pool", "plain")
 
     def cost(self, site):
-        if not site.x.is_static:
-            return 2000.0
         return 200 + 1.5 * site.x.size / site.isa.lanes + 12 * site.y.size
 
 

@@ -146,7 +146,7 @@ class ReduceVectors(Reduce):
         return VectorParameters(reduced, fold.start, fold.step, fold.finish, fold.join)
 
     def cost(self, site: Site) -> float:
-        return site.x.stored * 2 / site.isa.lanes if site.x.is_static else 1e6
+        return site.x.stored * 2 / site.isa.lanes
 
 
 class ReduceScalars(Reduce):

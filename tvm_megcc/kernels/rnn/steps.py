@@ -113,9 +113,7 @@ class Steps(Kernel):
                        f"{self.name}_{sequences}x{vectors}", scratch=sequences * scratch_of_one)
 
     def cost(self, site: Site) -> float:
-        size = site.x.size if site.x.is_static else 1 << 12
-        units = site.inputs[1].shape[-1] if site.inputs[1].is_static else 64
-        return size * units * (1 if self.packed else 3) / site.isa.lanes
+        return site.x.size * site.inputs[1].shape[-1] * (1 if self.packed else 3) / site.isa.lanes
 
 
 def _what(op: Op, params: StepsParameters) -> str:

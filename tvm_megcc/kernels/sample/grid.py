@@ -50,7 +50,5 @@ class GridPixels(Kernel):
                        f"grid_sample_{a.mode}{len(axes)}d_{a.padding}" + "_align" * bool(a.align), self.name)
 
     def cost(self, site: Site) -> float:
-        if not site.y.is_static:
-            return 1e6
         taps = {"nearest": 1, "linear": 2, "cubic": 4}[site.attrs.mode] ** (site.y.rank - 2)
         return 200 + taps * (site.y.stored / site.isa.lanes + 10.0 * product(site.y.shape[2:]))

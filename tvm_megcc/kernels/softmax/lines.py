@@ -51,8 +51,6 @@ class SoftmaxRows(AlongAxis):
                        in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
-        if not site.x.is_static:
-            return 1e6
         extents = self.extents(site)
         line = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
         return 20 * site.x.size // line * ceildiv(line, site.isa.lanes)
@@ -76,7 +74,7 @@ class SoftmaxShortRows(SoftmaxRows):
         return replace(lowered, params=params, tasks=ceildiv(Symbol("OUTER"), site.isa.lanes))
 
     def cost(self, site: Site) -> float:
-        return site.x.stored * (4 + 15 / site.isa.lanes) if site.x.is_static else 1e6
+        return site.x.stored * (4 + 15 / site.isa.lanes)
 
 
 class SoftmaxColumns(SoftmaxRows):

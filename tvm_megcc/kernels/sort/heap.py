@@ -45,4 +45,4 @@ class TopKHeap(AlongAxis):
                        outer * inner, "top_k" if site.attrs.largest else "bottom_k", self.name, scratch=4 * k)
 
     def cost(self, site: Site) -> float:
-        return 8.0 * site.x.size if site.x.is_static else 1e6
+        return 8.0 * site.x.size

@@ -31,4 +31,4 @@ class TirLoops(Kernel):
                        program.tasks, program.name, f"{self.name}_{program.digest}", program.shared, program.scratch)
 
     def cost(self, site: Site) -> float:
-        return 8.0 * sum(t.size for t in site.outputs if t.is_static)
+        return 8.0 * sum(t.size for t in site.outputs)

@@ -15,6 +15,7 @@
  *   mgc_doubling_high(a,b)         floor((a * b + 2^30) / 2^31), for b >= 0
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as TFLite does:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
+ *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
  *   mgc_dot(c,x,w)                 c + the sum over MGC_STEP products a lane
  *   mgc_dot_x(p) mgc_dot_w(p)      its operands: MGC_STEP int16 for all lanes, and MGC_STEP int8 (_w16: int16) a lane
  *   mgc_centred_<type>(to,p,n,z)   n elements of i8 or u8 less z, as int16; mgc_cleared(to,n): zeros
@@ -187,6 +188,29 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     return (high >> right) - (mgc_i)(rest > half);
 #endif
 }
+
+static MGC_INLINE int32_t mgc_rescale_once_lane(int32_t x, int32_t multiplier, int32_t shift)
+{
+    /* An arithmetic shift, as in mgc_doubling_high_lane. */
+    const uint64_t top = (uint64_t)1 << 63, half = (uint64_t)1 << (30 - shift);
+    const uint64_t sum = (uint64_t)((int64_t)x * multiplier) + half + top;
+    return (int32_t)(uint32_t)((sum >> (31 - shift)) - (top >> (31 - shift)));
+}
+#if MGC_LANES == 1
+static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_once_lane(x, multiplier, shift);
+}
+#else
+static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    mgc_i result;
+    for (int i = 0; i < MGC_LANES; i++) {
+        result[i] = mgc_rescale_once_lane(x[i], multiplier[i], shift[i]);
+    }
+    return result;
+}
+#endif
 
 /* n elements less a zero point, and n zeros. */
 #if MGC_LANES == 1

@@ -117,6 +117,13 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
     return ((high >> right) + ((high & mask) > (mask >> 1) + (high < 0))).astype(np.int32)
 
 
+def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """x * multiplier * 2^(shift - 31) to the nearest int32, halves up. Arrays of int32; the multiplier is not
+    negative."""
+    below = np.int64(31) - shift
+    return ((x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below).astype(np.int32)
+
+
 def _nearest(x: np.ndarray) -> np.ndarray:
     """The nearest int32, halves to even; NaN is 0."""
     limits = np.iinfo(np.int32)
@@ -138,6 +145,7 @@ FUNCTIONS = {
     "acosh": Function(np.arccosh, cost=400), "atanh": Function(np.arctanh, cost=400),
     "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
     "rescale_fixed": Function(_rescale_fixed, cost=12, takes="iii", gives="i"),
+    "rescale_once": Function(_rescale_once, cost=12, takes="iii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
 }

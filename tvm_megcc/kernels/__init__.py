@@ -43,6 +43,7 @@ from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
 from .shape.dims import DimsKernel
+from .softmax.fixed import SoftmaxFixedLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
@@ -77,6 +78,7 @@ realise(ops.reduce.Reduction, ReduceVectors(), ReduceScalars())
 realise(ops.reduce.ArgExtreme, ArgExtremeScalars())
 realise(ops.reduce.Cumulative, CumulativeScalars())
 realise(ops.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
+realise(ops.softmax_fixed.SoftmaxFixed, SoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
 
 realise(ops.move.Transpose, TransposeMatrix(), StridedTranspose())

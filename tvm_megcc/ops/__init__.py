@@ -32,6 +32,7 @@ from . import (
     scatter,
     shape,
     softmax,
+    softmax_fixed,
     sort,
     spectral,
     tir,
@@ -39,5 +40,5 @@ from . import (
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
            "extern", "gather", "inputs", "integer", "lrn", "matmul", "move", "norm", "pool", "quant", "quant_products",
-           "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "sort",
-           "spectral", "tir"]
+           "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax",
+           "softmax_fixed", "sort", "spectral", "tir"]

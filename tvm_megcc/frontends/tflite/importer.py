@@ -16,6 +16,7 @@ from ..onnx.builder import Builder
 from . import elementwise, moves, products, recurrent, windows  # noqa: F401  (they register importers)
 from .file import File, Operator, Tensor, read
 from .node import IMPORTERS, Node, Results, Unsupported
+from .quantised import importer_of
 from .value import Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -237,17 +238,13 @@ class _Importer:
     def _values(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) -> list[Value | None]:
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         tensors = [None if index < 0 else self.file.tensors[index] for index in operator.inputs]
-        if operator.kind not in IMPORTERS:
-            raise Unsupported("this operator is not supported")
-        for tensor in (*results, *filter(None, tensors)):
-            if tensor.quantization is not None:
-                raise Unsupported("quantised numbers are not supported")
+        importer = importer_of(operator.kind, [*results, *filter(None, tensors)])
         if any(value is None and tensor is not None and not tensor.is_variable
                for value, tensor in zip(operands, tensors, strict=True)):
             return [None] * len(results)
         node = Node(self.builder, operator, name, operands, tensors, results)
         with self.builder.importing(label):
-            found: Results = IMPORTERS[operator.kind](node)
+            found: Results = importer(node)
         values = [Value(self.builder, value) if isinstance(value, str) else value for value in found]
         for value, tensor in zip(values, results, strict=True):
             self._check(value, tensor)

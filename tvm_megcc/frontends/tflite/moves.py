@@ -119,13 +119,17 @@ def split_by_sizes(node: Node) -> Results:
 
 @imports("PAD", "PADV2")
 def pad(node: Node) -> Results:
+    return [padded(node, node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else 0)]
+
+
+def padded(node: Node, fill: float) -> Value:
+    """The operand with `fill` around it."""
     value, pads = node.value(0), _pads(node)
-    fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else 0
     before, after = ([pads[axis][side] for axis in value.order] for side in (0, 1))
     if all(amount == 0 for amount in (*before, *after)):
-        return [value]
-    return [node.made(node.emit("pad", value.name, before=tuple(before), after=tuple(after), mode="constant",
-                                value=fill), value.order)]
+        return value
+    return node.made(node.emit("pad", value.name, before=tuple(before), after=tuple(after), mode="constant",
+                               value=fill), value.order)
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators of the TFLite reader, in random files of one: the bits of LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from tests.tflite_files import Quantized, litert, written
+from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.frontends.tflite.quantised import MOVES, QUANTISED
+from tvm_megcc.runtime import reference
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+#: Files of each operator; more with $MEGCC_RANDOM_TFLITE.
+COUNT = int(os.environ.get("MEGCC_RANDOM_TFLITE", "8"))
+
+Generator = np.random.Generator
+
+
+class Draw:
+    """Random parts of a file."""
+
+    def __init__(self, kind: str, seed: int):
+        self.random = np.random.default_rng([seed, *kind.encode()])
+        self.kind, self.dtype = kind, "int8" if seed % 3 else "uint8"
+        self.tensors: dict[str, object] = {}
+
+    def one_of(self, *choices):
+        return choices[self.random.integers(len(choices))]
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.random.integers(low, high + 1))
+
+    def scale(self, low: float = 1e-3, high: float = 1.0) -> float:
+        return float(np.exp(self.random.uniform(np.log(low), np.log(high))))
+
+    def zero(self, dtype: str = "") -> int:
+        limits = np.iinfo(dtype or self.dtype)
+        return self.one_of(int(limits.min), int(limits.max), self.number(limits.min, limits.max), 0)
+
+    def add(self, name: str, shape, scale: float = 0.0, zero: int | None = None, dtype: str = "") -> Quantized:
+        self.tensors[name] = Quantized(tuple(shape), scale or self.scale(), self.zero(dtype) if zero is None else zero,
+                                       dtype or self.dtype)
+        return self.tensors[name]
+
+    def numbers(self, shape, dtype: str) -> np.ndarray:
+        limits = np.iinfo(dtype)
+        array = self.random.integers(limits.min, limits.max + 1, shape)
+        array.flat[:2] = (limits.min, limits.max)[:array.size]
+        return array.astype(dtype)
+
+    def weights(self, shape, axis: int, x: Quantized) -> list[float]:
+        """Adds w and b; a scale for each channel of int8, one for all of uint8."""
+        channels = shape[axis]
+        several = self.dtype == "int8" and self.random.random() < 0.7
+        scales = [self.scale(1e-3, 0.1) for _ in range(channels if several else 1)]
+        zero = 0 if self.dtype == "int8" else self.zero()
+        self.tensors["w"] = Quantized(shape, scales, zero, self.dtype, axis, self.numbers(shape, self.dtype))
+        bias = self.random.integers(-20000, 20000, channels).astype(np.int32)
+        self.tensors["b"] = Quantized((channels,), [x.scale * each for each in scales], 0, "int32", 0, bias)
+        return scales
+
+    def file(self, options: str, fields: Mapping, read: list[str], made: list[str]) -> bytes:
+        inputs = [name for name in read if name and getattr(self.tensors[name], "array", None) is None
+                  and not isinstance(self.tensors[name], np.ndarray)]
+        return written(self.tensors, [(self.kind, options, fields, read, made)], inputs, made)
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        found = {}
+        for name, value in self.tensors.items():
+            if name[0] != "x" or isinstance(value, np.ndarray):
+                continue
+            if isinstance(value, Quantized):
+                found[name] = self.numbers(value.shape, value.dtype)
+            else:
+                found[name] = (self.random.standard_normal(value) * 20).astype(np.float32)
+        return found
+
+
+def windowed(draw: Draw, kernel, activations=(0, 1, 2, 3)) -> tuple[dict, tuple[int, int]]:
+    """Options of windows, and the image that they come to from 7 x 6."""
+    padding, strides = draw.one_of(0, 1), (draw.number(1, 3), draw.number(1, 2))
+    sizes = tuple(-(-extent // stride) if padding == 0 else (extent - size) // stride + 1
+                  for extent, size, stride in zip((7, 6), kernel, strides, strict=True))
+    return {"Padding": padding, "StrideH": strides[0], "StrideW": strides[1],
+            "FusedActivationFunction": draw.one_of(*activations)}, sizes
+
+
+def conv(draw: Draw) -> bytes:
+    depthwise, channels = draw.kind == "DEPTHWISE_CONV_2D", draw.number(1, 5)
+    kernel, outputs = (draw.number(1, 4), draw.number(1, 3)), channels * draw.number(1, 3)
+    x = draw.add("x", (2, 7, 6, channels))
+    shape, axis = ((1, *kernel, outputs), 3) if depthwise else ((outputs, *kernel, channels), 0)
+    scales = draw.weights(shape, axis, x)
+    fields, sizes = windowed(draw, kernel)
+    draw.add("y", (2, *sizes, outputs), x.scale * max(scales) * draw.scale(20, 2000))
+    options = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
+    more = {"DepthMultiplier": outputs // channels} if depthwise else {}
+    return draw.file(options, {**fields, **more}, ["x", "w", "b"], ["y"])
+
+
+def fully_connected(draw: Draw) -> bytes:
+    rows, inputs, outputs = draw.number(1, 3), draw.number(1, 40), draw.number(1, 9)
+    x = draw.add("x", (rows, inputs))
+    scales = draw.weights((outputs, inputs), 0, x)
+    draw.add("y", (rows, outputs), x.scale * max(scales) * draw.scale(5, 2000))
+    return draw.file("FullyConnectedOptions", {"FusedActivationFunction": draw.number(0, 3)},
+                     ["x", "w", draw.one_of("b", "b", "")], ["y"])
+
+
+def binary(draw: Draw) -> bytes:
+    a, b = draw.add("x0", (2, 3, 4)), draw.add("x1", draw.one_of((2, 3, 4), (4,), (1, 3, 1), ()))
+    largest = a.scale * b.scale * 100 if draw.kind == "MUL" else max(a.scale, b.scale)
+    draw.add("y", (2, 3, 4), largest * draw.scale(0.3, 20))
+    name = draw.kind.title()
+    return draw.file(f"{name}Options", {"FusedActivationFunction": draw.number(0, 3)}, ["x0", "x1"], ["y"])
+
+
+def extreme(draw: Draw) -> bytes:
+    x = draw.add("x0", (2, 3, 4))
+    draw.add("x1", (3, 1), x.scale, x.zero_point), draw.add("y", (2, 3, 4), x.scale, x.zero_point)
+    return draw.file("", {}, ["x0", "x1"], ["y"])
+
+
+def unary(draw: Draw) -> bytes:
+    x = draw.add("x", (256,), draw.scale(1e-3, 0.2))
+    least = int(np.iinfo(draw.dtype).min)
+    scale, zero = {"LOGISTIC": (1 / 256, least), "TANH": (1 / 128, least + 128)}.get(
+        draw.kind, (x.scale * draw.scale(0.3, 3), None))
+    if draw.kind == "EXP":
+        draw.dtype = "int8"
+        x = draw.add("x", (256,), draw.scale(1e-3, 0.03))
+        scale = draw.scale(1e-2, 1)
+    draw.add("y", (256,), scale, zero)
+    options, fields = ("LeakyReluOptions", {"Alpha": draw.scale(1e-2, 0.9)}) if draw.kind == "LEAKY_RELU" else ("", {})
+    return draw.file(options, fields, ["x"], ["y"])
+
+
+def quantize(draw: Draw) -> bytes:
+    if draw.random.random() < 0.5:
+        draw.tensors["x"] = (300,)
+    else:
+        draw.add("x", (300,), dtype=draw.one_of("int8", "uint8"))
+    draw.add("y", (300,), getattr(draw.tensors["x"], "scale", 0.2) * draw.scale(0.2, 5))
+    return draw.file("", {}, ["x"], ["y"])
+
+
+def dequantize(draw: Draw) -> bytes:
+    draw.add("x", (300,))
+    draw.tensors["y"] = (300,)
+    return draw.file("", {}, ["x"], ["y"])
+
+
+def pool(draw: Draw) -> bytes:
+    kernel = draw.number(1, 4), draw.number(1, 4)
+    x = draw.add("x", (2, 7, 6, 3))
+    fields, sizes = windowed(draw, kernel)
+    draw.add("y", (2, *sizes, 3), x.scale, x.zero_point)
+    return draw.file("Pool2DOptions", {**fields, "FilterHeight": kernel[0], "FilterWidth": kernel[1]}, ["x"], ["y"])
+
+
+def mean(draw: Draw) -> bytes:
+    axes = draw.one_of((1, 2), (1,), (3,), (1, 2, 3))
+    keep = draw.one_of(True, False)
+    x = draw.add("x", (2, 5, 6, 3))
+    draw.tensors["axes"] = np.array(axes, np.int32)
+    shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape) if keep or axis not in axes]
+    draw.add("y", shape, x.scale * draw.scale(0.4, 2))
+    return draw.file("ReducerOptions", {"KeepDims": keep}, ["x", "axes"], ["y"])
+
+
+def softmax(draw: Draw) -> bytes:
+    shape = draw.one_of((3, 10), (2, 3, 1000), (4, 2), (1, 1))
+    draw.add("x", shape, draw.scale(1e-3 if shape[-1] < 100 else 0.1, 3))  # LiteRT ends where sums reach 512
+    draw.add("y", shape, 1 / 256, int(np.iinfo(draw.dtype).min))
+    return draw.file("SoftmaxOptions", {"Beta": draw.one_of(1.0, 1.0, 0.3, 2.0)}, ["x"], ["y"])
+
+
+def concatenation(draw: Draw) -> bytes:
+    parts = draw.number(2, 3)
+    y = Quantized((2, 3 * parts), draw.scale(), draw.zero(), draw.dtype)
+    for index in range(parts):
+        same = draw.dtype == "int8" or index == 0
+        draw.add(f"x{index}", (2, 3), y.scale if same else y.scale * draw.scale(0.3, 2), y.zero_point if same else None)
+    draw.tensors["y"] = y
+    return draw.file("ConcatenationOptions", {"Axis": 1}, [f"x{index}" for index in range(parts)], ["y"])
+
+
+def pad(draw: Draw) -> bytes:
+    x = draw.add("x", (3, 4))
+    draw.tensors["pads"] = np.array([[1, 0], [2, 1]], np.int32)
+    draw.add("y", (4, 7), x.scale, x.zero_point)
+    value = ["v"] if draw.kind == "PADV2" else []
+    if value:
+        draw.tensors["v"] = Quantized((), x.scale, x.zero_point, draw.dtype, array=np.array(7, draw.dtype))
+    return draw.file("", {}, ["x", "pads", *value], ["y"])
+
+
+FILES: dict[str, Callable[[Draw], bytes]] = {
+    "CONV_2D": conv, "DEPTHWISE_CONV_2D": conv, "FULLY_CONNECTED": fully_connected, "ADD": binary, "SUB": binary,
+    "MUL": binary, "MAXIMUM": extreme, "MINIMUM": extreme, "LOGISTIC": unary, "TANH": unary, "EXP": unary,
+    "LEAKY_RELU": unary, "RELU": unary, "RELU6": unary, "RELU_N1_TO_1": unary, "QUANTIZE": quantize,
+    "DEQUANTIZE": dequantize, "MAX_POOL_2D": pool, "AVERAGE_POOL_2D": pool, "MEAN": mean, "SOFTMAX": softmax,
+    "CONCATENATION": concatenation, "PAD": pad, "PADV2": pad,
+}
+
+
+def test_every_operator_has_files():
+    assert set(FILES) == set(QUANTISED) and not set(FILES) & {*MOVES}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_operator(kind: str, tmp_path):
+    for seed in range(COUNT):
+        draw = Draw(kind, seed)
+        path = tmp_path / "one.tflite"
+        path.write_bytes(FILES[kind](draw))
+        feeds = draw.feeds()
+        expected = litert(path.read_bytes(), feeds)
+        found = reference.run(import_tflite(path), feeds)
+        for name, wanted in expected.items():
+            assert found[name].dtype == wanted.dtype
+            np.testing.assert_array_equal(found[name], wanted, err_msg=f"{kind}, file {seed}: {draw.tensors}")

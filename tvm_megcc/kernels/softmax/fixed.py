@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of softmax in integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ops.softmax_fixed import SUM_BITS
+from ..base import Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
+from ..reduce.along_axis import AlongAxis
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class FixedParameters(UnitParameters):
+    """Of `fixed.c.j2`. low, high: limits of the element type. sum_bits: whole bits of sums."""
+
+    low: int
+    high: int
+    sum_bits: int
+
+
+class SoftmaxFixedLines(AlongAxis):
+    """A line a task, number by number: the same bits on every CPU."""
+
+    name = "fixed"
+    dtypes = (("int8", "uint8"), ("int32",))
+
+    def layouts(self, site: Site):
+        for (layout,), results in super().layouts(site):
+            yield (layout, site.inputs[1].layout), results
+
+    def lower(self, site: Site) -> Lowered:
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
+        low, high = (-128, 127) if site.x.dtype == "int8" else (0, 255)
+        size = outer * n * inner
+        return Lowered("softmax/fixed", FixedParameters(site.x.c_type, low, high, SUM_BITS), self.extents(site),
+                       (Operand("x", 0, size), Operand("table", 1, 256)), (Operand("y", 0, size),), outer * inner,
+                       f"{site.kind}_{site.x.dtype}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return 6.0 * site.likely.x.size

@@ -242,11 +242,13 @@ def averages() -> bytes:
 
 
 def test_averages_of_integers_are_rounded(tmp_path):
-    """As TFLite does it: to the nearest, halves away from zero."""
+    """As TFLite does it, in files that come in through TVM: to the nearest, halves away from zero."""
     pytest.importorskip("tflite", reason="the package tflite is not installed")
+    from tvm_megcc.frontends.relax.files import load
+
     path = tmp_path / "pool.tflite"
     path.write_bytes(averages())
-    _, session = compiled(path, tmp_path)
+    _, session = compiled(load(path), tmp_path, name="pool")
     x = np.random.default_rng(0).integers(-128, 128, (1, 16, 16, 3)).astype(np.int8)
     expected = np.empty((8, 8, 3))
     for row in range(8):
@@ -255,6 +257,20 @@ def test_averages_of_integers_are_rounded(tmp_path):
             total, count = window.sum(axis=0), len(window)
             expected[row, column] = np.sign(total) * ((np.abs(total) + count // 2) // count)
     assert np.array_equal(session.run({"x": x})["y"][0], expected)
+
+
+def test_operators_that_only_tvm_reads(tmp_path):
+    """A TFLite file with one of them comes in through TVM's importer; with one that nobody reads, both say so."""
+    path = tmp_path / "angle.tflite"
+    path.write_bytes(written({"x": (3, 4), "y": (3, 4), "z": (3, 4)}, [("ATAN2", "", {}, ["x", "y"], ["z"])],
+                             ["x", "y"], ["z"]))
+    _, session = compiled(path, tmp_path)
+    x, y = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(session.run({"x": x, "y": y})["z"], np.arctan2(x, y), atol=1e-6)
+    path.write_bytes(written({"x": (3, 4), "y": (3, 4)}, [(":Own", "", {}, ["x"], ["y"])], ["x"], ["y"]))
+    with pytest.raises(ModelError, match=r"CUSTOM Own 'y': this operator is not supported\n  TVM's importer does not "
+                                         r"take it either: .*angle\.tflite"):
+        tvm_megcc.compile(path, "c")
 
 
 def test_a_wide_concat_opens(tmp_path):

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite files as compiled C: what LiteRT computes, quantised ones to the bit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.null.test_tflite_operators import file_of, lstm
+from tests.tflite_files import Quantized, litert, network, written
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
+
+
+def compiled(data: bytes, tmp_path, target: str, **options):
+    path = tmp_path / "small.tflite"
+    path.write_bytes(data)
+    artifact = tvm_megcc.compile(path, target, **options)
+    artifact.save(tmp_path / "out")
+    return artifact, tvm_megcc.load(tmp_path / "out", target)
+
+
+def kinds(artifact) -> set[str]:
+    return {call["kind"] for call in artifact.manifest["programs"][0]["calls"]}
+
+
+@pytest.mark.parametrize("target", ["c", "native"])
+def test_float_network(target: str, tmp_path):
+    artifact, session = compiled(network(), tmp_path, target)
+    assert kinds(artifact) <= {"conv2d", "max_pool", "relayout", "transpose", "matmul", "softmax"}
+    feeds = {"image": np.random.default_rng(0).standard_normal((1, 17, 13, 3)).astype(np.float32)}
+    found, expected = session.run(feeds), litert(network(), feeds)
+    assert list(found) == ["scores", "sum"] and artifact.manifest["model"]["file"] == "small.tflite"
+    for name, wanted in expected.items():
+        np.testing.assert_allclose(found[name], wanted, atol=1e-5)
+
+
+def test_clipped_cells(tmp_path):
+    """LSTM layers of TFLite bound their cells."""
+    data, feeds = file_of(lstm(9, 2, 5, 19, clip=0.3))
+    _, session = compiled(data, tmp_path, "native")
+    np.testing.assert_allclose(session.run(feeds)["y0"], litert(data, feeds)["y0"], atol=1e-5)
+
+
+def quantised(dtype: str) -> bytes:
+    """Two convolutions, one depthwise, a residual, a function, pools, a product and softmax."""
+    random = np.random.default_rng(5)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+
+    def weights(*shape: int, axis: int = 0) -> dict[str, Quantized]:
+        channels = shape[axis]
+        scales = np.exp(random.uniform(-5, -4, channels if dtype == "int8" else 1)).astype(np.float32)
+        array = random.integers(low, high + 1, shape).astype(dtype)
+        bias = random.integers(-3000, 3000, channels).astype(np.int32)
+        zero = 0 if dtype == "int8" else 131
+        return {"w": Quantized(shape, scales, zero, dtype, axis, array),
+                "b": Quantized((channels,), scales * np.float32(0.05), 0, "int32", 0, bias)}
+
+    def numbers(shape, scale=0.05, zero=-3) -> Quantized:
+        return Quantized(shape, scale, zero if dtype == "int8" else zero + 128, dtype)
+
+    conv = {"Padding": 0, "StrideW": 1, "StrideH": 1, "FusedActivationFunction": 1}
+    pool = {"Padding": 0, "StrideW": 2, "StrideH": 2, "FilterWidth": 3, "FilterHeight": 2}
+    tensors = {"image": numbers((1, 11, 9, 3)), "c1": numbers((1, 11, 9, 8), 0.2), "c2": numbers((1, 11, 9, 8), 0.3, 7),
+               "sum": numbers((1, 11, 9, 8), 0.25), "curve": numbers((1, 11, 9, 8), 1 / 256, -128),
+               "mean": numbers((1, 6, 5, 8), 1 / 256, -128), "flat": numbers((1, 240), 1 / 256, -128),
+               "dense": numbers((1, 10), 0.1), "scores": numbers((1, 10), 1 / 256, -128),
+               "shape": np.array([1, 240], np.int32)}
+    for index, parts in enumerate((weights(8, 3, 3, 3), weights(1, 3, 3, 8, axis=3), weights(10, 240)), 1):
+        tensors.update((f"{name}{index}", part) for name, part in parts.items())
+    operators = [
+        ("CONV_2D", "Conv2DOptions", conv, ["image", "w1", "b1"], ["c1"]),
+        ("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", {**conv, "DepthMultiplier": 1}, ["c1", "w2", "b2"], ["c2"]),
+        ("ADD", "AddOptions", {}, ["c1", "c2"], ["sum"]), ("LOGISTIC", "", {}, ["sum"], ["curve"]),
+        ("AVERAGE_POOL_2D", "Pool2DOptions", pool, ["curve"], ["mean"]),
+        ("RESHAPE", "", {}, ["mean", "shape"], ["flat"]),
+        ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["flat", "w3", "b3"], ["dense"]),
+        ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}, ["dense"], ["scores"])]
+    return written(tensors, operators, ["image"], ["scores", "sum", "mean"])
+
+
+@pytest.mark.parametrize("target", ["c", "native"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_quantised_network(dtype: str, target: str, tmp_path):
+    data = quantised(dtype)
+    artifact, session = compiled(data, tmp_path, target)
+    assert {"conv2d_integer", "matmul_integer", "softmax_fixed"} <= kinds(artifact)
+    limits = np.iinfo(dtype)
+    image = np.random.default_rng(1).integers(limits.min, limits.max + 1, (1, 11, 9, 3)).astype(dtype)
+    found, expected = session.run({"image": image}), litert(data, {"image": image})
+    for name, wanted in expected.items():
+        assert len(np.unique(wanted)) > 2
+        np.testing.assert_array_equal(found[name], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kws_dscnn_int8", "ad_autoencoder_int8", "resnet8_cifar10_int8", "tflm_micro_speech",
+                                  "mobilenet_v1_025_224_uint8", "mobilenet_v1_025_224_f32", "tflm_mnist_lstm_f32",
+                                  "kwt1_keyword_transformer", "basic_pitch_nmp", "dtln_stage1", "dtln_stage2"])
+def test_networks(name: str, tmp_path):
+    """Trained ones, on random inputs; quantised ones to the bit."""
+    path = MODELS / name / "model.tflite"
+    if not path.exists():
+        pytest.skip(f"{name} is not on this machine (set MEGCC_MODELS)")
+    artifact, session = compiled(path.read_bytes(), tmp_path, "native")
+    assert "tir" not in kinds(artifact)
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        feeds = {}
+        for port in session.inputs:
+            whole = np.iinfo(port.dtype) if "int" in str(port.dtype) else None
+            draw = random.integers(whole.min, whole.max + 1, port.shape) if whole else random.uniform(-1, 1, port.shape)
+            feeds[port.name] = draw.astype(port.dtype)
+        found, expected = session.run(feeds), litert(path.read_bytes(), feeds)
+        for key, wanted in expected.items():
+            if wanted.dtype == np.float32:
+                np.testing.assert_allclose(found[key], wanted, atol=7e-4 if name == "basic_pitch_nmp" else 1e-4)
+            else:
+                np.testing.assert_array_equal(found[key], wanted)

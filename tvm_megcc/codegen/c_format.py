@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 INDENT = "    "
 WIDTH = 120
@@ -36,24 +37,34 @@ def reindent(text: str) -> str:
         if line.startswith("#"):
             result.append(line)
             continue
-        code = _QUIET.sub("", line) if "/" in line or '"' in line or "'" in line else line
-        leading = len(code) - len(code.lstrip("}"))
-        level = depth - leading - (_LABEL.match(code) is not None)
+        code, outdent, braces, opened = _facts(line)
         extra = pending + (parens > 0) if not code.startswith("{") or parens else 0
-        column = len(INDENT) * (level + extra)
-        result += _broken(line, column)
+        column = len(INDENT) * (depth - outdent + extra)
+        if column + len(line) <= WIDTH:
+            result.append(" " * column + line)
+        else:
+            result += _broken(line, column)
         if line.startswith("/*") and "*/" not in line:
             comment_shift = column - (len(raw) - len(raw.lstrip()))
             continue
-        if not code.strip():
+        if not code:
             continue
-        depth += code.count("{") - code.count("}")
-        parens = max(0, parens + code.count("(") - code.count(")"))
-        statement = f"{statement} {code.strip()}".strip()
+        depth += braces
+        parens = max(0, parens + opened)
+        statement = f"{statement} {code}" if statement else code
         if not parens:
             pending = _pending(statement, pending)
             statement = ""
     return "\n".join(result)
+
+
+@lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
+def _facts(line: str) -> tuple[str, int, int, int]:
+    """The code of a line, levels that it stands before those around it, and braces and parentheses that it opens."""
+    code = _QUIET.sub("", line).strip() if "/" in line or '"' in line or "'" in line else line
+    leading = len(code) - len(code.lstrip("}"))
+    return (code, leading + (_LABEL.match(code) is not None), code.count("{") - code.count("}"),
+            code.count("(") - code.count(")"))
 
 
 def _broken(line: str, column: int) -> list[str]:

@@ -8,14 +8,15 @@ term is dropped here, so that no template has to care.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 #: Comments, texts and preprocessor lines are one token each, as are names, numbers and operators.
 _TOKEN = re.compile(r"""
     (?P<space>\s+) | (?P<quiet>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
   | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)
   | (?P<sign>->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||.)""", re.VERBOSE | re.DOTALL)
-#: A line without one of these has nothing to drop; most have none.
-_HINT = re.compile(r"[*/+-] [01]\b(?!\.)|\b[01] [*+] |\(\d+\) [*+]")
+#: A line without one of these has nothing to drop; most have none. What is rare in a line is looked for first.
+_HINT = re.compile(r" [01]\b(?<=[*/+-] .)(?!\.)|[01] [*+] (?<=\b....)|\(\d+\) [*+]")
 _TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
 #: A product does not begin behind these; and a sum does behind those.
 _TIGHTER = ("*", "/", "%", "&", "!", "~")
@@ -104,6 +105,7 @@ class _Tokens:
         return -1 if called or self.at(end) in ("(", "[", ".", "->", "++", "--") else end
 
 
+@lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
 def _line(line: str) -> str:
     tokens = _Tokens(line)
     while any(_dropped(tokens, index) for index in range(len(tokens.texts))):

@@ -65,26 +65,31 @@ class Conv2d(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        x, w = node.type(0), node.type(1)
-        if x.rank == 5:
-            return emit_conv3d(node)
-        if x.rank not in (3, 4):
-            raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
-        attrs = window_attrs(node, w.shape[2:])
-        attrs.pop("kernel"), attrs.pop("ceil")
-        attrs["groups"] = node.attr("group", 1)
-        if x.rank == 4:
-            return node.emit("conv2d", node.inputs, **attrs)
-        # One spatial axis is two with a height of 1.
-        (tall,) = node.emit("reshape", node.inputs[:1], shape=(*x.shape[:2], 1, x.shape[2]))
-        (kernel,) = node.emit("reshape", node.inputs[1:2], shape=(*w.shape[:2], 1, w.shape[2]))
-        (y,) = node.emit("conv2d", (tall, kernel, *node.inputs[2:]), **attrs)
-        shape = node.type_of(y).shape
-        return node.emit("reshape", (y,), shape=(*shape[:2], shape[3]))
+        return emit_convolution(node, cls.kind)
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
         return outputs[0].size * product(inputs[1].shape[1:])
+
+
+def emit_convolution(node: OnnxNode, kind: str, **more) -> tuple[str, ...]:
+    """A convolution of the node's operands x, w and b; `more`: attributes of this kind besides those of conv2d."""
+    x, w = node.type(0), node.type(1)
+    if x.rank == 5 and kind == "conv2d":
+        return emit_conv3d(node)
+    if x.rank not in (3, 4):
+        raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
+    attrs = window_attrs(node, w.shape[2:])
+    attrs.pop("kernel"), attrs.pop("ceil")
+    attrs.update(more, groups=node.attr("group", 1))
+    if x.rank == 4:
+        return node.emit(kind, node.inputs, **attrs)
+    # One spatial axis is two with a height of 1.
+    (tall,) = node.emit("reshape", node.inputs[:1], shape=(*x.shape[:2], 1, x.shape[2]))
+    (kernel,) = node.emit("reshape", node.inputs[1:2], shape=(*w.shape[:2], 1, w.shape[2]))
+    (y,) = node.emit(kind, (tall, kernel, *node.inputs[2:]), **attrs)
+    shape = node.type_of(y).shape
+    return node.emit("reshape", (y,), shape=(*shape[:2], shape[3]))
 
 
 def _case(x, w, bias=True, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), groups=1, constant=(1, 2)) -> Case:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir.expr import Expr, call, clip
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, register
@@ -24,6 +25,12 @@ def _require_bytes(kind: str, *operands: TensorType | None) -> None:
             raise ShapeError(f"{kind} of {type_}; operands are int8 or uint8")
     if operands[2] is not None and operands[2].dtype != "int32":
         raise ShapeError(f"{kind} with bias {operands[2]}, not int32")
+
+
+def quantised(real: Expr, zero: int, low: int, high: int) -> Expr:
+    """The nearest integer of what is in units of the scale already, as a quantised number within limits."""
+    nearest = clip(call("nearest", real), low - zero, high - zero)
+    return nearest + zero if zero else nearest
 
 
 def _centred(array: np.ndarray, zero: int) -> np.ndarray:

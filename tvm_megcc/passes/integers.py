@@ -24,7 +24,7 @@ from ..ir.types import TensorType
 from ..kernels.site import Site
 from ..kernels.support import realisable
 from ..ops.base import operator
-from ..ops.integer import BYTES
+from ..ops.integer import BYTES, quantised
 from .edit import Editor
 
 DEQUANTIZE, QUANTIZE = "dequantize_linear", "quantize_linear"
@@ -37,7 +37,7 @@ PRODUCTS = {"conv2d": ("conv2d_integer", "x_zero", "w_zero"), "matmul": ("matmul
 def lower_quantised(graph: Graph, context: Context) -> Graph:
     """The graph with integer products, without dequantize_linear and quantize_linear where their parameters are known.
     """
-    if not any(op.kind in (DEQUANTIZE, QUANTIZE) for op in graph.ops):
+    if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
     for step in (_sink, _rise, _products, _expressions):
         graph = step(graph, context)
@@ -186,7 +186,7 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
     operands = [operand(factor, "factor")] if by_channel else []
     expr = call("real", X) * (arg(1) if by_channel else Const(float(factor[0])))
     if to is not None:
-        expr = _quantised(expr, to, *_limits_of(edit, chain[:-1], to))
+        expr = quantised(expr, int(to.zero[0]), *_limits_of(edit, chain[:-1], to))
     if real_bias is not None:
         operands.append(operand(real_bias, "bias"))
         expr = expr + arg(len(operands))
@@ -252,15 +252,9 @@ def _round(value: float) -> int:
     return int(np.clip(np.rint(np.float32(value)), -2**31, 2**31 - 1))
 
 
-def _quantised(real: Expr, to: Parameters, low: int, high: int) -> Expr:
-    """The nearest integer of what is in units of the scale already, as a quantised number within limits."""
-    zero = int(to.zero[0])
-    nearest = clip(call("nearest", real), low - zero, high - zero)
-    return nearest + zero if zero else nearest
-
-
 def _expressions(graph: Graph, context: Context) -> Graph:
-    """What is left of dequantize_linear and quantize_linear with known parameters; of constants, constants."""
+    """What is left of dequantize_linear and quantize_linear with known parameters, and casts to reals; of constants,
+    constants."""
     edit = Editor(graph)
     for op in graph.ops:
         parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
@@ -273,6 +267,8 @@ def _expressions(graph: Graph, context: Context) -> Graph:
             dtype = edit.types[op.outputs[0]].dtype
             edit.replace(op, op.with_(kind="elementwise", attrs=Attrs(expr=expr, dtype=dtype),
                                       inputs=(op.inputs[0], *operands)))
+        elif op.kind == "cast" and op.attrs.dtype == "float32" and KINDS.get(edit.types[op.inputs[0]].dtype) == "i":
+            edit.replace(op, op.with_(kind="elementwise", attrs=Attrs(expr=call("real", X), dtype="float32")))
     return edit.finish()
 
 
@@ -299,7 +295,7 @@ def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tup
         return call("real", centred) * scale, tuple(operands)
     low, high = parameters.limits
     if isinstance(zero, Const):
-        return _quantised(X / scale, parameters, low, high), tuple(operands)
+        return quantised(X / scale, int(parameters.zero[0]), low, high), tuple(operands)
     # 16-bit numbers and less: no sum of these wraps.
     return clip(clip(call("nearest", X / scale), -2**17, 2**17) + zero, low, high), tuple(operands)
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from tests.graphs import assert_golden
+from tests.onnx_models import fed, model, node
 from tests.qdq import Quantised, random_network
 from tvm_megcc.context import Context
 from tvm_megcc.errors import ShapeError
+from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import X, arg, call
 from tvm_megcc.ir.graph import Attrs
@@ -105,3 +107,48 @@ def test_rescaling_is_that_of_tflite():
     expr = call("rescale_fixed", X, arg(1), arg(2))
     actual = lanes.evaluate(expr, [a.astype(np.int32) for a in (x, multiplier, shift)], "int32")
     np.testing.assert_array_equal(actual, expected)
+
+
+def of_onnx(nodes, inputs, constants, outputs=("y",)):
+    graph = import_onnx(model(nodes, inputs, outputs, constants, opset=17))
+    return graph, before_layouts(graph, CONTEXT)
+
+
+def integers_of(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def test_qlinear_conv():
+    """600 products a sum, which float32 does not hold; as ONNX Runtime computes it."""
+    x, w = integers_of("uint8", 1, 600, 3, 4), integers_of("int8", 5, 600, 1, 1, seed=1)
+    bias, scale = integers_of("int16", 5).astype(np.int32), np.array([0.001, 0.002, 0.0005, 0.003, 0.001], np.float32)
+    constants = {"xs": np.float32(0.02), "xz": np.uint8(131), "w": w, "ws": scale, "wz": np.zeros(5, np.int8),
+                 "ys": np.float32(0.4), "yz": np.int8(-7), "b": bias}
+    _, after = of_onnx([node("QLinearConv", "x xs xz w ws wz ys yz b", "y")], fed({"x": x}), constants)
+    assert [op.kind for op in after.ops] == ["conv2d_integer"]
+    sums = np.einsum("nihw,oi->nohw", x.astype(np.int64) - 131, w[:, :, 0, 0].astype(np.int64))
+    factor = (np.float32(0.02) * scale / np.float32(0.4)).reshape(1, 5, 1, 1)
+    sums = (sums + bias.reshape(1, 5, 1, 1)).astype(np.float32)
+    expected = np.clip(np.rint(sums * factor) - 7, -128, 127).astype(np.int8)
+    np.testing.assert_array_equal(run(after, {"x": x})["y"], expected)
+
+
+def test_zero_point_of_the_run():
+    """A dynamically quantised product: the zero point is an input."""
+    a, b = integers_of("uint8", 2, 3, 70), integers_of("uint8", 70, 9, seed=1)
+    _, after = of_onnx([node("MatMulInteger", "a b z bz", "y")], fed({"a": a, "z": np.uint8(0)}),
+                       {"b": b, "bz": np.uint8(128)})
+    assert [op.kind for op in after.ops] == ["matmul_integer"]
+    for zero in (0, 255, 117):
+        expected = (a.astype(np.int64) - zero) @ (b.astype(np.int64) - 128)
+        np.testing.assert_array_equal(run(after, {"a": a, "z": np.array(zero, np.uint8)})["y"], expected)
+
+
+def test_conv_integer_over_one_axis():
+    x, w = integers_of("int8", 2, 3, 9), integers_of("int8", 4, 3, 3, seed=1)
+    _, after = of_onnx([node("ConvInteger", "x w xz", "y", pads=[1, 1])], fed({"x": x}), {"w": w, "xz": np.int8(-5)})
+    assert "conv2d_integer" in {op.kind for op in after.ops}
+    padded = np.pad(x.astype(np.int64) + 5, ((0, 0), (0, 0), (1, 1)))
+    expected = sum(np.einsum("niw,oi->now", padded[:, :, k:k + 9], w[:, :, k].astype(np.int64)) for k in range(3))
+    np.testing.assert_array_equal(run(after, {"x": x})["y"], expected)

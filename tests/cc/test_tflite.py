@@ -12,6 +12,7 @@ import pytest
 import tvm_megcc
 from tests.null.test_tflite_operators import file_of, lstm
 from tests.tflite_files import Quantized, litert, network, written
+from tvm_megcc.cli import REFUSED, main
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -97,6 +98,26 @@ def test_quantised_network(dtype: str, target: str, tmp_path):
     for name, wanted in expected.items():
         assert len(np.unique(wanted)) > 2
         np.testing.assert_array_equal(found[name], wanted)
+
+
+def test_scales_of_inputs_and_outputs(tmp_path):
+    """The manifest and the header have them; not of an input that is given in another form."""
+    artifact, _ = compiled(quantised("int8"), tmp_path, "c")
+    quants = {port["name"]: port["quant"] for port in (*artifact.manifest["inputs"], *artifact.manifest["outputs"])}
+    assert quants["image"] == {"scale": float(np.float32(0.05)), "zero_point": -3}
+    assert quants["scores"] == {"scale": 1 / 256, "zero_point": -128}
+    artifact = tvm_megcc.compile(tmp_path / "small.tflite", "c", inputs="image=uint8,mean=128")
+    assert "quant" not in artifact.manifest["inputs"][0] and "quant" in artifact.manifest["outputs"][0]
+
+
+def test_compare(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "small.tflite"
+    path.write_bytes(quantised("int8"))
+    assert main(["compare", str(path), "--layers", "--target", "c", "--tolerance", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "against LiteRT's reference kernels" in text and "no layer differs" in text
+    assert main(["compare", str(path), "--reference", "onnxruntime", "--target", "c"]) == REFUSED
 
 
 @pytest.mark.slow

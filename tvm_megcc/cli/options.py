@@ -99,15 +99,15 @@ def command_line() -> argparse.ArgumentParser:
     _rpc_options(verb)
     _compile_options(verb)
 
-    verb = _verb(verbs, "compare", run.compare_, "compare the built C with ONNX Runtime or the numpy reference")
+    verb = _verb(verbs, "compare", run.compare_, "compare the built C with ONNX Runtime, LiteRT or the numpy reference")
     verb.add_argument("path", metavar="MODEL", help="a model")
     verb.add_argument("--folder", metavar="DIR", help="what it was compiled to (default: it is compiled now)")
     _model_option(verb)
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
-    verb.add_argument("--reference", choices=("onnxruntime", "numpy"),
-                      help="what to compare with (default: onnxruntime where it is installed)")
+    verb.add_argument("--reference", choices=("onnxruntime", "litert", "numpy"),
+                      help="what to compare with (default: onnxruntime, or litert for TFLite files, where installed)")
     verb.add_argument("--tolerance", type=float, default=1e-4, metavar="T",
                       help="largest difference, relative to the output's largest magnitude (default: 1e-4)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")

@@ -22,12 +22,13 @@ class Quantisation(NamedTuple):
 
 def quantised_ports(graph: Graph) -> dict[str, Quantisation]:
     """Of the inputs that nothing reads but dequantize_linear with one scale, and of the outputs that quantize_linear
-    makes; operators that only move numbers may stand between. Names that are not here are not quantised, have several
-    scales, or are used as integers."""
+    makes; operators that only move numbers may stand between. And of those that the graph names. Names that are not
+    here are not quantised, have several scales, or are used as integers."""
     producers, consumers = graph.producers(), graph.consumers()
     found = {name: _of_input(graph, consumers, name) for name in graph.inputs}
     found |= {name: _of_output(graph, producers, name) for name in graph.outputs if name not in found}
-    return {name: quantisation for name, quantisation in found.items() if quantisation is not None}
+    stated = {name: Quantisation(*pair) for name, pair in graph.quantised.items() if name in found}
+    return stated | {name: quantisation for name, quantisation in found.items() if quantisation is not None}
 
 
 def _of_input(graph: Graph, consumers: dict[str, list[Op]], name: str) -> Quantisation | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -93,6 +93,7 @@ class Graph:
     states: (output, input): after a run the output's value becomes the input's.
     conditions: what its operators demanded of the symbols when they were imported; those that are left state theirs
         again.
+    quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Graph:
     constants: Mapping[str, np.ndarray]
     states: tuple[tuple[str, str], ...] = ()
     conditions: tuple[Condition, ...] = ()
+    quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

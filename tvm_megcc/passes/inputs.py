@@ -178,7 +178,8 @@ def _converted(graph: Graph, name: str, given: Input) -> Graph:
         given = Input(given.dtype, given.layout, network=given.network)
     edit.types[name] = TensorType(given.dtype or type_.dtype, given.given_shape(type_.shape))
     edit.redirect(dict.fromkeys(read, _convert(edit, name, given, type_)))
-    return edit.finish()
+    quantised = {port: pair for port, pair in graph.quantised.items() if port != name}
+    return edit.finish().with_(quantised=quantised)
 
 
 def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc compare`: the built C against ONNX Runtime, its optimiser off, or against the numpy reference."""
+"""`megcc compare`: the built C against ONNX Runtime, its optimiser off, LiteRT or the numpy reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..compiler import checked, context_of, lower
 from ..errors import MegccError, shortened
 from ..extern import Externs
 from ..frontends._tvm import FILES
-from ..frontends.models import import_model
+from ..frontends.models import TFLITE, import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout
@@ -141,7 +141,9 @@ def _row(row: Mapping) -> str:
 
 
 def default_reference(model: Path, extern: Externs | None = None) -> str:
-    """ONNX Runtime where it is installed and reads the model."""
+    """ONNX Runtime or LiteRT where it is installed and reads the model."""
+    if model.suffix == TFLITE:
+        return "litert" if importlib.util.find_spec("ai_edge_litert") else "numpy"
     reads = is_onnx(model) and not extern
     return "onnxruntime" if reads and importlib.util.find_spec("onnxruntime") else "numpy"
 
@@ -178,6 +180,32 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
                          "  Compare with --reference numpy, or install a newer ONNX Runtime.") from error
 
 
+def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
+                  extern: Externs | None = None) -> Arrays:
+    """Values of these names by LiteRT's reference kernels."""
+    if model.suffix != TFLITE:
+        raise MegccError(f"{model} is no TFLite file: compare it with --reference onnxruntime or numpy")
+    if not importlib.util.find_spec("ai_edge_litert"):
+        raise MegccError("LiteRT is not installed: 'pip install ai-edge-litert', or --reference numpy")
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    try:
+        interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+                                  experimental_preserve_all_tensors=True, num_threads=1)
+        indices = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
+        for name, array in feeds.items():
+            interpreter.resize_tensor_input(indices[name], array.shape)
+        interpreter.allocate_tensors()
+        for name, array in feeds.items():
+            interpreter.set_tensor(indices[name], array)
+        interpreter.invoke()
+        return {detail["name"]: interpreter.get_tensor(detail["index"]) for detail in interpreter.get_tensor_details()
+                if detail["name"] in names}
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise MegccError(f"LiteRT does not run {model}: {shortened(str(error), 300)}\n"
+                         "  Compare with --reference numpy.") from error
+
+
 def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                  extern: Externs | None = None) -> Arrays:
     """Values of these names by the numpy reference interpreter.
@@ -192,5 +220,6 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
 
 REFERENCES: dict[str, tuple[str, Callable[..., Arrays]]] = {
     "onnxruntime": ("ONNX Runtime, optimiser off", onnxruntime_values),
+    "litert": ("LiteRT's reference kernels", litert_values),
     "numpy": ("the numpy reference", numpy_values),
 }

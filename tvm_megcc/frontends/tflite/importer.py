@@ -109,7 +109,18 @@ class _Importer:
             raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])))
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
                    for index in outputs if (value := self._value(index)) is not None]
-        return self.builder.graph(self.name, inputs, self._named(results, inputs, outputs))
+        names = self._named(results, inputs, outputs)
+        ports = [*zip(inputs, _names(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
+        graph = self.builder.graph(self.name, inputs, names)
+        return graph.with_(quantised={name: pair for name, index in ports if (pair := self._scale(index)) is not None})
+
+    def _scale(self, index: int) -> tuple[float, int] | None:
+        """Scale and zero point of a tensor of 8 or 16 bits that has one of each."""
+        tensor = self.file.tensors[index]
+        given = tensor.quantization
+        if given is None or len(given.scale) != 1 or tensor.dtype not in ("int8", "uint8", "int16"):
+            return None
+        return float(given.scale[0]), int(given.zero_point[0])
 
     def _named(self, results: Sequence[str], inputs: Sequence[str], outputs: Sequence[int]) -> list[str]:
         """Each result as a value that is called as in the file."""

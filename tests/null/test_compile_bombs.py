@@ -2,6 +2,8 @@
 """Small files that ask for much: work and memory of a compilation are bounded by what the model holds."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -248,3 +250,20 @@ def test_operators_are_sorted_in_one_pass():
     assert toposort(ops[::-1]) == tuple(ops)
     with pytest.raises(ValueError, match="neg"):
         toposort([*ops, Op("neg", Attrs(), (f"v{count}",), ("v0",))])
+
+
+@pytest.mark.slow
+def test_a_small_file_of_large_weights_is_compiled_within_4_gb(tmp_path):
+    """The largest tables that two hundred bytes can ask for, compiled to the end, by a process of its own."""
+    nodes = [node("ConstantOfShape", ["s"], ["w"]), node("ConstantOfShape", ["t"], ["v"]),
+             node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["y"])]
+    depth = 16384
+    width = folding.NEEDED // 4 // depth - 1
+    rest = (folding.WORK - folding.NEEDED) // 4 // width - 1
+    constants = {"s": np.array([depth, width], np.int64), "t": np.array([width, rest], np.int64)}
+    (tmp_path / "model.onnx").write_bytes(model(nodes, [("x", [1, depth])], constants=constants.items()))
+    program = ("import resource, tvm_megcc; tvm_megcc.compile('model.onnx', 'c').save('made');"
+               "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+    found = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "made").is_dir() and int(found.stdout) < 4 << 20  # KB

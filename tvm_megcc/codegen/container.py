@@ -127,7 +127,7 @@ class ContainerModel:
     name: str
     model_id: int
     programs: tuple[Program, ...]
-    weights: bytes
+    weights: bytes | bytearray
     flags: int = 0
 
 
@@ -158,11 +158,12 @@ _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
 
 def write(model: ContainerModel) -> bytes:
     """The bytes of the container. Equal models give equal bytes."""
-    builder = flatbuffers.Builder(len(model.weights) + 4096)
+    # Room for all but the largest of models: the builder doubles what it has, and weights may be most of the memory.
+    builder = flatbuffers.Builder(len(model.weights) + (1 << 20))
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     values |= {"format": FORMAT, "weights_crc": zlib.crc32(model.weights)}
     builder.Finish(_write_table(builder, ContainerModel, values, "model"), file_identifier=IDENTIFIER)
-    return bytes(builder.Output())
+    return bytes(memoryview(builder.Bytes)[builder.Head():])
 
 
 def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any], where: str) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+import numpy as np
+
 from ..errors import MegccError, ModelError
 from ..ir import limits
 from ..ir.dims import Dim
@@ -28,7 +30,7 @@ class WeightStore:
     blob: bytearray = field(default_factory=bytearray)
     _offsets: dict[bytes, int] = field(default_factory=dict)
 
-    def add(self, data: bytes) -> int:
+    def add(self, data: bytes | memoryview) -> int:
         """Byte offset of `data` in the blob."""
         key = hashlib.sha256(data).digest()
         if key not in self._offsets:
@@ -110,7 +112,7 @@ class _Rows:
         dtype = "bool" if data.dtype == bool else str(data.dtype)
         type_ = TensorType(dtype, (data.size,))
         return _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
-                           data=self.store.add(data.tobytes()), size=data.nbytes)
+                           data=self.store.add(data.reshape(-1).view(np.uint8).data), size=data.nbytes)
 
 
 def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0,
@@ -186,7 +188,7 @@ def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory
     programs = tuple(program(plan, buckets, code, store, quantised)
                      for (plan, buckets), code in zip(plans, codes, strict=True))
     model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
-                                     weights=bytes(store.blob))
+                                     weights=store.blob)
     return container.write(model)
 
 
@@ -200,7 +202,7 @@ def container_part(data: bytes, codes: Collection[int]) -> bytes:
     programs = [replace(row, tensors=tuple(
         replace(tensor, data=store.add(model.weights[tensor.data:tensor.data + tensor.bytes]))
         if tensor.storage == container.Storage.weight else tensor for tensor in row.tensors)) for row in programs]
-    return container.write(replace(model, programs=tuple(programs), weights=bytes(store.blob)))
+    return container.write(replace(model, programs=tuple(programs), weights=store.blob))
 
 
 def container_text(data: bytes) -> str:

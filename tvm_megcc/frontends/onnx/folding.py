@@ -20,11 +20,11 @@ SMALL = 1 << 16
 #: A result may have so many bytes, or so many times those of its operands, where the model can compute it instead.
 RESULT, GROWTH = 64 << 20, 4
 #: One that no kernel computes, such as weights filled with a value, may have so many bytes.
-NEEDED = 512 << 20
+NEEDED = 400 << 20
 #: A table that an importer makes of attributes and extents may have so many numbers.
 TABLE = 1 << 25
 #: All results together: bytes read, written and multiplied, over the model's own constants.
-WORK, WORK_PER_BYTE = 1 << 30, 16
+WORK, WORK_PER_BYTE = 600 << 20, 16
 
 
 @dataclass

@@ -17,7 +17,7 @@ import sys, types, importlib.machinery
 class Pretend:
     def find_spec(self, name, path=None, target=None):
         if name == "tvm":
-            return importlib.machinery.ModuleSpec(name, self)
+            return importlib.machinery.ModuleSpec(name, Pretend())
     def create_module(self, spec):
         return types.ModuleType(spec.name)
     def exec_module(self, module):
@@ -56,6 +56,22 @@ with warnings.catch_warnings(record=True) as caught:
 print(caught[0].message)
 """)
     assert out.startswith("tvm_megcc does not work with TVM 0.0 (it wants 0.27, or 0.9 to 0.19): ")
+
+
+def test_asking_whether_there_is_a_tvm_changes_nothing():
+    """Many packages look for the module without importing it; who imports it later finds us registered, once."""
+    out = python(PRETENDED.format(modules=("relay",)) + """
+import importlib.util
+import tvm_megcc
+from tvm_megcc.frontends import _tvm
+calls = []
+finder = next(finder for finder in sys.meta_path if isinstance(finder, _tvm._After) and finder.name == "tvm")
+finder.then = lambda: calls.append(sys.modules["tvm"].__version__)
+assert importlib.util.find_spec("tvm") and importlib.util.find_spec("tvm") and not calls
+import tvm
+print(calls, finder in sys.meta_path)
+""")
+    assert out == "['0.0'] False\n"
 
 
 def test_importers_need_no_tvm():

@@ -126,16 +126,18 @@ class _After(MetaPathFinder):
     def find_spec(self, fullname: str, path=None, target=None) -> ModuleSpec | None:
         if fullname != self.name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = (finder.find_spec(fullname, path, target) for finder in tuple(sys.meta_path) if finder is not self)
+        spec = next(filter(None, others), None)
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
             return spec
         load = spec.loader.exec_module
 
         def load_and_register(module) -> None:
             load(module)
-            self.then()
+            # here and not when it is found: many only ask whether the module is there
+            if self in sys.meta_path and module.__name__ == self.name:
+                sys.meta_path.remove(self)
+                self.then()
 
         spec.loader.exec_module = load_and_register
         return spec

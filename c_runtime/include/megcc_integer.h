@@ -13,12 +13,12 @@
  *   mgc_real(v)                    as floats, rounded to the nearest
  *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
  *   mgc_doubling_high(a,b)         floor((a * b + 2^30) / 2^31), for b >= 0
- *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as TFLite does:
+ *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
  *   mgc_dot(c,x,w)                 c + the sum over MGC_STEP products a lane
  *   mgc_dot_x(p) mgc_dot_w(p)      its operands: MGC_STEP int16 for all lanes, and MGC_STEP int8 (_w16: int16) a lane
- *   mgc_centred_<type>(to,p,n,z)   n elements of i8 or u8 less z, as int16; mgc_cleared(to,n): zeros
+ *   mgc_centred_<type>(to,p,n,z)   n elements of i8, u8 or i16 less z, as int16; mgc_cleared(to,n): zeros
  */
 #ifndef MEGCC_INTEGER_H
 #define MEGCC_INTEGER_H
@@ -173,9 +173,12 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #endif
 #endif
 
+/* Shifts are data: beyond its bits, C does not define a shift of an integer. */
+static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
+
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    const mgc_i zero = mgc_iset1(0), left = mgc_imax(shift, zero), right = mgc_imax(mgc_isub(zero, shift), zero);
+    const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift), left = mgc_imax(by, zero), right = mgc_imax(zero - by, zero);
     const mgc_i high = mgc_doubling_high((mgc_i)((mgc_u)x << (mgc_u)left), multiplier);
     const mgc_i mask = (mgc_i)(((mgc_u)mgc_iset1(1) << (mgc_u)right) - 1u), rest = high & mask;
 #if MGC_LANES == 1
@@ -199,14 +202,15 @@ static MGC_INLINE int32_t mgc_rescale_once_lane(int32_t x, int32_t multiplier, i
 #if MGC_LANES == 1
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
-    return mgc_rescale_once_lane(x, multiplier, shift);
+    return mgc_rescale_once_lane(x, multiplier, mgc_shift(shift));
 }
 #else
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
+    const mgc_i by = mgc_shift(shift);
     mgc_i result;
     for (int i = 0; i < MGC_LANES; i++) {
-        result[i] = mgc_rescale_once_lane(x[i], multiplier[i], shift[i]);
+        result[i] = mgc_rescale_once_lane(x[i], multiplier[i], by[i]);
     }
     return result;
 }
@@ -226,11 +230,11 @@ typedef int16_t mgc_wide __attribute__((vector_size(16)));
 #define MGC_CENTRED(name, type) \
     static MGC_INLINE void mgc_centred_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
     { \
-        typedef type bytes __attribute__((vector_size(8))); \
+        typedef type narrow __attribute__((vector_size(8 * sizeof(type)))); \
         const mgc_wide less = (int16_t)zero - (mgc_wide){ 0 }; \
         int32_t i = 0; \
         for (; i + 8 <= n; i += 8) { \
-            bytes v; \
+            narrow v; \
             memcpy(&v, from + i, sizeof v); \
             const mgc_wide wide = __builtin_convertvector(v, mgc_wide) - less; \
             memcpy(to + i, &wide, sizeof wide); \
@@ -242,6 +246,7 @@ typedef int16_t mgc_wide __attribute__((vector_size(16)));
 #endif
 MGC_CENTRED(i8, int8_t)
 MGC_CENTRED(u8, uint8_t)
+MGC_CENTRED(i16, int16_t)
 
 static MGC_INLINE void mgc_cleared(int16_t *to, int32_t n)
 {

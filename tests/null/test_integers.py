@@ -152,3 +152,17 @@ def test_conv_integer_over_one_axis():
     padded = np.pad(x.astype(np.int64) + 5, ((0, 0), (0, 0), (1, 1)))
     expected = sum(np.einsum("niw,oi->now", padded[:, :, k:k + 9], w[:, :, k].astype(np.int64)) for k in range(3))
     np.testing.assert_array_equal(run(after, {"x": x})["y"], expected)
+
+
+def test_conv_integer_with_a_zero_point_of_the_run():
+    """Dynamic quantisation: 400 products a sum, padded with a zero point that is an input."""
+    x, w = integers_of("uint8", 1, 100, 3, 4), integers_of("int8", 5, 100, 2, 2, seed=1)
+    conv = node("ConvInteger", "x w z", "y", pads=[0, 1, 1, 0])
+    _, after = of_onnx([conv], fed({"x": x, "z": np.uint8(0)}), {"w": w})
+    assert [op.kind for op in after.ops] == ["elementwise", "conv2d_integer"]
+    for zero in (0, 255, 117):
+        padded = np.pad(x.astype(np.int64) - zero, ((0, 0), (0, 0), (0, 1), (1, 0)))
+        expected = sum(np.einsum("nihw,oi->nohw", padded[:, :, i:i + 3, j:j + 4], w[:, :, i, j].astype(np.int64))
+                       for i in range(2) for j in range(2))
+        actual = run(after, {"x": x, "z": np.array(zero, np.uint8)})["y"]
+        np.testing.assert_array_equal(actual, expected)

@@ -17,12 +17,14 @@ from .conv import Conv2d
 from .matmul import MatMul
 
 BYTES = ("int8", "uint8")
+#: Of the first operand of a convolution: differences of bytes too, where the zero point is measured in the run.
+CENTRED = (*BYTES, "int16")
 
 
-def _require_bytes(kind: str, *operands: TensorType | None) -> None:
-    for type_ in operands[:2]:
-        if type_.dtype not in BYTES:
-            raise ShapeError(f"{kind} of {type_}; operands are int8 or uint8")
+def _require_bytes(kind: str, *operands: TensorType | None, first: tuple[str, ...] = BYTES) -> None:
+    for type_, dtypes in zip(operands, (first, BYTES), strict=False):
+        if type_.dtype not in dtypes:
+            raise ShapeError(f"{kind} of {type_}; operands are {' or '.join(dtypes)}")
     if operands[2] is not None and operands[2].dtype != "int32":
         raise ShapeError(f"{kind} with bias {operands[2]}, not int32")
 
@@ -48,8 +50,8 @@ def _sums(values: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
 class Conv2dInteger(Conv2d):
     """conv2d of (x - x_zero) and (w - w_zero), in int32; outside of x there is x_zero.
 
-    Attributes: those of conv2d; `x_zero`, `w_zero`: int. Operands: x [N, C, H, W] and w [O, C / groups, KH, KW] of
-    int8 or uint8, b [O] of int32.
+    Attributes: those of conv2d; `x_zero`, `w_zero`: int. Operands: x [N, C, H, W] of int8 or uint8, or of int16 with
+    x_zero 0; w [O, C / groups, KH, KW] of int8 or uint8; b [O] of int32.
     """
 
     kind = "conv2d_integer"
@@ -57,7 +59,9 @@ class Conv2dInteger(Conv2d):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType, ...]:
-        _require_bytes("convolution", x, w, b)
+        _require_bytes("convolution", x, w, b, first=CENTRED)
+        if x.dtype == "int16" and attrs.x_zero:
+            raise ShapeError(f"zero point {attrs.x_zero} of {x}, which is centred")
         (sums,) = Conv2d.infer(attrs, x, w, b)
         return (TensorType("int32", sums.shape),)
 
@@ -130,6 +134,8 @@ Conv2dInteger.cases = (
     _case((1, 5, 4, 4), (10, 1, 3, 3), pads=_SAME, groups=5, x_zero=-1),
     _case((1, 300, 1, 1), (70, 300, 1, 1), x_zero=64),
     _case((1, 8, 6, 6), (12, 8, 3, 3), pads=_SAME, constant=(), x_zero=-128),
+    _case((1, 11, 6, 7), (21, 11, 3, 3), pads=_SAME, dtypes=("int16", "int8")),
+    _case((1, 6, 6, 7), (6, 1, 3, 3), pads=_SAME, groups=6, dtypes=("int16", "uint8"), w_zero=128),
 )
 
 

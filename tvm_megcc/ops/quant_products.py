@@ -112,13 +112,16 @@ def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
 
 
 def _sums(node: OnnxNode, x: int, w: int, bias: int | None = None) -> tuple[str, ...]:
-    """The convolution of operands x and w, whose zero points are two behind them; () where these are not known."""
+    """The convolution of operands x and w, whose zero points are two behind them; () where that of w is not known."""
     x_zero, w_zero = _zero(node, x + 2), _zero(node, w + 2)
-    if x_zero is None or w_zero is None or node.type(x).rank not in (3, 4):
+    if w_zero is None or node.type(x).rank not in (3, 4) or (x_zero is None and node.type(x + 2).size != 1):
         return ()
+    value = node.inputs[x]
+    if x_zero is None:  # measured in the run: differences of bytes, and a padding of zeros
+        (value,) = emit_broadcast(node, "elementwise", (value, node.inputs[x + 2]), expr=X - arg(1), dtype="int16")
     spelled = copy(node)
-    spelled.inputs = (node.inputs[x], node.inputs[w], *((node.inputs[bias],) if bias and node.has(bias) else ()))
-    return emit_convolution(spelled, "conv2d_integer", x_zero=x_zero, w_zero=w_zero)
+    spelled.inputs = (value, node.inputs[w], *((node.inputs[bias],) if bias and node.has(bias) else ()))
+    return emit_convolution(spelled, "conv2d_integer", x_zero=x_zero or 0, w_zero=w_zero)
 
 
 @decomposes("ConvInteger")

@@ -65,7 +65,9 @@ class Parameters:
         dtype = edit.types[op.inputs[0] if kind == DEQUANTIZE else op.outputs[0]].dtype
         if scale is None or zero is None or scale.dtype != np.float32 or dtype not in KINDS or dtype == "float32":
             return None
-        if not (np.isfinite(scale).all() and (scale > 0).all()):
+        limits = np.iinfo(dtype)
+        if not (np.isfinite(scale).all() and (scale > 0).all() and (zero >= limits.min).all()
+                and (zero <= limits.max).all()):
             return None
         return Parameters(dtype, scale.reshape(-1), zero.astype(np.int64).reshape(-1), op.attrs.axis)
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from ...ir.dims import ceildiv, likely, product
 from ...ir.types import DTYPES, NHWC
+from ...ops.integer import BYTES
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
-from .dot import BYTES, ByteParameters, weight_type, zero_name
+from .dot import ByteParameters, weight_type, zero_name
 
 
 @dataclass(frozen=True)

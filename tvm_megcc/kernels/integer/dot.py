@@ -10,13 +10,13 @@ import numpy as np
 
 from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ir.types import DTYPES, NHWC
+from ...ops.integer import BYTES, CENTRED
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import POINT, ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
 
-BYTES = ("int8", "uint8")
 #: Bytes of rows that a task lays out at a time: they stay in the first cache beside the weights of a tile.
 _ROWS = 16 << 10
 
@@ -133,6 +133,8 @@ class DotProducts(Kernel):
 
 class DotConv(DotProducts):
     """Convolution, channels last."""
+
+    dtypes = (CENTRED, BYTES, ("int32",))
 
     def layouts(self, site: Site):
         yield around(site, NHWC)

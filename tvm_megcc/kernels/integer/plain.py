@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import product
+from ...ops.integer import BYTES, CENTRED
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..matmul.packed import PanelMatMul, PanelParameters, ProductParameters
 from ..site import Site
-from .dot import BYTES, ByteParameters, zero_name
+from .dot import ByteParameters, zero_name
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PlainBytesConv(Kernel):
     """Any convolution in plain layout, weights as they are: slow, and always there."""
 
     name = "plain"
-    dtypes = (BYTES, BYTES, ("int32",))
+    dtypes = (CENTRED, BYTES, ("int32",))
 
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)

@@ -17,11 +17,27 @@ QUICK_PART = {
     "models/test_streaming.py": "dtln_stage1-native",
 }
 
+#: File -> tests that take seconds and show little that another quick one does not, by how their names begin.
+SLOW = {
+    "cc/test_runtime.py": ("test_switches[DYNAMIC]", "test_switches[THREADS]", "test_switches[CPU_DETECT]",
+                           "test_no_warnings[clang", "test_no_warnings[aarch64"),
+    "cc/test_builds.py": ("test_all_files_are_free_of_warnings",),
+    "cc/test_math.py": ("test_functions_of_doubles",),
+    "cc/test_precompiled.py": ("test_used_and_the_same_code[x86-64-v4", "test_a_header_for_other_flags"),
+    "cc/test_bundle.py": ("test_two_models_in_one_folder", "test_example_with_shapes_that_change"),
+    "cc/test_tune.py": ("test_every_candidate_is_in_the_log", "test_the_same_log_gives_the_same_bytes"),
+    "cc/test_hostile_data.py": ("test_sequence_lengths_off_the_input",),
+    "models/test_memory_bound.py": ("test_arena_meets_the_bound_of_the_onnx_graph[light_resnet50",),
+    "relax/test_random.py": tuple(f"test_random_graph[{seed}]" for seed in range(3, 100)),
+    "cc/test_tflite.py": ("test_quantised_network[",),
+}
+
 #: File -> tests that `make test-all` runs alone, by how their names end.
 LONG = {
     "models/test_compiled.py": tuple(f"[light_{name}{rest}]" for name in (
         "vgg19", "zfnet512", "bvlc_alexnet", "densenet121", "inception_v2")
-        for rest in ("", "-native-speed", "-arm64-speed")),
+        for rest in ("", "-native-speed", "-arm64-speed")) + (
+        "[deeplab_v3_257-arm64-speed]", "[basic_pitch_nmp-arm64-speed]", "[yolox_nano_416-arm64-size]"),
     "models/test_builds.py": ("[ultraface_rfb320]",),
     "models/test_dynamic.py": ("find_nothing[minilm_l1_f32]", "find_nothing[vespa_tiny_transformer]"),
     "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
@@ -39,6 +55,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(f"{file} {item.callspec.params[SHARED[file]]}"))
         part = QUICK_PART.get(file)
         if part is not None and not (part and part in item.name) and hasattr(item, "callspec"):
+            item.add_marker(pytest.mark.slow)
+        if item.name.startswith(SLOW.get(file, ())):
             item.add_marker(pytest.mark.slow)
         if item.name.endswith(LONG.get(file, ())):
             item.add_marker(pytest.mark.long)

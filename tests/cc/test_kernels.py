@@ -13,7 +13,6 @@ import pytest
 from tvm_megcc.codegen.render import find_template
 from tvm_megcc.errors import ToolError
 from tvm_megcc.ops.base import OPERATORS
-from tvm_megcc.ops.elementwise import Elementwise
 from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, Target
@@ -68,19 +67,26 @@ ON_BOARD = {*SHOWN_ON_ALL, "conv2d"}
 #: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates
 #: are those of the others.
 SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86"}
-#: Of the operators that share their kernels with all that are elementwise, those that `make check` has.
-ALIKE = {"add", "div", "mod", "pow", "shift_right", "neg", "sign", "equal", "is_nan", "sin", "silu"}
+#: Of operators that share their kernels `make check` has one, and these.
+ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "silu", "gru", "arg_max", "reduce_max",
+         "avg_pool", "quantize_linear"}
+FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kind].kernels]}
+
+#: Target -> which third of the parts `make test` makes for it, of operators with many.
+PART_OF = {"x86-64-v3": 0, "x86-64-v4": 1, "arm64": 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
 PARTS = {"conv2d": 5, "conv2d_integer": 4, "conv2d_transpose": 2, "matmul": 2, "lstm": 2, "gru": 2}
 
 
 def is_quick(kind: str, part: int) -> bool:
-    return part == 0 and (OPERATORS[kind].kernels != Elementwise.kernels or kind in ALIKE)
+    return part == 0 and (FIRST[OPERATORS[kind].kernels] == kind or kind in ALIKE)
 
 
 def marks(kind: str, part: int, name: str) -> list:
-    is_long = name in SECOND and (part or kind not in ON_BOARD) and not ALL_KERNELS
+    second = name in SECOND and (part or kind not in ON_BOARD)
+    other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get(name, part % 3)
+    is_long = (second or other) and not ALL_KERNELS
     return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long
 
 

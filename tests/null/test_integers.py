@@ -18,6 +18,7 @@ from tvm_megcc.ir.graph import Attrs
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ir.verify import verify
+from tvm_megcc.ops import lookup
 from tvm_megcc.ops.base import operator
 from tvm_megcc.passes import before_layouts, integers
 from tvm_megcc.runtime.reference import run
@@ -85,6 +86,31 @@ def test_parameters_that_are_not_known_stay():
 def test_lanes_that_do_not_fit(expr, operands, why):
     with pytest.raises(ShapeError, match=why):
         operator("elementwise").infer(Attrs(expr=expr, dtype="int8"), *(TensorType(d, (3,)) for d in operands))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_functions_of_bytes_are_tables(dtype):
+    """Equal to the float meaning on all 256 numbers."""
+    for kind in ("sigmoid", "tanh", "exp", "gelu", "hard_swish", "silu", "relu", "elu", "sqrt"):
+        b = Quantised(1, dtype)
+        scale, zero = b.parameters()
+        x = b.real(b.input("x", 2, 128, dtype=dtype), scale, zero)
+        attrs = {"elu": {"alpha": 1.0}, "gelu": {"approximate": "none"}}.get(kind, {})
+        y = b.op(kind, x, **attrs)
+        before = b.graph(b.source(b.quantised(b.op("div", y, b.scalar("d", 1.7, "float32")))).inputs[0])
+        after = before_layouts(before, CONTEXT)
+        assert [op.kind for op in after.ops] == ["lookup"], kind
+        fed = {"x": lookup.numbers(dtype).reshape(2, 128)}
+        np.testing.assert_array_equal(*(next(iter(run(graph, fed).values())) for graph in (before, after)), kind)
+
+
+def test_a_table_is_not_part_of_a_product():
+    """What a convolution is quantised to is looked up, not computed again in its epilogue; a clip is."""
+    for kind, kinds in (("sigmoid", ["conv2d_integer", "lookup"]), ("relu", ["conv2d_integer"])):
+        b = Quantised(3, "int8")
+        x = b.real(b.input("x", 1, 4, 6, 6, dtype="int8"), *b.parameters())
+        y = b.source(b.quantised(b.op(kind, b.quantised(b.convolution(x, 4, 3, 1, False)))))
+        assert [op.kind for op in before_layouts(b.graph(y.inputs[0]), CONTEXT).ops] == kinds
 
 
 def multiply_by_quantized_multiplier(x: int, multiplier: int, shift: int) -> int:

@@ -49,13 +49,17 @@ def refusal(expr: Expr, kinds: Sequence[str]) -> str | None:
     return None
 
 
-def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str) -> np.ndarray:
-    """The expression over arrays that broadcast, saturated to `dtype`."""
+def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str, precise: bool = False) -> np.ndarray:
+    """The expression over arrays that broadcast, saturated to `dtype`.
+
+    precise: functions of reals are computed in float64 and rounded to float32, one after the other, so that the result
+        does not depend on the machine's library.
+    """
     kinds = [KINDS[array.dtype.name] for array in operands]
     lanes = [array.astype(_LANES[kind]) for array, kind in zip(operands, kinds, strict=True)]
     kind = kind_of(expr, kinds) or "f"
     with np.errstate(all="ignore"):
-        result = _evaluate(expr, lanes, kinds, kind)
+        result = _evaluate(expr, lanes, kinds, kind, np.dtype(np.float64 if precise else np.float32))
     wanted = np.dtype(dtype)
     if wanted.kind == "f":
         return np.asarray(result, wanted)
@@ -63,14 +67,17 @@ def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str) -> np.ndarr
     return np.clip(result, limits.min, limits.max).astype(wanted)
 
 
-def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kind: str) -> np.ndarray:
+def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kind: str, real: np.dtype) -> np.ndarray:
     if isinstance(expr, Arg):
         return lanes[expr.index]
     if isinstance(expr, Const):
         return np.asarray(expr.value).astype(_LANES[kind])
-    values = [_evaluate(argument, lanes, kinds, wanted)
-              for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
-    return np.asarray(FUNCTIONS[expr.fn].numpy(*values))
+    wanted = _wanted(expr, kinds, kind)
+    values = [_evaluate(argument, lanes, kinds, each, real) for argument, each in zip(expr.args, wanted, strict=True)]
+    if real == np.float32 or kind_of(expr, kinds) == "i":
+        return np.asarray(FUNCTIONS[expr.fn].numpy(*values))
+    values = [value.astype(real) if each == "f" else value for value, each in zip(values, wanted, strict=True)]
+    return np.asarray(FUNCTIONS[expr.fn].numpy(*values)).astype(np.float32)
 
 
 def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "") -> str:

@@ -15,6 +15,7 @@ from .conv2d.plain import PlainConv
 from .conv2d.winograd import WinogradConv
 from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
 from .conv3d.rows import RowsConv3d
+from .elementwise.lookup import LookupBytes
 from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
 from .input.convert import ConvertRuns
@@ -66,6 +67,7 @@ realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)
 realise(ops.activation.Clip, VECTOR, SCALAR)
 realise(ops.elementwise.Where, SCALAR)
 realise(ops.elementwise.Cast, SCALAR)
+realise(ops.lookup.Lookup, LookupBytes())
 realise(ops.quant._Quantisation, PerAxisKernel())
 
 realise(ops.pool._Pool, WindowPool(), PlainPool())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from . import absorb, channels, concats, elementwise, epilogue, float16, integers, transposes, trees
+from . import absorb, channels, concats, elementwise, epilogue, float16, integers, tables, transposes, trees
 
 Pass = Callable[[Graph, Context], Graph]
 
@@ -22,6 +22,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
      "before scales and epilogues, which then find the convolutions behind a concat"),
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
+    ("tabulate", tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
 )

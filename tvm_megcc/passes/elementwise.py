@@ -10,6 +10,7 @@ from ..ir.graph import Attrs, Graph, Op
 from ..ops.base import operator
 from .edit import Editor
 from .integers import dequantises
+from .tables import is_costly, is_of_bytes
 
 #: More operands than this make a kernel that streams too many arrays at once.
 MAX_OPERANDS = 8
@@ -45,6 +46,8 @@ def _inlines(edit: Editor, source: Op, op: Op) -> bool:
         return False
     if dequantises(source, edit.types):
         return True
+    if is_of_bytes(op, edit.types) and is_costly(op.attrs.expr):
+        return False  # becomes a table
     # Sums of one product only, whose epilogue this becomes: those of another are quantised by its own.
     sums = [any(edit.types[operand].dtype == "int32" for operand in part.inputs) for part in (source, op)]
     return edit.is_read_once(name) and not all(sums) and not (sums[0] and dequantises(op, edit.types))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of tables that bytes are looked up in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import ceildiv
+from ...ops.lookup import BYTES, SIZE
+from ..base import ANY, Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..parameters import UnitParameters
+from ..site import Site
+
+#: Elements a task looks up.
+CHUNK = 4096
+
+
+@dataclass(frozen=True)
+class LookupParameters(UnitParameters):
+    """Of `lookup.c.j2`. signed: of the numbers that are looked up. result: the C type of the table's elements.
+    result_bytes: of one of them. chunk: elements of a task."""
+
+    signed: bool
+    result: str
+    result_bytes: int
+    chunk: int
+
+
+class LookupBytes(Kernel):
+    """Element by element, as they lie in memory; where the CPU shuffles bytes, results of 8 bits by vectors."""
+
+    name = "bytes"
+    dtypes = (BYTES, ANY)
+
+    def layouts(self, site: Site):
+        for layout in possible_layouts(site.x, site.target):
+            yield (layout, site.inputs[1].layout), (layout,)
+
+    def lower(self, site: Site) -> Lowered:
+        (size,) = extent_symbols("SIZE")
+        x, y = site.x, site.y
+        params = LookupParameters(x.c_type, x.dtype == "int8", y.c_type, y.itemsize, CHUNK)
+        return Lowered("elementwise/lookup", params, {"SIZE": x.stored},
+                       (Operand("x", 0, size), Operand("table", 1, SIZE)), (Operand("y", 0, size),),
+                       ceildiv(size, CHUNK), f"lookup_{x.dtype}_{y.dtype}", self.name,
+                       in_place=((0, 0),) if y.itemsize == 1 else ())
+
+    def cost(self, site: Site) -> float:
+        shuffles = site.isa.lanes > 1 and site.y.itemsize == 1
+        return site.x.stored / (site.isa.lanes / 4 if shuffles else 1)

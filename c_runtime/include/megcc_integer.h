@@ -12,7 +12,6 @@
  *   mgc_imin mgc_imax
  *   mgc_real(v)                    as floats, rounded to the nearest
  *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
- *   mgc_doubling_high(a,b)         floor((a * b + 2^30) / 2^31), for b >= 0
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
@@ -50,6 +49,9 @@ static MGC_INLINE mgc_i mgc_iadd(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a + (
 static MGC_INLINE mgc_i mgc_isub(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a - (mgc_u)b); }
 static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (mgc_u)b); }
 
+#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#include "simd/neon_integer.h"
+#else
 /* NaN falls below everything in the first comparison; floats above 2^31 - 128 are 2^31 and more. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
@@ -130,7 +132,7 @@ MGC_SATURATED(u16, uint16_t, 0, 65535)
 static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { mgc_istore_lanes_i32(p, v); }
 static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n) { mgc_istore_lanes_i32_n(p, v, n); }
 
-/* The high half of doubled products. */
+/* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
@@ -146,11 +148,6 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
     const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(x, y), half);
     const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(y, 32)), half);
     return (mgc_i)_mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xaa);
-}
-#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
-static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
-{
-    return (mgc_i)vqrdmulhq_s32((int32x4_t)a, (int32x4_t)b);
 }
 #else
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
@@ -214,6 +211,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     }
     return result;
 }
+#endif
 #endif
 
 /* n elements less a zero point, and n zeros. */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * megcc_integer.h for Arm with NEON, 32 and 64 bits: what one or two instructions say there.
+ */
+#ifndef MEGCC_SIMD_NEON_INTEGER_H
+#define MEGCC_SIMD_NEON_INTEGER_H
+
+/* Conversions to integers saturate, and make 0 of NaN. */
+static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
+{
+#if defined(__aarch64__)
+    return (mgc_i)vcvtnq_s32_f32(v);
+#else
+    return (mgc_i)vcvtq_s32_f32(mgc_round(v));
+#endif
+}
+
+/* Bytes and pairs of bytes: all of a vector's as one number; of its first n, 0 <= n <= 4, exactly these are touched. */
+static MGC_INLINE uint32_t mgc_take_4(const void *p)
+{
+    uint32_t bytes;
+    memcpy(&bytes, p, 4);
+    return bytes;
+}
+static MGC_INLINE uint32_t mgc_take_4_n(const void *p, int32_t n)
+{
+    const uint8_t *from = (const uint8_t *)p;
+    uint16_t pair;
+    uint32_t bytes = 0;
+    if (n >= 4)
+        return mgc_take_4(p);
+    if (n & 2) {
+        memcpy(&pair, from, 2);
+        bytes = pair;
+    }
+    return n & 1 ? bytes | (uint32_t)from[n & 2] << (n & 2 ? 16 : 0) : bytes;
+}
+static MGC_INLINE uint64_t mgc_take_8(const void *p)
+{
+    uint64_t bytes;
+    memcpy(&bytes, p, 8);
+    return bytes;
+}
+static MGC_INLINE uint64_t mgc_take_8_n(const void *p, int32_t n)
+{
+    const uint16_t *from = (const uint16_t *)p;
+    uint64_t bytes = 0;
+    if (n >= 4)
+        return mgc_take_8(p);
+    if (n & 2)
+        bytes = mgc_take_4(from);
+    return n & 1 ? bytes | (uint64_t)from[n & 2] << (n & 2 ? 32 : 0) : bytes;
+}
+static MGC_INLINE void mgc_put_4(void *p, uint32_t bytes) { memcpy(p, &bytes, 4); }
+static MGC_INLINE void mgc_put_4_n(void *p, uint32_t bytes, int32_t n)
+{
+    uint8_t *to = (uint8_t *)p;
+    const uint16_t pair = (uint16_t)bytes;
+    if (n >= 4) {
+        mgc_put_4(p, bytes);
+        return;
+    }
+    if (n & 2)
+        memcpy(to, &pair, 2);
+    if (n & 1)
+        to[n & 2] = (uint8_t)(n & 2 ? bytes >> 16 : bytes);
+}
+static MGC_INLINE void mgc_put_8(void *p, uint64_t bytes) { memcpy(p, &bytes, 8); }
+static MGC_INLINE void mgc_put_8_n(void *p, uint64_t bytes, int32_t n)
+{
+    uint16_t *to = (uint16_t *)p;
+    if (n >= 4) {
+        mgc_put_8(p, bytes);
+        return;
+    }
+    if (n & 2)
+        mgc_put_4(to, (uint32_t)bytes);
+    if (n & 1)
+        to[n & 2] = (uint16_t)(n & 2 ? bytes >> 32 : bytes);
+}
+
+/* Saturated to 16 bits, and these to 8; of numbers of 32 bits that is saturation to 8. */
+static MGC_INLINE int16x8_t mgc_halves(mgc_i a, mgc_i b)
+{
+    return vcombine_s16(vqmovn_s32((int32x4_t)a), vqmovn_s32((int32x4_t)b));
+}
+static MGC_INLINE uint32_t mgc_bytes_i8(mgc_i v)
+{
+    return vget_lane_u32(vreinterpret_u32_s8(vqmovn_s16(mgc_halves(v, v))), 0);
+}
+static MGC_INLINE uint32_t mgc_bytes_u8(mgc_i v)
+{
+    return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(mgc_halves(v, v))), 0);
+}
+static MGC_INLINE uint64_t mgc_bytes_i16(mgc_i v)
+{
+    return vget_lane_u64(vreinterpret_u64_s16(vqmovn_s32((int32x4_t)v)), 0);
+}
+static MGC_INLINE uint64_t mgc_bytes_u16(mgc_i v)
+{
+    return vget_lane_u64(vreinterpret_u64_u16(vqmovun_s32((int32x4_t)v)), 0);
+}
+static MGC_INLINE mgc_i mgc_lanes_i8(uint32_t bytes)
+{
+    return (mgc_i)vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(bytes)))));
+}
+static MGC_INLINE mgc_i mgc_lanes_u8(uint32_t bytes)
+{
+    return (mgc_i)vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(bytes)))));
+}
+static MGC_INLINE mgc_i mgc_lanes_i16(uint64_t bytes) { return (mgc_i)vmovl_s16(vcreate_s16(bytes)); }
+static MGC_INLINE mgc_i mgc_lanes_u16(uint64_t bytes) { return (mgc_i)vmovl_u16(vcreate_u16(bytes)); }
+
+#define MGC_ELEMENTS(name, type, size) \
+    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) { return mgc_lanes_##name(mgc_take_##size(p)); } \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) { return mgc_lanes_##name(mgc_take_##size##_n(p, n)); } \
+    static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) { mgc_put_##size(p, mgc_bytes_##name(v)); } \
+    static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) { mgc_put_##size##_n(p, mgc_bytes_##name(v), n); }
+MGC_ELEMENTS(i8, int8_t, 4)
+MGC_ELEMENTS(u8, uint8_t, 4)
+MGC_ELEMENTS(i16, int16_t, 8)
+MGC_ELEMENTS(u16, uint16_t, 8)
+static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p) { return (mgc_i)vld1q_s32(p); }
+static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { vst1q_s32(p, (int32x4_t)v); }
+static MGC_INLINE mgc_i mgc_iload_i32_n(const int32_t *p, int32_t n)
+{
+    int32x4_t v = vdupq_n_s32(0);
+    if (n >= 4)
+        return mgc_iload_i32(p);
+    if (n > 0)
+        v = vld1q_lane_s32(p, v, 0);
+    if (n > 1)
+        v = vld1q_lane_s32(p + 1, v, 1);
+    if (n > 2)
+        v = vld1q_lane_s32(p + 2, v, 2);
+    return (mgc_i)v;
+}
+static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
+{
+    if (n >= 4) {
+        mgc_istore_i32(p, v);
+        return;
+    }
+    if (n > 0)
+        vst1q_lane_s32(p, (int32x4_t)v, 0);
+    if (n > 1)
+        vst1q_lane_s32(p + 1, (int32x4_t)v, 1);
+    if (n > 2)
+        vst1q_lane_s32(p + 2, (int32x4_t)v, 2);
+}
+
+/* Shifts of NEON are numbers of both signs. Rounding halves up, after 1 was taken from negative numbers that are
+ * shifted at all, is rounding halves away from zero. */
+static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));
+    const int32x4_t left = vmaxq_s32(by, vdupq_n_s32(0)), right = vminq_s32(by, vdupq_n_s32(0));
+    const int32x4_t high = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier);
+    return (mgc_i)vrshlq_s32(vqaddq_s32(high, vshrq_n_s32(vandq_s32(high, right), 31)), right);
+}
+static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const int32x4_t a = (int32x4_t)x, m = (int32x4_t)multiplier;
+    const int32x4_t right = vsubq_s32(vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31)), vdupq_n_s32(31));
+    const int64x2_t low = vrshlq_s64(vmull_s32(vget_low_s32(a), vget_low_s32(m)), vmovl_s32(vget_low_s32(right)));
+    const int64x2_t high = vrshlq_s64(vmull_s32(vget_high_s32(a), vget_high_s32(m)), vmovl_s32(vget_high_s32(right)));
+    return (mgc_i)vcombine_s32(vmovn_s64(low), vmovn_s64(high));
+}
+
+#endif

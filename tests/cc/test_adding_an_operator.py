@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from tvm_megcc import paths
 
 from ..null.test_docs import BLOCK, ROOT
@@ -37,6 +39,7 @@ np.testing.assert_array_equal(session.run({"x": x})["y"], x[:, ::-1].cumsum(1)[:
 """
 
 
+@pytest.mark.slow
 def test_the_page_is_all_that_it_takes(tmp_path):
     shutil.copytree(paths.PACKAGE, tmp_path / "tvm_megcc", ignore=shutil.ignore_patterns("__pycache__"))
     if paths.PACKAGE.parent == ROOT:  # a checkout, whose runtime lies beside the package

@@ -41,6 +41,7 @@ def folder(tmp_path):
     return tvm_megcc.compile(DIGITS).save(tmp_path / "digits_megcc")
 
 
+@pytest.mark.slow
 def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
     commands = []
 

@@ -131,7 +131,7 @@ def test_cmake_in_a_project_and_installed(folder, artifact, tmp_path):
         shutil.rmtree(build)
 
 
-@pytest.mark.parametrize("embed", [False, True], ids=["file", "embedded"])
+@pytest.mark.parametrize("embed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["file", "embedded"])
 def test_session(artifact, embed, tmp_path):
     cc()
     session = load(artifact.save(tmp_path / "digits_megcc", embed=embed))

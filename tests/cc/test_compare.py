@@ -25,7 +25,7 @@ def network(tmp_path, monkeypatch):
     saved(model(nodes, {"words": ("int64", ["n"])}, {"y": ["n", 9]}, weights, opset=13), "net.onnx")
 
 
-@pytest.mark.parametrize("count", [1, 5, 16])
+@pytest.mark.parametrize("count", [5, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 16))])
 def test_layers_at_some_shape(count: int, capsys):
     command = ["compare", "net.onnx", "--layers", "--reference", "numpy", "--shape", f"words=({count})"]
     assert main([*command, *RANGES]) == 0
@@ -51,6 +51,7 @@ def test_a_number_off_the_table_names_the_operator(capsys):
     assert "gather from look_up" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_that_onnx_runtime_does_not_read(capsys):
     """Such as one of a newer version than it knows: its words, and what to do."""
     pytest.importorskip("onnxruntime")

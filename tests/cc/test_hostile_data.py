@@ -97,6 +97,7 @@ def extreme_cases():
                                   values={0: FLOATS, 1: np.array(0.5), 2: np.array(3)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", *(pytest.param(n, marks=pytest.mark.slow) for n in ("x86-64-v3", "arm64"))])
 def test_extreme_numbers_give_the_defined_result(name: str, tmp_path):
     compiler, flags, runner = toolchain(name)

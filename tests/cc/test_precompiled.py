@@ -17,7 +17,7 @@ from tvm_megcc.runtime.toolchain import Compiler, find_compiler
 from tvm_megcc.target import TARGETS
 
 
-@pytest.fixture(params=["x86-64-v3", "x86-64-v4", "arm64"])
+@pytest.fixture(params=["x86-64-v3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("x86-64-v4", "arm64"))])
 def kernel(request, tmp_path, monkeypatch):
     """(gcc for the target, its flags, a kernel's file, flags that find the headers), with a cache of its own."""
     target = TARGETS[request.param]

@@ -83,7 +83,8 @@ def test_behaviour(name: str, sanitized: Path, folder: Path):
     assert call([sanitized, folder, name]) == f"{name} passed\n"
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang-19", "clang", "aarch64-linux-gnu-gcc", "arm-none-eabi-gcc"])
+@pytest.mark.parametrize("cc", ["gcc", "clang-19", "clang", "aarch64-linux-gnu-gcc",
+                                pytest.param("arm-none-eabi-gcc", marks=pytest.mark.slow)])
 def test_no_warnings(cc: str, tmp_path: Path):
     need(cc)
     for source in SOURCES:
@@ -101,7 +102,8 @@ def test_headers_by_themselves(standard: str, tmp_path: Path):
           source, "-o", tmp_path / "o.o"])
 
 
-SWITCHES = [("DYNAMIC",), ("STRINGS",), ("THREADS",), ("CPU_DETECT",), ("DYNAMIC", "STRINGS", "THREADS", "CPU_DETECT")]
+ALL_SWITCHES = ("DYNAMIC", "STRINGS", "THREADS", "CPU_DETECT")
+SWITCHES = [ALL_SWITCHES, *(pytest.param((name,), marks=pytest.mark.slow) for name in ALL_SWITCHES)]
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids="+".join)
@@ -110,13 +112,14 @@ def test_switches(switches, folder: Path, tmp_path: Path):
     assert call([program, folder, "all"]).splitlines() == [f"{name} passed" for name in TESTS]
 
 
-@pytest.mark.parametrize("level", ["-O0", *(pytest.param(level, marks=pytest.mark.slow)
-                                            for level in ("-O3", "-Os", "-flto"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["-O0", "-O3", "-Os", "-flto"])
 def test_optimisation(level: str, folder: Path, tmp_path: Path):
     program = build(tmp_path / "test", level)
     assert call([program, folder, "all"]).count("passed") == len(TESTS)
 
 
+@pytest.mark.slow
 def test_threads_do_not_race(folder: Path, tmp_path: Path):
     if not has_flags("-fsanitize=thread"):
         pytest.skip("this compiler has no thread sanitizer")

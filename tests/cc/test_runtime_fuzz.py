@@ -68,7 +68,8 @@ def test_holes_are_found(file: str, check: str, tmp_path: Path, capsys):
 
 
 @needs_sanitizers
-@pytest.mark.parametrize("name", ["indexed", "streaming", "buckets", "calls"])
+@pytest.mark.parametrize("name", ["streaming", *(pytest.param(name, marks=pytest.mark.slow)
+                                                for name in ("indexed", "buckets", "calls"))])
 def test_kept_corpus(name: str, tmp_path: Path):
     """Every input that was kept, and some that are new, with the compiler at hand."""
     (subject,) = run.kept(tmp_path, [name])

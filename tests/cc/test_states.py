@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     return artifact.save(tmp_path_factory.mktemp("states") / "accumulator_megcc")
 
 
-@pytest.fixture(params=["native", "arm64"])
+@pytest.fixture(params=["native", pytest.param("arm64", marks=pytest.mark.slow)])
 def session(request, folder):
     try:
         return tvm_megcc.load(folder, request.param)

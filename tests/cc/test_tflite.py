@@ -31,7 +31,7 @@ def kinds(artifact) -> set[str]:
     return {call["kind"] for call in artifact.manifest["programs"][0]["calls"]}
 
 
-@pytest.mark.parametrize("target", ["c", "native"])
+@pytest.mark.parametrize("target", [pytest.param("c", marks=pytest.mark.slow), "native"])
 def test_float_network(target: str, tmp_path):
     artifact, session = compiled(network(), tmp_path, target)
     assert kinds(artifact) <= {"conv2d", "max_pool", "relayout", "transpose", "matmul", "softmax"}

@@ -95,6 +95,7 @@ def test_every_candidate_is_in_the_log(tuned):
     assert all(row["ns"] > 0 and row["target"] == native().name and row["device"] == "local" for row in rows)
 
 
+@pytest.mark.slow
 def test_a_slow_default_is_replaced(tuned, slow_default, tmp_path):
     model, log, _ = tuned
     default, chosen = tvm_megcc.compile(model), tvm_megcc.compile(model, log=log)
@@ -128,6 +129,7 @@ def test_what_the_log_has_is_not_measured_again(tuned, slow_default, tmp_path):
     assert TuningLog.read(copy).rows.keys() == TuningLog.read(log).rows.keys()
 
 
+@pytest.mark.slow
 def test_changed_code_is_measured_again(tuned, slow_default, tmp_path):
     model, log, _ = tuned
     lines = log.read_text().splitlines(keepends=True)

@@ -58,6 +58,7 @@ def network(is_open: bool):
     return model(nodes, inputs, outputs, constants)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "optimize", "is_open"), [
     ("c", "size", True), pytest.param("native", "speed", False, marks=pytest.mark.slow),
     pytest.param("c", "size", False, marks=pytest.mark.slow)])

@@ -30,6 +30,7 @@ def folder(tmp_path_factory) -> Path:
     return artifact.save(tmp_path_factory.mktemp("promises") / "mobilenet")
 
 
+@pytest.mark.slow
 def test_no_heap_and_weights_in_place(folder: Path, tmp_path: Path):
     built, objects = compile_objects(folder, "native")
     binary = tmp_path / "promises"

@@ -57,10 +57,12 @@ def code_and_constants(totals: dict) -> int:
     return totals["text"] + totals["rodata"] + totals["data"]
 
 
+@pytest.mark.slow
 def test_runtime(report):
     assert code_and_constants(report["parts"]["runtime"]) <= 12 << 10
 
 
+@pytest.mark.slow
 def test_mobilenet_with_all_its_kernels(report):
     total = sum(code_and_constants(totals) for totals in report["parts"].values())
     assert total <= 36 << 10

@@ -17,7 +17,7 @@ from tvm_megcc.target import TARGETS
 from .networks import NETWORKS, Network, assert_close
 
 EMULATED = ("arm64-v82", "arm64-v86", "armv7", "riscv64")
-QUICK = {("mnist8", "armv7"), ("mnist8", "riscv64")}
+QUICK = {("mnist8", "riscv64")}
 PAIRS = [pytest.param(name, target, marks=[pytest.mark.slow] * ((name, target) not in QUICK))
          for name in ("mnist8", "resnet8_cifar10_f32", "kws_dscnn_f32") for target in EMULATED]
 
@@ -70,6 +70,7 @@ def test_level_chosen_at_open(tmp_path):
         assert f"isa 0x{TARGETS[name].isa.code:08x}" in text, f"{cpu}: {text}"
 
 
+@pytest.mark.slow
 def test_armv7_asks_for_vfpv4(tmp_path):
     """A 32-bit CPU without fused multiply-add gets the program in plain C."""
     folder = tvm_megcc.compile(paths.examples() / "digits.onnx", "c,armv7").save(tmp_path / "digits")

@@ -6,8 +6,6 @@ import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import tvm_megcc
 
 PACKAGE = Path(tvm_megcc.__file__).parent
@@ -71,19 +69,17 @@ def in_order(needs: dict[str, set[str]]) -> list[str]:
     return list(TopologicalSorter(needs).static_order())
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_imports_point_one_way(path):
-    part = part_of(path)
-    if part == "":
-        return
-    assert part in LEVEL, f"{part} has no place among the layers"
-    for name in imports(path):
-        head, _, rest = name.partition(".")
-        if head != "tvm_megcc":
+def test_imports_point_one_way():
+    for path in MODULES:
+        part = part_of(path)
+        if part == "":
             continue
-        target = rest.split(".")[0]
-        if (PACKAGE / target).is_dir() or (PACKAGE / f"{target}.py").exists():
-            assert LEVEL[target] <= LEVEL[part], f"{part} imports {name}, which stands above it"
+        assert part in LEVEL, f"{part} has no place among the layers"
+        for name in imports(path):
+            head, _, rest = name.partition(".")
+            target = rest.split(".")[0]
+            if head == "tvm_megcc" and ((PACKAGE / target).is_dir() or (PACKAGE / f"{target}.py").exists()):
+                assert LEVEL[target] <= LEVEL[part], f"{path} imports {name}, which stands above it"
 
 
 def test_no_modules_import_each_other():
@@ -129,16 +125,17 @@ def test_headers_include_one_way():
         assert not includes[path.name] & {"internal.h", "fb.h"}, f"{path.name} is for kernels and users"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_tvm_stays_in_the_front_ends(path):
-    heads = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            heads.update(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            heads.add(node.module.split(".")[0])
-    if part_of(path) not in ("frontends", "runtime", "dispatch"):
-        assert "tvm" not in heads
+def test_tvm_stays_in_the_front_ends():
+    for path in MODULES:
+        if part_of(path) in ("frontends", "runtime", "dispatch"):
+            continue
+        heads = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                heads.update(alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                heads.add(node.module.split(".")[0])
+        assert "tvm" not in heads, path
 
 
 def test_every_source_names_its_licence():

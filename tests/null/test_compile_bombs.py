@@ -235,6 +235,7 @@ def test_numbers_beside_symbols_stay_small():
             "three": INT64([3]), "first": np.array([True, False]), "o": np.ones((1, 1), np.float32)}))
 
 
+@pytest.mark.slow
 def test_many_results_are_renamed_at_once():
     """10,000 results of one node, and as many of other names: quadratic work would be minutes."""
     count = 10_000

@@ -48,14 +48,14 @@ def test_malformed_models(first):
     assert_sound(judgements(first, 700))
 
 
-@pytest.mark.parametrize("kind", SEEDS)
-def test_the_seeds_are_well_formed(kind):
+def test_the_seeds_are_well_formed():
     """What is not changed is imported, so that what is refused is refused for the change."""
-    if kind in REFUSED:
-        with pytest.raises(ModelError):
-            import_onnx(seed_model(kind))
-    else:
-        assert import_onnx(seed_model(kind)).outputs == ("y",)
+    for kind in SEEDS:
+        if kind in REFUSED:
+            with pytest.raises(ModelError):
+                import_onnx(seed_model(kind))
+        else:
+            assert import_onnx(seed_model(kind)).outputs == ("y",), kind
 
 
 def test_the_models_are_the_same_every_time():

@@ -89,6 +89,7 @@ def test_the_same_problem_gives_the_same_plan():
     assert plan(buffers) == plan(list(buffers))
 
 
+@pytest.mark.slow
 def test_a_thousand_buffers_take_seconds():
     rng = random.Random(3)
     buffers = [Buffer(f"b{i}", rng.randrange(1, 1 << 20), i, i + rng.choice((1, 1, 2, 5, 40))) for i in range(1000)]

@@ -20,7 +20,7 @@ from tvm_megcc.ops import rules
 from tvm_megcc.ops.base import OPERATORS, Case
 from tvm_megcc.runtime import reference
 
-CASES = [(kind, index) for kind in sorted(OPERATORS) for index in range(len(OPERATORS[kind].cases))]
+KINDS = sorted(OPERATORS)
 
 
 def operands(case: Case, seed: int) -> list[np.ndarray | None]:
@@ -45,23 +45,29 @@ def type_of(array: np.ndarray | None) -> TensorType | None:
     return TensorType("bool" if array.dtype == np.bool_ else array.dtype.name, array.shape)
 
 
-@pytest.mark.parametrize(("kind", "index"), CASES)
-def test_inferred_types_are_those_of_the_results(kind: str, index: int):
-    declaration, case = OPERATORS[kind], OPERATORS[kind].cases[index]
-    arrays = operands(case, index)
-    inferred = declaration.infer(Attrs(case.attrs), *map(type_of, arrays))
-    results = declaration.compute(Attrs(case.attrs), *arrays)
-    assert [type_of(np.asarray(array)) for array in results] == list(inferred)
+@pytest.mark.parametrize("kind", KINDS)
+def test_inferred_types_are_those_of_the_results(kind: str):
+    declaration = OPERATORS[kind]
+    for index, case in enumerate(declaration.cases):
+        arrays = operands(case, index)
+        inferred = declaration.infer(Attrs(case.attrs), *map(type_of, arrays))
+        results = declaration.compute(Attrs(case.attrs), *arrays)
+        assert [type_of(np.asarray(array)) for array in results] == list(inferred), index
 
 
-@pytest.mark.parametrize(("kind", "index"), [c for c in CASES if OPERATORS[c[0]].cases[c[1]].inputs])
-def test_symbolic_shapes_infer_what_known_ones_do(kind: str, index: int):
+@pytest.mark.parametrize("kind", KINDS)
+def test_symbolic_shapes_infer_what_known_ones_do(kind: str):
+    for index, case in enumerate(OPERATORS[kind].cases):
+        check_symbolic_batch(kind, case, index)
+
+
+def check_symbolic_batch(kind: str, case: Case, index: int) -> None:
     """A batch that is a symbol gives the same shape once it is known, or is refused."""
-    declaration, case = OPERATORS[kind], OPERATORS[kind].cases[index]
+    declaration = OPERATORS[kind]
     types = [type_of(array) for array in operands(case, index)]
-    batch = types[0].shape[0] if types[0].rank else 1
+    batch = types[0].shape[0] if types and types[0].rank else 1
     if batch == 1 or any(t is not None and t.rank and t.shape[0] not in (1, batch) for t in types):
-        pytest.skip("has no batch")
+        return  # it has none
     known = declaration.infer(Attrs(case.attrs), *types)
     symbolic = [t if t is None or not t.rank or t.shape[0] == 1 or position in case.constant
                 else t.with_shape((Symbol("batch"), *t.shape[1:])) for position, t in enumerate(types)]
@@ -70,10 +76,10 @@ def test_symbolic_shapes_infer_what_known_ones_do(kind: str, index: int):
     except ShapeError:
         return
     for have, want in zip(inferred, known, strict=True):
-        assert tuple(substitute(dim, {"batch": batch}) for dim in have.shape) == want.shape
+        assert tuple(substitute(dim, {"batch": batch}) for dim in have.shape) == want.shape, f"{kind}[{index}]"
 
 
-@pytest.mark.parametrize("kind", sorted(OPERATORS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_expressions_mean_what_compute_means(kind: str):
     declaration = OPERATORS[kind]
     for index, case in enumerate(declaration.cases):

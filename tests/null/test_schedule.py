@@ -4,6 +4,7 @@
 import time
 from itertools import permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def test_a_chain_stays_as_it_is():
     assert schedule.reorder(graph) is graph
 
 
+@pytest.mark.slow
 def test_wide_graphs_end_in_time():
     edges = []
     for branch in range(30):

@@ -9,10 +9,14 @@ from tvm_megcc.kernels.tiling import BLOCK, Tiling
 from tvm_megcc.target import ISAS
 
 
-@pytest.mark.parametrize("channels", [1, 10, 16, 24, 40, 63, 64, 96, 128, 130, 200, 255, 1000])
-@pytest.mark.parametrize("pixels", [1, 7])
 @pytest.mark.parametrize("isa", ISAS.values(), ids=list(ISAS))
-def test_tiles_read_what_was_packed(isa, pixels: int, channels: int):
+def test_tiles_read_what_was_packed(isa):
+    for channels in (1, 10, 16, 24, 40, 63, 64, 96, 128, 130, 200, 255, 1000):
+        for pixels in (1, 7):
+            check_tiles(isa, pixels, channels)
+
+
+def check_tiles(isa, pixels: int, channels: int) -> None:
     """Every channel is in one tile, and its weights are where conv2d/direct looks for them."""
     depth, tiling = 3, Tiling.of(isa, isa.lane_fma)
     weights = np.arange(1, depth * channels + 1, dtype=np.float32).reshape(depth, channels)
@@ -29,7 +33,7 @@ def test_tiles_read_what_was_packed(isa, pixels: int, channels: int):
                         seen.append(oc + channel)
                         found = [tile[place + k * group.width] for k in range(depth)]
                         np.testing.assert_array_equal(found, weights[:, oc + channel])
-        assert seen == list(range(channels)), f"{vectors} vectors"
+        assert seen == list(range(channels)), f"{channels} channels of {pixels} pixels in {vectors} vectors"
 
 
 @pytest.mark.parametrize(("isa", "block"), [("avx512", 64), ("avx2", 32), ("neon", 16), ("sse2", 16), ("c", 16)])

@@ -65,6 +65,7 @@ def test_in_memory_and_exported(mod, expected, tmp_path):
     assert_same(run(tvm.runtime.load_module(str(tmp_path / "model.so")), inputs), expected)
 
 
+@pytest.mark.slow
 def test_only_the_entries_are_exported(mod):
     """Of the object that is linked into a library, nothing but the regions can be seen."""
     objects: dict[str, str] = {}
@@ -144,6 +145,7 @@ def test_wrong_arguments(mod, region, arguments, kind, text):
     assert f"{name_of_region(mod)}: " in str(raised.value)
 
 
+@pytest.mark.slow
 def test_threads(mod, region):
     """Many threads in one region, each with its own worker of the pool, again and again."""
     generator = np.random.default_rng(1)
@@ -183,6 +185,7 @@ MACHINES = {"arm64": 0xb7, "arm64-v86": 0xb7, "armv7": 0x28, "riscv64": 0xf3}
 CROSS = [pytest.param(name, marks=[pytest.mark.slow] * (name != "arm64")) for name in MACHINES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CROSS)
 def test_cross_export(mod, name, tmp_path):
     """`tvm.compile` for another CPU, linked by its compiler."""

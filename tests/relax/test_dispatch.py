@@ -185,6 +185,7 @@ def test_contradictions(function, shapes, cells, message):
         Dispatch(function, shapes, cells)(network())
 
 
+@pytest.mark.slow
 def test_it_may_be_the_first_import():
     """The module that needs no TVM gives the pass, which imports TVM, which registers us."""
     code = ("import sys, tvm_megcc.dispatch; assert 'tvm' not in sys.modules; from tvm_megcc.dispatch import Dispatch; "
@@ -225,6 +226,7 @@ def test_two_inputs_with_the_same_symbol():
         ours["main"](*tensors([np.zeros((2, 5), "float32"), np.zeros((3, 5), "float32")]))
 
 
+@pytest.mark.slow
 def test_weights_are_there_once(tmp_path):
     """Regions of clones that differ in bounds are one model with some buckets. Extents of one value are known, so 16
     cells are four models: nine cells with both extents open, three with one, three with the other, and one."""

@@ -273,6 +273,7 @@ def test_operators_that_only_tvm_reads(tmp_path):
         tvm_megcc.compile(path, "c")
 
 
+@pytest.mark.slow
 def test_a_wide_concat_opens(tmp_path):
     """What torch.export makes of a recurrent layer: the results of all steps, joined."""
     def build(emit, x):

@@ -87,7 +87,8 @@ def build_of(expressions: dict):
     return build
 
 
-@pytest.mark.parametrize("target", ["megcc-c", pytest.param("megcc-native", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["megcc-c", "megcc-native"])
 def test_hand_written(target: str):
     mod = module(build_of(HAND_WRITTEN), f32(4, 6), f32(4, 6))
     partitioned = megcc.partition_for_megcc(mod, target=target)
@@ -98,6 +99,7 @@ def test_hand_written(target: str):
                 run(reference(mod), inputs))
 
 
+@pytest.mark.slow
 def test_made_of_loops():
     mod = module(build_of(MADE_OF_LOOPS), f32(4, 6), f32(4, 6))
     partitioned = megcc.partition_for_megcc(mod, target="megcc-c", tir=True)

@@ -52,6 +52,7 @@ except ImportError as error:
     assert out == "partition_for_megcc needs TVM, which is not installed: pip install 'tvm_megcc[tvm]'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("tvm"), reason="TVM is not installed")
 @pytest.mark.parametrize("imports", [
     "import tvm_megcc; from tvm import relax; import tvm",

@@ -85,6 +85,7 @@ print(sorted({"tvm", "tvm_ffi"} & set(sys.modules)), ops.importer("nn.conv2d") i
     assert out == "[] True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(HAS_RELAY or not importlib.util.find_spec("tvm"), reason="no TVM without Relay is installed")
 def test_relax_brings_no_relay():
     out = python("""

@@ -73,6 +73,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_bytes(digits):
         build(digits, limits={"flash": 8 << 10, "ram": 4 << 10, "stack": needs["stack"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embed", [pytest.param(False, marks=pytest.mark.slow), True], ids=["file", "embedded"])
 def test_targets_beside_it_cost_the_firmware_nothing(digits, embed, tmp_path):
     """Of a folder for two machines, the firmware has its own memory and data only, and the host its own."""

@@ -76,7 +76,8 @@ FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kin
 PART_OF = {"x86-64-v3": 0, "x86-64-v4": 1, "arm64": 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
-PARTS = {"conv2d": 9, "conv2d_integer": 4, "conv2d_transpose": 2, "matmul": 3, "lstm": 3, "gru": 2, "rnn": 2}
+PARTS = {"conv2d": 9, "conv2d_integer": 6, "conv2d_transpose": 4, "matmul": 3, "lstm": 3, "gru": 3, "rnn": 2,
+         "matmul_integer": 2}
 
 
 def is_quick(kind: str, part: int) -> bool:

@@ -98,6 +98,7 @@ def test_a_folder_holds_no_reasons(capsys):
     assert "report wants the model itself" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_names_of_a_model_are_only_text(tmp_path):
     """Nothing of them is markup, and the page's policy names the scripts that may run."""
     needs_bokeh()

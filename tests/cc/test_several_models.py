@@ -59,6 +59,7 @@ def test_names(models, tmp_path, capsys):
     assert main([*same, "--name", "a,b"]) == 0 and (tmp_path / "out" / "b.h").exists()
 
 
+@pytest.mark.slow
 def test_python_is_asked_which(both):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     with pytest.raises(MegccError, match="has the models first, second: say which with --model, in Python with model="):

@@ -87,12 +87,7 @@ DYNAMIC = {model.name: model for model in (
 )}
 
 
-#: One with a bound and one without are quick.
-QUICK = ("vespa_tiny_transformer",)
-
-
-@pytest.fixture(scope="module",
-                params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DYNAMIC])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in DYNAMIC])
 def model(request, tmp_path_factory):
     model = DYNAMIC[request.param]
     artifact = tvm_megcc.compile(model.path, "native,arm64", dispatch=model.dispatch, input_shapes=model.shapes,

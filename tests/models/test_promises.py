@@ -46,6 +46,7 @@ def test_no_heap_and_weights_in_place(folder: Path, tmp_path: Path):
     assert int(facts["weights"]) >= 2 * 2 * 28, "weights and bias of every convolution, before and after, twice"
 
 
+@pytest.mark.slow
 def test_no_writable_data(folder: Path):
     """Tables of pointers are relocated once and then read-only (.data.rel.ro); nothing else is data."""
     _, objects = compile_objects(folder, "native")

@@ -57,6 +57,7 @@ def outputs():
     return tensors([np.full((1, 8, 4, 3), np.nan, "float32"), np.full((1, 8), np.nan, "float32")])
 
 
+@pytest.mark.slow
 def test_in_memory_and_exported(mod, expected, tmp_path):
     executable = tvm_megcc.build(mod)
     inputs = random_inputs(mod)
@@ -81,6 +82,7 @@ def test_only_the_entries_are_exported(mod):
     assert [line.split()[-1] for line in names.splitlines()] == [f"__tvm_ffi_{name_of_region(mod)}"]
 
 
+@pytest.mark.slow
 def test_two_modules_in_one_process(mod, expected):
     other = module(lambda emit, x: emit(op.nn.conv2d(x, weights(8, 3, 3, 3, seed=7), padding=1)), f32(1, 3, 8, 6))
     first, second = tvm_megcc.build(mod), tvm_megcc.build(other)

@@ -31,7 +31,9 @@ class Isa:
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     interleaves: loads and stores turn four vectors over (ld4, st4).
     assembler: the loop over input channels of a tile is there in assembler (`conv2d/lanes.neon.c.j2`).
-    int8_step: products of 8 bits that are added up in a lane by one instruction, MGC_STEP in megcc_integer.h.
+    int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
+    laid: element type that instructions for products of bytes, four a lane, take beside weights of int8; "" if there
+        are none, and operands become int16.
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
     """
@@ -46,7 +48,8 @@ class Isa:
     lane_fma: bool = False
     interleaves: bool = False
     assembler: bool = False
-    int8_step: int = 1
+    int16_step: int = 1
+    laid: str = ""
     ahead: int = 0
 
 
@@ -54,9 +57,11 @@ _ARM64_ISA = {"lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
-    Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int8_step=2),
-    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", int8_step=2, ahead=256 << 10),
-    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", int8_step=2, ahead=256 << 10),
+    Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
+    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", int16_step=2, ahead=256 << 10),
+    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", int16_step=2, ahead=256 << 10),
+    Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", int16_step=2, laid="uint8",
+        ahead=256 << 10),
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", **_ARM64_ISA),
     Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", **_ARM64_ISA),
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", **_ARM64_ISA),
@@ -109,6 +114,8 @@ TARGETS = {target.name: target for target in (
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", cpu="max", l1=32 << 10, l2=512 << 10),
     Target("x86-64-v4", ISAS["avx512"], "x86_64", "x86 with AVX-512 (Skylake-X, Ice Lake, Zen 4 on)",
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
+    Target("x86-64-v4-vnni", ISAS["avx512_vnni"], "x86_64", "x86 with AVX-512 and VNNI (Ice Lake, Zen 4 on)",
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
     Target("arm64", ISAS["neon"], "aarch64", "64-bit Arm with NEON (armv8.0 and later)",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a57", features=("+neon",)),
     Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on); the kernels of arm64",
@@ -152,9 +159,10 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     return tuple(sorted(found, key=lambda target: -target.isa.code))
 
 
+_V4 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}
 #: What /proc/cpuinfo says of CPUs that run a target, best level first.
 _FLAGS = {
-    "x86_64": (("x86-64-v4", {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}),
+    "x86_64": (("x86-64-v4-vnni", {*_V4, "avx512_vnni"}), ("x86-64-v4", _V4),
                ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),
     "aarch64": (("arm64-v86", {"asimdhp", "asimddp", "i8mm", "bf16"}), ("arm64-v82", {"asimdhp", "asimddp"}),
                 ("arm64", set())),

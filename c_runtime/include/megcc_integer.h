@@ -15,9 +15,13 @@
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
- *   mgc_dot(c,x,w)                 c + the sum over MGC_STEP products a lane
- *   mgc_dot_x(p) mgc_dot_w(p)      its operands: MGC_STEP int16 for all lanes, and MGC_STEP int8 (_w16: int16) a lane
- *   mgc_centred_<type>(to,p,n,z)   n elements of i8, u8 or i16 less z, as int16; mgc_cleared(to,n): zeros
+ *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
+ *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
+ *   mgc_dot_w_<laid>_<type>(p)     its second: as many weights of i8 or i16 a lane
+ *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
+ *
+ * <laid> is i16, elements less their zero point z; with AVX-512 VNNI also u8: bytes, of i8 with the sign bit turned over,
+ * so that numbers of either type are 0 to 255.
  */
 #ifndef MEGCC_INTEGER_H
 #define MEGCC_INTEGER_H
@@ -214,10 +218,10 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 
-/* n elements less a zero point, and n zeros. */
+/* Elements as products take them: less a zero point, as int16. */
 #if MGC_LANES == 1
-#define MGC_CENTRED(name, type) \
-    static MGC_INLINE void mgc_centred_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
+#define MGC_LAY(name, type) \
+    static MGC_INLINE void mgc_lay_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
     { \
         for (int32_t i = 0; i < n; i++) { \
             to[i] = (int16_t)(from[i] - zero); \
@@ -225,8 +229,8 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     }
 #else
 typedef int16_t mgc_wide __attribute__((vector_size(16)));
-#define MGC_CENTRED(name, type) \
-    static MGC_INLINE void mgc_centred_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
+#define MGC_LAY(name, type) \
+    static MGC_INLINE void mgc_lay_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
     { \
         typedef type narrow __attribute__((vector_size(8 * sizeof(type)))); \
         const mgc_wide less = (int16_t)zero - (mgc_wide){ 0 }; \
@@ -242,67 +246,119 @@ typedef int16_t mgc_wide __attribute__((vector_size(16)));
         } \
     }
 #endif
-MGC_CENTRED(i8, int8_t)
-MGC_CENTRED(u8, uint8_t)
-MGC_CENTRED(i16, int16_t)
+MGC_LAY(i8, int8_t)
+MGC_LAY(u8, uint8_t)
+MGC_LAY(i16, int16_t)
 
-static MGC_INLINE void mgc_cleared(int16_t *to, int32_t n)
+static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
 {
     for (int32_t i = 0; i < n; i++) {
-        to[i] = 0;
+        to[i] = (int16_t)value;
     }
 }
 
-/* Products: sums of MGC_STEP terms a lane. */
+/* Products of int16: pairs of them on x86. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
-#define MGC_STEP 2
-static MGC_INLINE mgc_i mgc_dot_x(const int16_t *p)
+static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
 {
     int32_t pair;
     memcpy(&pair, p, sizeof pair);
     return mgc_iset1(pair);
 }
-static MGC_INLINE mgc_i mgc_dot_w16(const int16_t *p)
+static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p)
 {
     mgc_i pairs;
     memcpy(&pairs, p, sizeof pairs);
     return pairs;
 }
 #if defined(MGC_ISA_AVX512)
-static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p)
+static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
 {
     return (mgc_i)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
-static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w)
+static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 {
     return (mgc_i)_mm512_add_epi32((__m512i)c, _mm512_madd_epi16((__m512i)x, (__m512i)w));
 }
 #elif defined(MGC_ISA_AVX2)
-static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p)
+static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
 {
     return (mgc_i)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
-static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w)
+static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 {
     return (mgc_i)_mm256_add_epi32((__m256i)c, _mm256_madd_epi16((__m256i)x, (__m256i)w));
 }
 #else
-static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p)
+static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
 {
     const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)p);
     return (mgc_i)_mm_srai_epi16(_mm_unpacklo_epi8(bytes, bytes), 8);
 }
-static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w)
+static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 {
     return (mgc_i)_mm_add_epi32((__m128i)c, _mm_madd_epi16((__m128i)x, (__m128i)w));
 }
 #endif
 #else
-#define MGC_STEP 1
-static MGC_INLINE mgc_i mgc_dot_x(const int16_t *p) { return mgc_iset1(*p); }
-static MGC_INLINE mgc_i mgc_dot_w(const int8_t *p) { return mgc_iload_i8(p); }
-static MGC_INLINE mgc_i mgc_dot_w16(const int16_t *p) { return mgc_iload_i16(p); }
-static MGC_INLINE mgc_i mgc_dot(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
+static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p) { return mgc_iset1(*p); }
+static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p) { return mgc_iload_i8(p); }
+static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p) { return mgc_iload_i16(p); }
+static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
+#endif
+
+/* Products of bytes, four a lane. */
+#if defined(MGC_ISA_AVX512_VNNI)
+static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
+{
+    const __m512i bits = _mm512_set1_epi8((char)flip);
+    int32_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        _mm512_storeu_si512(to + i, _mm512_xor_si512(_mm512_loadu_si512(from + i), bits));
+    }
+    if (i < n) {
+        const __mmask64 rest = ((__mmask64)1 << (n - i)) - 1u;
+        _mm512_mask_storeu_epi8(to + i, rest, _mm512_xor_si512(_mm512_maskz_loadu_epi8(rest, from + i), bits));
+    }
+}
+static MGC_INLINE void mgc_lay_u8_u8(uint8_t *to, const uint8_t *from, int32_t n, int32_t zero)
+{
+    (void)zero;
+    mgc_flipped(to, from, n, 0);
+}
+static MGC_INLINE void mgc_lay_u8_i8(uint8_t *to, const int8_t *from, int32_t n, int32_t zero)
+{
+    (void)zero;
+    mgc_flipped(to, (const uint8_t *)from, n, 0x80);
+}
+static MGC_INLINE void mgc_fill_u8(uint8_t *to, int32_t n, int32_t value)
+{
+    const __m512i bytes = _mm512_set1_epi8((char)value);
+    int32_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        _mm512_storeu_si512(to + i, bytes);
+    }
+    if (i < n) {
+        _mm512_mask_storeu_epi8(to + i, ((__mmask64)1 << (n - i)) - 1u, bytes);
+    }
+}
+static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return mgc_iset1(four);
+}
+static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
+static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
+{
+#if defined(__clang__)
+    return (mgc_i)_mm512_dpbusd_epi32((__m512i)c, (__m512i)x, (__m512i)w);
+#else
+    /* Of the intrinsic gcc 12 copies the sums, which takes three times as long. */
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
+    return c;
+#endif
+}
 #endif
 
 #endif

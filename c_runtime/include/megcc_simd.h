@@ -53,6 +53,11 @@ void *memcpy(void *to, const void *from, size_t size);
 #define mgc_prefetch_ahead(p, n) ((void)(p))
 #endif
 
+/* A level has what the level below it has. */
+#if defined(MGC_ISA_AVX512_VNNI)
+#define MGC_ISA_AVX512
+#endif
+
 /* The intrinsics' header comes first: what it defines must not depend on the raised ISA. gcc for 32-bit Arm has fused
  * multiply-add in it only where the ISA is raised before. */
 #if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
@@ -87,7 +92,9 @@ void *memcpy(void *to, const void *from, size_t size);
 #endif
 
 /* What raises the ISA. Of clang's names those that 14 and later know. */
-#if defined(MGC_ISA_AVX512)
+#if defined(MGC_ISA_AVX512_VNNI)
+#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma"
+#elif defined(MGC_ISA_AVX512)
 #define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"
 #elif defined(MGC_ISA_AVX2)
 #define MGC_RAISED "avx2,fma"

@@ -12,6 +12,7 @@
 #define V3_ECX (bit_FMA | bit_MOVBE | bit_F16C | bit_OSXSAVE | bit_AVX)
 #define V3_EBX (bit_AVX2 | bit_BMI | bit_BMI2)
 #define V4_EBX (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
+#define VNNI_ECX (1u << 11)         /* AVX512_VNNI */
 
 uint32_t megcc_cpu(void)
 {
@@ -23,7 +24,9 @@ uint32_t megcc_cpu(void)
     __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
     if ((state & 0x06u) != 0x06u)
         return MEGCC_ISA_X86_64;
-    return (ebx & V4_EBX) == V4_EBX && (state & 0xE0u) == 0xE0u ? MEGCC_ISA_X86_64_V4 : MEGCC_ISA_X86_64_V3;
+    if ((ebx & V4_EBX) != V4_EBX || (state & 0xE0u) != 0xE0u)
+        return MEGCC_ISA_X86_64_V3;
+    return (ecx & VNNI_ECX) != 0 ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4;
 }
 
 #elif !defined(MEGCC_NO_CPU_DETECT) && defined(__aarch64__) && defined(__linux__)
@@ -55,7 +58,10 @@ uint32_t megcc_cpu(void)
 
 uint32_t megcc_cpu(void)
 {
-#if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#if defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__) \
+    && defined(__AVX512VNNI__)
+    return MEGCC_ISA_X86_64_V4_VNNI;
+#elif defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
     return MEGCC_ISA_X86_64_V4;
 #elif defined(__AVX2__) && defined(__FMA__)
     return MEGCC_ISA_X86_64_V3;

@@ -47,7 +47,10 @@ def slow(*values) -> object:
 #: Every ISA, and each way of knowing extents; all are the same template, so not every pair is compiled.
 TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "speed"), slow("arm64", "speed"),
                    slow("x86-64", "size"), slow("armv7", "size"), slow("cortex-m4", "speed"), slow("riscv64", "speed"),
-                   slow("arm64-v82", "speed"), slow("arm64-v86", "size"))
+                   slow("arm64-v82", "speed"), slow("arm64-v86", "size"), slow("x86-64-v4-vnni", "speed"),
+                   slow("x86-64-v4-vnni", "size"), slow("x86-64-v4-vnni", "open"))
+#: Of levels that have only some instructions of their own, the operators that use them.
+ONLY = {"x86-64-v4-vnni": {"conv2d_integer", "matmul_integer"}}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
 if ALL_KERNELS:
@@ -95,7 +98,7 @@ def marks(kind: str, part: int, name: str) -> list:
 WORK = [pytest.param(kind, part, *target.values, marks=[*target.marks, *marks(kind, part, target.values[0])],
                      id="-".join((f"{kind}_{part}" if part else kind, *target.values)))
         for target in (given if hasattr(given, "marks") else pytest.param(*given) for given in TARGET_AND_MODE)
-        for kind in KINDS for part in range(PARTS.get(kind, 1))]
+        for kind in KINDS if kind in ONLY.get(target.values[0], KINDS) for part in range(PARTS.get(kind, 1))]
 
 
 def calls(kind: str, target: Target, optimize: str, part: int | None = None) -> list[Job]:

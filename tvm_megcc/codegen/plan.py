@@ -15,6 +15,7 @@ from ..ir.graph import Graph, Op, unused
 from ..ir.shapes import EVERYTHING, Bucket
 from ..ir.types import to_layout
 from ..kernels import packing as pack
+from ..kernels.base import Operand
 from ..kernels.site import Site
 from ..passes.layout import Placed
 from ..passes.views import Forwarding, Place, forward
@@ -107,27 +108,30 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
 
     forwarding = forward(graph, peak)
     weights: dict[str, Weight] = {}
-    keys: dict[tuple[str, tuple], str] = {}
+    keys: dict[tuple[str, tuple, tuple], str] = {}
     calls = [bind(Site.of(graph, op, context), placed.choices[op.outputs[0]])
              for position, op in enumerate(graph.ops) if position not in forwarding.elided]
     steps = []
     for bound in with_equal_constants(calls) if context.compact else calls:
-        inputs = tuple(_operand(graph, bound.op.inputs[o.index], o.pack, weights, keys) for o in bound.inputs)
+        inputs = tuple(_operand(graph, bound.op, o, weights, keys) for o in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
     return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers)
 
 
-def _operand(graph: Graph, name: str, how: tuple, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
+def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
     """The name of a value, or that of a weight: a new one for each way of packing it."""
+    name, how = op.inputs[operand.index], operand.pack
     if name not in graph.constants:
         return name
-    if (name, how) not in keys:
+    others = tuple(op.inputs[index] for index in operand.also)
+    if (name, how, others) not in keys:
         key = unused(f"{name}|{'.'.join(map(str, how))}", graph.types, weights) if how else name
         array = graph.constants[name]
-        data = pack.pack(how, array) if how else to_layout(array, graph.types[name].layout)
+        data = pack.pack(how, array, *map(graph.constants.__getitem__, others)) if how \
+            else to_layout(array, graph.types[name].layout)
         weights[key] = Weight(name, np.ascontiguousarray(data).reshape(-1))
-        keys[name, how] = key
-    return keys[name, how]
+        keys[name, how, others] = key
+    return keys[name, how, others]
 
 
 def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:

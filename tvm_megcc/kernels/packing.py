@@ -25,10 +25,10 @@ def packer(name: str):
     return add
 
 
-def pack(how: tuple, array: np.ndarray) -> np.ndarray:
-    """The array packed as `how` = (name, *arguments) says, flat."""
+def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
+    """The array packed as `how` = (name, *arguments) says, flat. Behind it those of `Operand.also`."""
     name, *arguments = how
-    return np.ascontiguousarray(PACKERS[name](array, *arguments)).reshape(-1)
+    return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
 
 
 @packer("channel")

@@ -100,7 +100,7 @@ class Measurement:
         spec, data = self.spec, []
         for operand, parameter in zip(self.bound.inputs, spec.inputs, strict=True):
             array = self.operands[operand.index]
-            flat = pack.pack(operand.pack, array) if operand.pack \
+            flat = pack.pack(operand.pack, array, *(self.operands[other] for other in operand.also)) if operand.pack \
                 else to_layout(array, self.types[operand.index].layout)
             data.append(np.ascontiguousarray(flat).tobytes().ljust(self._bytes(parameter), b"\0"))
         sizes = [len(item) for item in data] + [self._bytes(parameter) for parameter in spec.outputs]

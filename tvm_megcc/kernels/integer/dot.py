@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of 8-bit operands: windows are laid out as rows of int16, less the zero point, and
+"""Convolutions and products of 8-bit operands: what a task reads is laid out as the ISA's products take it, and
 multiplied by packed weights; sums stay in registers until the epilogue has made the result's type of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...ir.dims import Dim, ceildiv, product, round_up
+from ...ir.dims import Dim, ceildiv, likely, product, round_up
 from ...ir.types import DTYPES, NHWC
 from ...ops.integer import BYTES, CENTRED
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
-from ..conv2d.geometry import POINT, ConvParameters, Geometry
+from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
-
-#: Bytes of rows that a task lays out at a time: they stay in the first cache beside the weights of a tile.
-_ROWS = 16 << 10
+from .tiles import Tile, block
 
 
 @dataclass(frozen=True)
@@ -35,33 +33,45 @@ class ByteParameters(ConvParameters):
 class DotParameters(ByteParameters):
     """Of `dot.c.j2`.
 
-    x_short: what functions of lanes call an element of x. result: C type of an element of y. vectors: of output
-    channels in a tile; rest: of those after the last whole tile, 0 if there are none. heights: pixels of the tiles,
-    tallest first.
+    x_zero: what is subtracted from x when it is laid out. laid: C type of what is laid out; step: its elements that are
+    multiplied at a time; fill: what lies around x. laid_short, x_short, weight_short: what functions of lanes call
+    these types. result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last
+    whole tile, 0 if there are none. heights: pixels of the tiles, tallest first. flat: windows are pixels, without
+    padding. copied: of these, what a task reads is laid out; else products read x itself.
     """
 
+    laid: str
+    step: int
+    fill: int
+    laid_short: str
     x_short: str
+    weight_short: str
     result: str
     vectors: int
     rest: int
     heights: tuple[int, ...]
+    flat: bool
+    copied: bool
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """Vectors of channels, of the rest, and heights of the tiles of a product."""
+class Laid:
+    """How the first operand is laid out: element type; the products that are added up in a lane; what is subtracted of
+    each element, and the zero point of what results."""
 
-    vectors: int
-    rest: int
-    heights: tuple[int, ...]
+    dtype: str
+    step: int
+    less: int
+    zero: int
 
     @staticmethod
-    def of(isa: Isa, channels: int) -> _Tile:
-        needed = -(-channels // isa.lanes)
-        vectors = min(needed, 4 if isa.registers > 16 else 2)
-        # Sums, weights and one pixel in registers.
-        height = max(1, min(12, (isa.registers - vectors - 2) // vectors))
-        return _Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
+    def of(isa: Isa, dtype: str, zero: int, weight: str) -> Laid:
+        """Products of bytes do without the zero point: what it adds to a sum is known, and goes into the bias. Where
+        they cannot be, operands are laid out as they are meant."""
+        if not isa.laid or dtype not in BYTES or weight != "int8":
+            return Laid("int16", isa.int16_step, zero, 0)
+        # Bytes of the other type are turned into this one by their highest bit.
+        return Laid(isa.laid, 4, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
 
 
 def zero_name(zero: int) -> str:
@@ -75,25 +85,40 @@ def weight_type(dtype: str, zero: int) -> str:
     return "int8" if limits.min - zero >= -128 and limits.max - zero <= 127 else "int16"
 
 
-@packer("dot_oihw")
-def pack_convolution(array: np.ndarray, groups: int, lanes: int, vectors: int, step: int, zero: int) -> np.ndarray:
-    """[O, I, KH, KW] → for each group as `dot_columns`, K in the order (kh, kw, i)."""
-    return np.concatenate([pack_products(np.moveaxis(part, 1, -1).reshape(part.shape[0], -1), True, lanes, vectors,
-                                         step, zero) for part in np.split(array, groups)])
+def _outputs_first(array: np.ndarray, outputs_first: bool) -> np.ndarray:
+    """Weights of a convolution, or a matrix, as [O, I, KH, KW]."""
+    return array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
 
 
-@packer("dot_columns")
-def pack_products(array: np.ndarray, transposed: bool, lanes: int, vectors: int, step: int, zero: int) -> np.ndarray:
-    """[K, N], or [N, K] if transposed, less the zero point → [N/width][K/step][width][step], width being the vectors of
-    a tile; the last block has only whole vectors. Zeros where there is no row or column."""
-    if transposed:
-        array = array.T
-    rows, columns = array.shape
-    dtype, width = weight_type(array.dtype.name, zero), vectors * lanes
-    padded = np.zeros((-(-rows // step) * step, -(-columns // lanes) * lanes), dtype)
-    padded[:rows, :columns] = array.astype(np.int32) - zero
-    blocks = [padded[:, n:n + width] for n in range(0, padded.shape[1], width)]
-    return np.concatenate([np.swapaxes(block.reshape(-1, step, block.shape[1]), 1, 2).reshape(-1) for block in blocks])
+@packer("dot")
+def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
+                 step: int) -> np.ndarray:
+    """[O, I, KH, KW], or a matrix, less the zero point → [groups][O/width][runs][K/step][width][step]: K in the order
+    (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only whole
+    vectors. Zeros where there is no row or column."""
+    dtype, width, packed = weight_type(array.dtype.name, zero), vectors * lanes, []
+    for group in np.split(_outputs_first(array, outputs_first), groups):
+        outputs = group.shape[0]
+        depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
+        padded = np.zeros((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), dtype)
+        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - zero
+        for first in range(0, padded.shape[2], width):
+            part = padded[:, :, first:first + width]
+            packed.append(np.swapaxes(part.reshape(-1, step, part.shape[2]), 1, 2).reshape(-1))
+    return np.concatenate(packed)
+
+
+@packer("dot_sums")
+def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
+    """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated."""
+    weights = _outputs_first(array, outputs_first)
+    return (-x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)).astype(np.int32)
+
+
+@packer("dot_bias")
+def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
+    """The same added to a bias; int32 wraps."""
+    return (bias.reshape(-1).astype(np.uint32) + pack_sums(array, *how).astype(np.uint32)).astype(np.int32)
 
 
 class DotProducts(Kernel):
@@ -105,30 +130,66 @@ class DotProducts(Kernel):
     constants = (1, 2)
 
     @staticmethod
-    def call(site: Site, window: tuple[int, ...], zeros: tuple[int, int], sizes: tuple[Dim, ...], groups: int, ic: int,
-             oc: int, pads: tuple[int, int], pack: tuple, name: str) -> Lowered:
-        """sizes: images, height and width of x and of y."""
-        isa, w = site.isa, site.inputs[1]
-        tile = _Tile.of(isa, oc)
-        depth = round_up(ic * window[0] * window[1], isa.int8_step)
-        weight = weight_type(w.dtype, zeros[1])
-        N, G, IC, IH, IW, OC, OH, OW, PIXELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "PIXELS")
-        height = tile.heights[0]
-        pixels = max(height, _ROWS // (2 * depth) // height * height)
-        extents = dict(zip(("N", "IH", "IW", "OH", "OW"), sizes, strict=True))
-        extents |= {"G": groups, "IC": ic, "OC": oc, "PT": pads[0], "PL": pads[1], "PIXELS": pixels}
-        row = round_up(IC * window[0] * window[1], isa.int8_step)
-        operands = present(site, Operand("x", 0, N * IH * IW * G * IC),
-                           Operand("w", 1, G * round_up(OC, isa.lanes) * row,
-                                   (*pack, isa.lanes, tile.vectors, isa.int8_step, zeros[1]), weight),
-                           Operand("b", 2, G * OC))
-        parameters = DotParameters(*window, site.has(2), site.x.c_type, DTYPES[weight].c_type,
-                                   zeros[0], DTYPES[site.x.dtype].short, site.y.c_type, tile.vectors, tile.rest,
-                                   tile.heights)
-        return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, N * OH * OW * G * OC),),
-                       N * G * ceildiv(OH * OW, PIXELS), name + zero_name(zeros[0]),
-                       f"dot_{tile.vectors}x{height}" + f"_{tile.rest}" * bool(tile.rest),
-                       scratch=2 * PIXELS * row, channels=G * OC)
+    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
+        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
+        weight = weight_type(site.inputs[1].dtype, w_zero)
+        laid = Laid.of(isa, site.x.dtype, x_zero, weight)
+        runs, length = (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
+        depth = runs * round_up(length, laid.step)
+        flat, item = s.is_pointwise, DTYPES[laid.dtype].bytes
+        copied = not flat or laid.dtype != site.x.dtype or bool(laid.less) or s.ic % laid.step > 0
+        pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
+        tile = Tile.of(site, depth // laid.step, s.oc, pixels)
+        channels = block(target, tile, depth * DTYPES[weight].bytes, s.oc)
+        N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
+                                                                      "ROWS", "CHANNELS")
+        laid_out: Dim
+        if flat:
+            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc,
+                       "ROWS": tile.pixels(target, item * s.ic, channels < s.oc)}
+            x_size, y_size, strips, laid_out = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
+        else:
+            # Of what windows of one row or column step over, nothing is laid out.
+            down, across = (stride if extent > 1 else 1 for stride, extent in
+                            zip(s.strides, (s.kh, s.kw), strict=True))
+            high, wide = ((extent - 1) * dilation + 1 for extent, dilation in
+                          zip((s.kh, s.kw), s.dilations, strict=True))
+            row = item * s.ic * ((likely(s.ow) - 1) * across + wide)
+            extents = s.extents(s.oh, s.ow) | {
+                "ROWS": tile.rows(target, row, down, high, likely(s.oh), channels < s.oc)}
+            x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
+            laid_out = ((ROWS - 1) * down + high) * ((OW - 1) * across + wide) * IC
+        extents["CHANNELS"] = channels
+        how = outputs_first, w_zero
+        packed_depth = runs * round_up(IC * (length // s.ic), laid.step)
+        operands = (Operand("x", 0, x_size),
+                    Operand("w", 1, G * round_up(OC, isa.lanes) * packed_depth,
+                            ("dot", *how, s.g, runs, isa.lanes, tile.vectors, laid.step), weight))
+        if laid.zero and site.has(2):
+            operands += (Operand("b", 2, G * OC, ("dot_bias", *how, laid.zero), also=(1,)),)
+        elif laid.zero:
+            operands += (Operand("b", 1, G * OC, ("dot_sums", *how, laid.zero), "int32"),)
+        else:
+            operands += present(site, Operand("b", 2, G * OC))
+        bias = len(operands) > 2
+        fill = 0 if flat else laid.zero
+        parameters = DotParameters(*s.window, bias, site.x.c_type, DTYPES[weight].c_type, laid.less,
+                                   DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
+                                   DTYPES[site.x.dtype].short, DTYPES[weight].short, site.y.c_type, tile.vectors,
+                                   tile.rest, tile.heights, flat, copied)
+        kind = "" if not flat else "_flat" if copied else "_there"
+        return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
+                       strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
+                       f"dot{kind}_{tile.name}", scratch=item * (laid_out + laid.step) if copied else 0,
+                       channels=G * OC)
+
+    @staticmethod
+    def cycles(site: Site, s: Geometry, w_zero: int) -> float:
+        """Of one image after another, all extents known."""
+        laid = Laid.of(site.isa, site.x.dtype, 0, weight_type(site.inputs[1].dtype, w_zero))
+        return 300 + product((s.n, s.g, s.oh, s.ow)) * s.ic * s.taps * (
+            ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)
 
 
 class DotConv(DotProducts):
@@ -141,14 +202,11 @@ class DotConv(DotProducts):
 
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
-        return self.call(site, s.window, (site.attrs.x_zero, site.attrs.w_zero), (s.n, s.ih, s.iw, s.oh, s.ow), s.g,
-                         s.ic, s.oc, s.pads[:2], ("dot_oihw", s.g), s.name("conv2d_integer"))
+        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
+                         replace(s, bias=False).name("conv2d_integer"))
 
     def cost(self, site: Site) -> float:
-        s = Geometry.of(site)
-        depth = s.ic * s.taps
-        pixels = product((s.n, s.g, s.oh, s.ow))
-        return 300 + pixels * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / site.isa.int8_step + 0.2)
+        return self.cycles(site, Geometry.of(site), site.attrs.w_zero)
 
 
 class DotMatMul(DotProducts):
@@ -160,15 +218,15 @@ class DotMatMul(DotProducts):
         return "the first operand must not be transposed" if site.attrs.trans_a else None
 
     def lower(self, site: Site) -> Lowered:
-        trans_b = bool(site.attrs.trans_b)
-        depth = site.inputs[1].shape[-1 if trans_b else -2]
-        rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
-        return self.call(site, POINT, (site.attrs.a_zero, site.attrs.b_zero), (1, 1, rows, 1, rows), 1, depth,
-                         columns, (0, 0), ("dot_columns", trans_b), "matmul_integer" + "_bias" * site.has(2))
+        return self.call(site, _rows(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
+                         "matmul_integer")
 
     def cost(self, site: Site) -> float:
-        depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
-        rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
-        return 300 + rows * depth * (ceildiv(columns, site.isa.lanes) * 1.2 / site.isa.int8_step + 0.2)
+        return self.cycles(site, _rows(site), site.attrs.b_zero)
 
 
+def _rows(site: Site) -> Geometry:
+    """A product as a convolution."""
+    rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
+    depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
+    return Geometry(1, 1, depth, 1, rows, columns, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), site.has(2))

@@ -21,6 +21,7 @@ from . import (
     move,
     norm,
     pool,
+    qlinear,
     quant,
     quant_products,
     reduce,
@@ -40,6 +41,6 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
-           "extern", "gather", "inputs", "integer", "lookup", "lrn", "matmul", "move", "norm", "pool", "quant",
-           "quant_products", "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape",
-           "softmax", "softmax_fixed", "sort", "spectral", "tir"]
+           "extern", "gather", "inputs", "integer", "lookup", "lrn", "matmul", "move", "norm", "pool", "qlinear",
+           "quant", "quant_products", "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter",
+           "shape", "softmax", "softmax_fixed", "sort", "spectral", "tir"]

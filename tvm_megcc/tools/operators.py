@@ -61,7 +61,9 @@ def markdown() -> str:
 
 
 def _versions(name: str) -> str:
-    """`Add (6, 7, 13, 14)`: the operator sets from the oldest that is imported."""
+    """`Add (6, 7, 13, 14)`: the operator sets from the oldest that is imported. Other domains have names only."""
+    if "::" in name:
+        return name
     schemas = [schema for schema in onnx.defs.get_all_schemas_with_history()
                if schema.name == name and schema.domain == "" and not schema.deprecated]
     since = sorted(schema.since_version for schema in schemas)

@@ -98,6 +98,17 @@ def test_make_c_and_cplusplus(folder, artifact):
     assert_prints_zeros(run("build/cpp_main", cwd=folder), artifact)
 
 
+@pytest.mark.slow
+def test_short_names(folder, artifact):
+    """Kernels that a linker cannot confuse, if it takes 31 characters of a name."""
+    run("make", "-j2", f"CC={cc()}", "CFLAGS=-O1 -DMEGCC_SHORT_NAMES", cwd=folder)
+    assert_prints_zeros(run("build/make/main", cwd=folder), artifact)
+    kernels = [path.stem for path in (folder / "kernels").glob("*.c")]
+    found = {line.split()[-1] for line in run("nm", "-g", "build/make/main", cwd=folder).splitlines()}
+    assert not found & set(kernels)
+    assert len({name for name in found if name.startswith("megcc_") and len(name) == 31}) >= 3
+
+
 @pytest.mark.parametrize("shapes", [
     pytest.param({"input_shapes": "image=(1,1,8,8):image=(3,1,8,8)"}, id="sets", marks=pytest.mark.slow),
     pytest.param({"dispatch": "image[0]=1..2,3..*"}, id="open")])

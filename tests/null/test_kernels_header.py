@@ -10,7 +10,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.codegen import bundle
-from tvm_megcc.codegen.headers import HEADER, kernels_header, seen_by
+from tvm_megcc.codegen.headers import HEADER, kernels_header, seen_by, short_name
 from tvm_megcc.errors import InternalError
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -53,3 +53,12 @@ def test_no_kernels():
 def test_names_are_identifiers():
     with pytest.raises(InternalError):
         kernels_header(["a; evil"])
+
+
+def test_short_names():
+    """At most 31 characters, all distinct, an identifier; for the kernels of a folder, each defined once."""
+    files = bundle.contents([tvm_megcc.compile(DIGITS, "native,arm64,c")])
+    symbols = [name.removeprefix("kernels/").removesuffix(".c") for name in files if re.match(r"kernels/.*\.c$", name)]
+    defined = dict(re.findall(r"^#define (\w+) (megcc_\w+)$", files[HEADER].decode(), re.MULTILINE))
+    assert defined == {symbol: short_name(symbol) for symbol in symbols}
+    assert max(map(len, defined.values())) <= 31 and len(set(defined.values())) == len(symbols)

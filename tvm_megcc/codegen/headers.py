@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernels.h`: the prototype of every kernel of a folder, which the kernels and their tables include."""
+"""`kernels.h`: the prototype of every kernel of a folder, which the kernels and their tables include; and names for
+linkers that cut them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from ..foreign import c_name
+from ..foreign import c_name, digest
 
 #: Its place in the folder: beside the kernels, so that they find it whatever folders a compiler looks into.
 HEADER = "kernels/kernels.h"
@@ -19,20 +20,32 @@ _TEXT = """\
 
 #include "megcc_kernel.h"
 
+/* Names of 31 characters, which ISO C99 promises that a linker tells apart. */
+#ifdef MEGCC_SHORT_NAMES
+{}#endif
+
 {}#endif
 """
 _PARAMETERS = "const megcc_call *call, int32_t begin, int32_t end, void *scratch"
-_PROTOTYPE = re.compile(rf"^int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n", re.MULTILINE)
+#: What the header has for one kernel: its short name and its prototype.
+_ROW = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n)", re.MULTILINE)
+
+
+def short_name(symbol: str) -> str:
+    """A kernel's external name where MEGCC_SHORT_NAMES is defined: 31 characters at most, distinct from all others."""
+    return f"megcc_{digest(symbol, 12)}_{symbol[:12]}"
 
 
 def kernels_header(symbols: Iterable[str]) -> str:
     """The text of kernels.h for kernels of these names."""
-    prototypes = [f"int32_t {c_name(symbol)}(\n    {_PARAMETERS});\n" for symbol in sorted(set(symbols))]
-    return _TEXT.format("".join([*prototypes, "\n"] if prototypes else []))
+    names = [c_name(symbol) for symbol in sorted(set(symbols))]
+    prototypes = [f"int32_t {name}(\n    {_PARAMETERS});\n" for name in names]
+    return _TEXT.format("".join(f"#define {name} {short_name(name)}\n" for name in names),
+                        "".join([*prototypes, "\n"] if prototypes else []))
 
 
 def seen_by(source: str, header: str) -> str:
-    """What of a text of kernels.h matters to a C file: without the prototypes of functions that it does not name. So a
-    kernel has not to be compiled again where another is new."""
+    """What of a text of kernels.h matters to a C file: without the rows of functions that it does not name. So a kernel
+    has not to be compiled again where another is new."""
     words = set(re.findall(r"\w+", source))
-    return _PROTOTYPE.sub(lambda found: found[0] if found[1] in words else "", header)
+    return _ROW.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)

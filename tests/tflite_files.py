@@ -20,6 +20,7 @@ class Quantized:
     dtype: str = "int8"
     axis: int = 0
     array: np.ndarray | None = None
+    variable: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, .
     """A file of one graph, of float32 where nothing else is said.
 
     tensors: by name, a constant, a description or a shape.
-    operators: (name of the operator, name of its table of options or "", options, inputs, outputs); absent inputs are
-        "". The name of a custom operator begins with a colon.
+    operators: (name of the operator, name of its table of options or "", options, inputs, outputs, more); absent inputs
+        are "". The name of a custom operator begins with a colon. more, which may be missing: "custom", its options,
+        and "intermediates", names of tensors.
     graphs: so many times the graph is in the file.
     """
     import tflite
@@ -90,9 +92,12 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, .
         code_tables.append(table("OperatorCode", DeprecatedBuiltinCode=min(kind, 127), BuiltinCode=kind,
                                  Version=VERSIONS.get(code, 1), **more))
     calls = []
-    for operator, options, fields, read, made in operators:
+    for operator, options, fields, read, made, *rest in operators:
         more = {"BuiltinOptionsType": getattr(tflite.BuiltinOptions, options),
                 "BuiltinOptions": table(options, **fields)} if options else {}
+        for part in rest:
+            more["CustomOptions"] = np.frombuffer(part.get("custom", b""), np.uint8)
+            more["Intermediates"] = numbers([names.index(name) for name in part.get("intermediates", ())])
         calls.append(table("Operator", OpcodeIndex=codes.index(operator),
                            Inputs=numbers([names.index(name) if name else -1 for name in read]),
                            Outputs=numbers([names.index(name) for name in made]), **more))

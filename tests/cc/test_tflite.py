@@ -121,9 +121,10 @@ def test_compare(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["kws_dscnn_int8", "ad_autoencoder_int8", "resnet8_cifar10_int8", "tflm_micro_speech",
-                                  "mobilenet_v1_025_224_uint8", "mobilenet_v1_025_224_f32", "tflm_mnist_lstm_f32",
-                                  "kwt1_keyword_transformer", "basic_pitch_nmp", "dtln_stage1", "dtln_stage2"])
+@pytest.mark.parametrize("name", [
+    "kws_dscnn_f32", "kws_dscnn_int8", "ad_autoencoder_int8", "resnet8_cifar10_int8", "tflm_micro_speech",
+    "tflm_mnist_lstm_int8", "mobilenet_v1_025_224_uint8", "mobilenet_v1_025_224_f32", "tflm_mnist_lstm_f32",
+    "ssd_mobilenet_v1_coco_int8", "kwt1_keyword_transformer", "basic_pitch_nmp", "dtln_stage1", "dtln_stage2"])
 def test_networks(name: str, tmp_path):
     """Trained ones, on random inputs; quantised ones to the bit."""
     path = MODELS / name / "model.tflite"

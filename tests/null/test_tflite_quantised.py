@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 from tests.tflite_files import Quantized, litert, written
 from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.frontends.tflite.hybrid import HYBRID
 from tvm_megcc.frontends.tflite.quantised import MOVES, QUANTISED
 from tvm_megcc.runtime import reference
 
@@ -29,6 +32,7 @@ class Draw:
         self.random = np.random.default_rng([seed, *kind.encode()])
         self.kind, self.dtype = kind, "int8" if seed % 3 else "uint8"
         self.tensors: dict[str, object] = {}
+        self.rows = 1
 
     def one_of(self, *choices):
         return choices[self.random.integers(len(choices))]
@@ -65,10 +69,12 @@ class Draw:
         self.tensors["b"] = Quantized((channels,), [x.scale * each for each in scales], 0, "int32", 0, bias)
         return scales
 
-    def file(self, options: str, fields: Mapping, read: list[str], made: list[str]) -> bytes:
+    def file(self, options: str, fields: Mapping, read: list[str], made: list[str], **more) -> bytes:
         inputs = [name for name in read if name and getattr(self.tensors[name], "array", None) is None
                   and not isinstance(self.tensors[name], np.ndarray)]
-        return written(self.tensors, [(self.kind, options, fields, read, made)], inputs, made)
+        inputs = [name for name in inputs if not getattr(self.tensors[name], "variable", False)]
+        kind = self.kind.replace("CUSTOM ", ":")
+        return written(self.tensors, [(kind, options, fields, read, made, more)], inputs, made)
 
     def feeds(self) -> dict[str, np.ndarray]:
         found = {}
@@ -201,28 +207,149 @@ def pad(draw: Draw) -> bytes:
     return draw.file("", {}, ["x", "pads", *value], ["y"])
 
 
+def lstm(draw: Draw) -> bytes:
+    """With or without an input gate and peepholes, cells of several scales."""
+    draw.dtype = "int8"
+    steps, batch, inputs, units = draw.number(1, 5), draw.number(1, 2), draw.number(1, 9), draw.number(1, 7)
+    major, coupled, peeps = draw.one_of(True, False), draw.one_of(True, False), draw.one_of(True, False)
+    x = draw.add("x", (steps, batch, inputs) if major else (batch, steps, inputs), draw.scale(1e-3, 3e-2))
+    y = draw.add("y", (*x.shape[:2], units), draw.scale(2e-3, 1e-2))
+    cell, gates = 2.0**draw.number(-15, -10), range(1 if coupled else 0, 4)
+    for gate in gates:
+        for name, columns in (("w", inputs), ("r", units)):
+            draw.tensors[f"{name}{gate}"] = Quantized((units, columns), draw.scale(1e-3, 2e-2), 0, "int8",
+                                                      array=draw.numbers((units, columns), "int8"))
+        draw.tensors[f"b{gate}"] = Quantized((units,), 1e-5, 0, "int32",
+                                             array=draw.random.integers(-20000, 20000, units).astype(np.int32))
+        if peeps and gate != 2:
+            draw.tensors[f"p{gate}"] = Quantized((units,), draw.scale(1e-5, 1e-4), 0, "int16",
+                                                 array=draw.numbers((units,), "int16"))
+    draw.tensors["h"] = Quantized((batch, units), y.scale, y.zero_point, "int8", variable=True)
+    draw.tensors["c"] = Quantized((batch, units), cell, 0, "int16", variable=True)
+    for index in range(5):
+        draw.tensors[f"between{index}"] = Quantized((), y.scale, y.zero_point, "int8")
+
+    def named(name: str, wanted=range(4)) -> list[str]:
+        return [f"{name}{gate}" if f"{name}{gate}" in draw.tensors else "" for gate in wanted]
+
+    read = ["x", *named("w"), *named("r"), *named("p", (0, 1, 3)), *named("b"), "", "", "h", "c", *[""] * 4]
+    fields = {"FusedActivationFunction": 4, "CellClip": draw.one_of(0.0, cell * 20000), "TimeMajor": major}
+    return draw.file("UnidirectionalSequenceLSTMOptions", fields, read, ["y"],
+                     intermediates=[f"between{index}" for index in range(5)])
+
+
+def detections(draw: Draw) -> bytes:
+    """Floats, or numbers of uint8."""
+    boxes, classes, background = draw.number(2, 40), draw.number(1, 5), draw.one_of(0, 1)
+    draw.dtype, real = "uint8", draw.one_of(True, False)
+    each = draw.number(1, min(classes, 3)) if real else 1  # of equal scores LiteRT gives any
+    options = flexbuffers.Builder()
+    with options.Map():
+        for name, value in (("max_detections", draw.number(1, 12)), ("max_classes_per_detection", each),
+                            ("detections_per_class", draw.number(1, 9)), ("num_classes", classes)):
+            options.Int(name, value)
+        for name, least, most in (("nms_score_threshold", 1e-2, 0.3), ("nms_iou_threshold", 0.2, 1),
+                                  *((f"{side}_scale", 1, 12) for side in "yxhw")):
+            options.Float(name, draw.scale(least, most))
+        regular = draw.one_of(True, False)
+        draw.rows = 1 if regular else each
+        options.Bool("use_regular_nms", regular)
+    anchors = draw.random.uniform(0.1, 1, (boxes, 4))
+    if not real:
+        draw.add("x0", (1, boxes, 4), 0.08, 128), draw.add("x1", (1, boxes, classes + background), 1 / 256, 0)
+        draw.tensors["anchors"] = Quantized((boxes, 4), 1 / 200, 0, "uint8",
+                                            array=np.rint(anchors * 200).astype(np.uint8))
+    else:
+        draw.tensors.update(x0=(1, boxes, 4), x1=(1, boxes, classes + background), anchors=anchors.astype(np.float32))
+    made = ["where", "which", "how", "many"]
+    draw.tensors.update(dict.fromkeys(made, ()))
+    return draw.file("", {}, ["x0", "x1", "anchors"], made, custom=bytes(options.Finish()))
+
+
+def hybrid_weights(draw: Draw, shape, axis: int) -> None:
+    """Adds w of int8 and b of float32."""
+    scales = [draw.scale(1e-3, 0.1) for _ in range(draw.one_of(1, shape[axis]))]
+    array = np.maximum(draw.numbers(shape, "int8"), -127)  # LiteRT takes products of -128 for others
+    draw.tensors["w"] = Quantized(shape, scales, 0, "int8", axis, array)
+    draw.tensors["b"] = draw.random.standard_normal(shape[axis]).astype(np.float32)
+
+
+def hybrid_conv(draw: Draw) -> bytes:
+    depthwise, channels = draw.kind == "DEPTHWISE_CONV_2D", draw.number(1, 5)
+    kernel, outputs = (draw.number(1, 4), draw.number(1, 3)), channels * draw.number(1, 3)
+    draw.tensors["x"] = (2, 7, 6, channels)
+    shape, axis = ((1, *kernel, outputs), 3) if depthwise else ((outputs, *kernel, channels), 0)
+    hybrid_weights(draw, shape, axis)
+    if depthwise:  # LiteRT reads a scale for each channel
+        draw.tensors["w"] = replace(draw.tensors["w"], scale=list(np.resize(draw.tensors["w"].scale, outputs)))
+    fields, sizes = windowed(draw, kernel)
+    draw.tensors["y"] = (2, *sizes, outputs)
+    options = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
+    more = {"DepthMultiplier": outputs // channels} if depthwise else {}
+    return draw.file(options, {**fields, **more}, ["x", "w", "b"], ["y"])
+
+
+def hybrid_product(draw: Draw) -> bytes:
+    rows, inputs, outputs = draw.number(1, 3), draw.number(1, 40), draw.number(1, 9)
+    draw.tensors["x"] = (rows, inputs)
+    hybrid_weights(draw, (outputs, inputs), 0)
+    draw.tensors["y"] = (rows, outputs)
+    fields = {"FusedActivationFunction": draw.number(0, 3), "AsymmetricQuantizeInputs": draw.one_of(True, False)}
+    return draw.file("FullyConnectedOptions", fields, ["x", "w", draw.one_of("b", "b", "")], ["y"])
+
+
+def hybrid_lookup(draw: Draw) -> bytes:
+    draw.tensors.update(rows=np.array([3, 0, 3], np.int32), y=(3, 5))
+    draw.tensors["w"] = Quantized((4, 5), draw.scale(), 0, "int8", array=draw.numbers((4, 5), "int8"))
+    return draw.file("", {}, ["rows", "w"], ["y"])
+
+
 FILES: dict[str, Callable[[Draw], bytes]] = {
     "CONV_2D": conv, "DEPTHWISE_CONV_2D": conv, "FULLY_CONNECTED": fully_connected, "ADD": binary, "SUB": binary,
     "MUL": binary, "MAXIMUM": extreme, "MINIMUM": extreme, "LOGISTIC": unary, "TANH": unary, "EXP": unary,
     "LEAKY_RELU": unary, "RELU": unary, "RELU6": unary, "RELU_N1_TO_1": unary, "QUANTIZE": quantize,
     "DEQUANTIZE": dequantize, "MAX_POOL_2D": pool, "AVERAGE_POOL_2D": pool, "MEAN": mean, "SOFTMAX": softmax,
-    "CONCATENATION": concatenation, "PAD": pad, "PADV2": pad,
+    "CONCATENATION": concatenation, "PAD": pad, "PADV2": pad, "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm,
+    "CUSTOM TFLite_Detection_PostProcess": detections,
 }
+#: Operators on floats with weights of 8 bits.
+FLOATS: dict[str, Callable[[Draw], bytes]] = {
+    "CONV_2D": hybrid_conv, "DEPTHWISE_CONV_2D": hybrid_conv, "FULLY_CONNECTED": hybrid_product,
+    "EMBEDDING_LOOKUP": hybrid_lookup}
 
 
 def test_every_operator_has_files():
-    assert set(FILES) == set(QUANTISED) and not set(FILES) & {*MOVES}
+    assert set(FILES) == set(QUANTISED) and not set(FILES) & {*MOVES} and set(FLOATS) == set(HYBRID)
+
+
+def checked(kind: str, seed: int, file_of: Callable[[Draw], bytes], path) -> None:
+    """One file: integers to the bit; floats as far as sums of them are in the same order."""
+    draw = Draw(kind, seed)
+    path.write_bytes(file_of(draw))
+    feeds = draw.feeds()
+    expected = litert(path.read_bytes(), feeds)
+    found = reference.run(import_tflite(path), feeds)
+    if kind == "CUSTOM TFLite_Detection_PostProcess":  # LiteRT leaves rows as they are behind the last one
+        rows = int(expected["many"][0]) * draw.rows
+        expected, found = ({name: array[:, :rows] if array.ndim > 1 else array for name, array in results.items()}
+                           for results in (expected, found))
+    for name, wanted in expected.items():
+        assert found[name].dtype == wanted.dtype
+        message = f"{kind}, file {seed}: {draw.tensors}"
+        if wanted.dtype == np.float32:
+            limit = 1e-5 * max(np.abs(wanted).max(initial=0), 1)
+            np.testing.assert_allclose(found[name], wanted, atol=limit, rtol=0, err_msg=message)
+        else:
+            np.testing.assert_array_equal(found[name], wanted, err_msg=message)
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_operator(kind: str, tmp_path):
     for seed in range(COUNT):
-        draw = Draw(kind, seed)
-        path = tmp_path / "one.tflite"
-        path.write_bytes(FILES[kind](draw))
-        feeds = draw.feeds()
-        expected = litert(path.read_bytes(), feeds)
-        found = reference.run(import_tflite(path), feeds)
-        for name, wanted in expected.items():
-            assert found[name].dtype == wanted.dtype
-            np.testing.assert_array_equal(found[name], wanted, err_msg=f"{kind}, file {seed}: {draw.tensors}")
+        checked(kind, seed, FILES[kind], tmp_path / "one.tflite")
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_operator_on_floats(kind: str, tmp_path):
+    for seed in range(COUNT):
+        checked(kind, seed, FLOATS[kind], tmp_path / "one.tflite")

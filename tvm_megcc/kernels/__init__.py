@@ -39,6 +39,7 @@ from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .quant.axis import PerAxisKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
 from .reduce.folds import ReduceScalars, ReduceVectors
+from .rnn.fixed import FixedSteps
 from .rnn.steps import DotSteps, PackedSteps
 from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
@@ -46,6 +47,7 @@ from .sample.roi import RoiAlignBins, RoiPoolBins
 from .shape.dims import DimsKernel
 from .softmax.fixed import SoftmaxFixedLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
+from .sort.detections import DetectionsSearch
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
 
@@ -61,6 +63,7 @@ realise(ops.spectral.Determinant, DeterminantKernel())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
+realise(ops.lstm_fixed.LstmFixed, FixedSteps())
 
 realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
 realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)
@@ -82,6 +85,7 @@ realise(ops.reduce.Cumulative, CumulativeScalars())
 realise(ops.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
 realise(ops.softmax_fixed.SoftmaxFixed, SoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
+realise(ops.detections.Detections, DetectionsSearch())
 
 realise(ops.move.Transpose, TransposeMatrix(), StridedTranspose())
 realise(ops.move.Relayout, RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())

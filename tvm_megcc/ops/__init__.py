@@ -9,6 +9,7 @@ from . import (
     conv_transpose,
     copy,
     deform_conv,
+    detections,
     einsum,
     elementwise,
     extern,
@@ -17,6 +18,7 @@ from . import (
     integer,
     lookup,
     lrn,
+    lstm_fixed,
     matmul,
     move,
     norm,
@@ -40,7 +42,7 @@ from . import (
     tir,
 )
 
-__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "einsum", "elementwise",
-           "extern", "gather", "inputs", "integer", "lookup", "lrn", "matmul", "move", "norm", "pool", "qlinear",
-           "quant", "quant_products", "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter",
-           "shape", "softmax", "softmax_fixed", "sort", "spectral", "tir"]
+__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "detections", "einsum",
+           "elementwise", "extern", "gather", "inputs", "integer", "lookup", "lrn", "lstm_fixed", "matmul", "move",
+           "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample", "resize", "reverse", "rnn",
+           "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "sort", "spectral", "tir"]

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import tflite
+from flatbuffers import flexbuffers
 
-from ...errors import ModelError, quoted
+from ...errors import ModelError, ShapeError, quoted
 from ...ir.limits import MAX_BYTES, MAX_RANK
 from ...ir.types import DTYPES
 
@@ -61,13 +62,15 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """inputs, outputs: indices of tensors, -1 for an absent input. options: by the names of the package's accessors."""
+    """inputs, outputs: indices of tensors, -1 for an absent input. options: by the names of the package's accessors.
+    intermediates: indices of tensors that say only how what lies between its steps is quantised."""
 
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     custom: bytes = b""
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,24 @@ def read(data: bytes, subject: str) -> File:
     except _DAMAGE:
         reason = "a table of it leads out of the file"
     raise ModelError(subject, [f"is truncated or corrupt: {reason}"], "Convert or download the file again.")
+
+
+def flexible(data: bytes) -> dict[str, int | float | bool | str]:
+    """Options of a custom operator, a map of FlexBuffers: its single numbers and texts.
+
+    Raises:
+        ShapeError: where the bytes are none.
+    """
+    try:
+        entries = flexbuffers.GetRoot(bytearray(data)).AsMap
+        keys, values = entries.Keys, entries.Values
+        if len(keys) > len(data):
+            raise ValueError
+        found = {keys[index].AsKey: values[index] for index in range(len(keys))}
+        return {str(name): value.Value for name, value in found.items()
+                if value.IsNumeric or value.IsBool or value.IsString}
+    except _DAMAGE:
+        raise ShapeError("its options are damaged") from None
 
 
 class _Damaged(Exception):
@@ -227,7 +248,8 @@ class _Reader:
             raise _Damaged(f"it mentions operator code {call.OpcodeIndex()} of {len(kinds)}")
         custom = self.numbers(call, "CustomOptions", 1)
         return Operator(kinds[call.OpcodeIndex()], self.indices(call, "Inputs", count, -1),
-                        self.indices(call, "Outputs", count), self.options(call), custom.astype(np.uint8).tobytes())
+                        self.indices(call, "Outputs", count), self.options(call), custom.astype(np.uint8).tobytes(),
+                        self.indices(call, "Intermediates", count))
 
     def options(self, call) -> dict[str, Any]:
         name, union = _names(tflite.BuiltinOptions).get(call.BuiltinOptionsType(), "NONE"), call.BuiltinOptions()

@@ -13,7 +13,20 @@ from ...ir.graph import Graph
 from ...ir.limits import MAX_BYTES
 from ...ir.types import DTYPES, TensorType
 from ..onnx.builder import Builder
-from . import elementwise, moves, products, recurrent, windows  # noqa: F401  (they register importers)
+from . import (  # noqa: F401  (they register importers)
+    detection,
+    elementwise,
+    moves,
+    products,
+    quantised_axes,
+    quantised_elementwise,
+    quantised_moves,
+    quantised_products,
+    quantised_recurrent,
+    quantised_windows,
+    recurrent,
+    windows,
+)
 from .file import File, Operator, Tensor, read
 from .node import IMPORTERS, Node, Results, Unsupported
 from .quantised import importer_of
@@ -249,11 +262,12 @@ class _Importer:
     def _values(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) -> list[Value | None]:
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         tensors = [None if index < 0 else self.file.tensors[index] for index in operator.inputs]
-        importer = importer_of(operator.kind, [*results, *filter(None, tensors)])
+        importer = importer_of(operator.kind, tensors, results)
         if any(value is None and tensor is not None and not tensor.is_variable
                for value, tensor in zip(operands, tensors, strict=True)):
             return [None] * len(results)
-        node = Node(self.builder, operator, name, operands, tensors, results)
+        between = [self.file.tensors[index] for index in operator.intermediates]
+        node = Node(self.builder, operator, name, operands, tensors, results, between)
         with self.builder.importing(label):
             found: Results = importer(node)
         values = [Value(self.builder, value) if isinstance(value, str) else value for value in found]

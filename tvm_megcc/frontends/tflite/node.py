@@ -30,13 +30,15 @@ class Unsupported(MegccError):
 class Node:
     """An operator of the file whose operands are imported.
 
-    operands: its inputs, None for absent ones. results: what the file says of its outputs.
+    operands: its inputs, None for absent ones. results: what the file says of its outputs. intermediates: likewise, of
+        what lies between its steps.
     """
 
     def __init__(self, builder: Builder, operator: Operator, name: str, operands: Sequence[Value | None],
-                 tensors: Sequence[Tensor | None], results: Sequence[Tensor]):
+                 tensors: Sequence[Tensor | None], results: Sequence[Tensor], intermediates: Sequence[Tensor] = ()):
         self.builder, self.operator, self.name = builder, operator, name
         self.kind, self.operands, self.tensors, self.results = operator.kind, operands, tensors, results
+        self.intermediates = intermediates
 
     def option(self, name: str, default: Any = None) -> Any:
         """Raises ShapeError where the operator has no such option and none is assumed."""

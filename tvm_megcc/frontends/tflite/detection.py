@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The custom operator that ends detectors: boxes from what is added to anchors, and the best of those."""
+
+from __future__ import annotations
+
+from ...errors import ShapeError
+from ...ir.expr import Expr, X, arg, call
+from ...ops.elementwise import emit_broadcast
+from .file import flexible
+from .moves import sliced
+from .node import Node, Results, Unsupported, imports
+from .quantised import of_tensor, quantised, zero
+from .value import plain
+
+#: Of each class, where the file does not say.
+_PER_CLASS = 100
+
+
+@imports("CUSTOM TFLite_Detection_PostProcess")
+@quantised("CUSTOM TFLite_Detection_PostProcess")
+def detections(node: Node) -> Results:
+    """Operands: what is added to the anchors [1,B,4 and more], scores [1,B,C], anchors [B,4]: y, x, height, width."""
+    options = flexible(node.operator.custom)
+
+    def number(name: str, default: float | None = None) -> float:
+        value = options.get(name, default)
+        if not isinstance(value, (int, float)) or value != value or abs(value) > 2**31 - 1:
+            raise ShapeError(f"has no number {name} among its options")
+        return value
+
+    shifts, scores, anchors = (_reals(node, index) for index in range(3))
+    (one, count, numbers), (batch, boxes, columns) = (node.type_of(name).shape for name in (shifts, scores))
+    if one != 1 or batch != 1:
+        raise Unsupported(f"{one} images in one run are not supported; use a batch of 1")
+    classes = int(number("num_classes"))
+    if boxes != count or not isinstance(columns, int) or columns - classes not in (0, 1) or numbers < 4:
+        raise ShapeError(f"boxes {node.type(0)} with scores {node.type(1)} of {classes} classes")
+    places = _boxes(node, shifts, anchors, [number(f"{side}_scale") for side in "yxhw"])
+    scores = node.emit("reshape", scores, shape=(boxes, columns))
+    per_class = int(number("detections_per_class", _PER_CLASS)) if options.get("use_regular_nms", False) else 0
+    return node.spelled().emit(
+        "detections", (places, scores), count=int(number("max_detections")),
+        classes=int(number("max_classes_per_detection")), per_class=per_class, background=columns - classes,
+        least=float(number("nms_score_threshold")), overlap=float(number("nms_iou_threshold")))
+
+
+def _reals(node: Node, index: int) -> str:
+    name, tensor = node.plain(index), node.tensors[index]
+    if node.type(index).dtype == "float32":
+        return name
+    given = of_tensor(tensor, ("uint8",))
+    expr = call("real", X - zero(given)) * float(given.scale[0])
+    return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype="float32")[0]
+
+
+def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
+    """Both corners of each box [B,4], computed in float64."""
+    _, boxes, _ = node.type_of(shifts).shape
+    flat = node.emit("reshape", shifts, shape=(boxes, node.type_of(shifts).shape[2]))
+
+    def pair(name: str, first: int) -> str:
+        whole = node.made(name, plain(2))
+        return node.emit("cast", sliced(node, whole, (0, first), (boxes, first + 2), (1, 1)).name, dtype="float64")
+
+    places, sizes = node.constant(scales[:2], "float32"), node.constant(scales[2:], "float32")
+    places, sizes = (node.emit("cast", name, dtype="float64") for name in (places, sizes))
+
+    def computed(expr: Expr, *names: str) -> str:
+        return node.emit("cast", emit_broadcast(node.spelled(), "elementwise", names, expr=expr)[0], dtype="float32")
+
+    sides = pair(anchors, 2)
+    centre = computed(X / arg(1) * arg(2) + arg(3), pair(flat, 0), places, sides, pair(anchors, 0))
+    half = computed(0.5 * call("exp", X / arg(1)) * arg(2), pair(flat, 2), sizes, sides)
+    return node.emit("concat", node.emit("sub", centre, half), node.emit("add", centre, half), axis=1)

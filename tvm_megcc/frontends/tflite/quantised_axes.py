@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators along axes: means, softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.dims import product
+from ...ir.expr import X
+from ...ops import softmax_fixed
+from . import fixed
+from .node import Node, Results, Unsupported
+from .quantised import (
+    operand,
+    quantised,
+    rescaled,
+    result,
+    same_types,
+    typed,
+    zero,
+)
+
+
+@quantised("MEAN")
+def mean(node: Node) -> Results:
+    value, x, y = node.value(0), operand(node, 0), result(node)
+    axes = node.axes(1, len(value.order))
+    count = product(value.type.shape[axis] for axis in axes)
+    if not isinstance(count, int) or not 0 < count < 2**22:
+        raise Unsupported(f"the mean of {count} numbers is not supported")
+    wide = node.emit("elementwise", value.name, expr=X - zero(x), dtype="int32")
+    total = node.emit("reduce_sum", wide, axes=tuple(sorted(value.order.index(axis) for axis in axes)), keepdims=True)
+    expr = rescaled(X, fixed.mean_multiplier(x, y, count)) + zero(y)
+    made = node.made(typed(node, expr, total), value.order)
+    return [made if node.option("KeepDims") else node.without(made, axes)]
+
+
+@quantised("SOFTMAX")
+def softmax(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 1 / 256."""
+    dtype, y, value = same_types(node), result(node), node.value(0)
+    if y.scale[0] != np.float32(1 / 256) or zero(y) != fixed.limits(dtype).low:
+        raise Unsupported("its result is not in steps of 1 / 256 from the least number on")
+    axis = value.order.index(len(value.order) - 1)
+    powers = softmax_fixed.table(float(np.float32(node.option("Beta"))), fixed.scale(operand(node, 0)))
+    return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), axis=axis), value.order)]

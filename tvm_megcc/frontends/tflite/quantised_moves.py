@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators that move numbers, and change what these stand for or bring in others."""
+
+from __future__ import annotations
+
+from ...errors import ShapeError
+from . import fixed
+from .moves import joined, padded
+from .node import Node, Results, Unsupported
+from .quantised import (
+    looked_up,
+    operand,
+    quantised,
+    result,
+    same_types,
+    zero,
+)
+
+
+@quantised("CONCATENATION")
+def concatenation(node: Node) -> Results:
+    """Operands of uint8 may have scales of their own."""
+    y, dtype = result(node), same_types(node)
+    values = []
+    for index, value in enumerate(node.values):
+        x = operand(node, index)
+        if (x.scale[0], zero(x)) != (y.scale[0], zero(y)):
+            if dtype != "uint8":
+                raise Unsupported("its operands have different scales")
+            value = looked_up(node, fixed.rescaled_table(x, dtype, y, dtype), value)
+        values.append(value)
+    axis = node.option("Axis")
+    rank = len(values[0].order)
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} of {values[0].type}")
+    return [joined(node, values, axis % rank)]
+
+
+@quantised("PAD", "PADV2")
+def pad(node: Node) -> Results:
+    """PAD adds what stands for 0."""
+    y = result(node)
+    fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else zero(y)
+    return [padded(node, fill)]

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised recurrent layers, in integers. Each run begins with states of zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.expr import X, arg, call, clip
+from ...ops.elementwise import emit_broadcast
+from ...ops.lstm_fixed import MOST_BITS
+from . import fixed
+from .file import Quantization
+from .fixed import Multiplier
+from .node import Node, Results, Unsupported
+from .quantised import of_tensor, operand, quantised, result, zero
+
+#: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
+_INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
+_PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
+#: What stands for one in gates before their functions.
+_ONE = np.float32(2**-12)
+
+
+@quantised("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstm(node: Node) -> Results:
+    """int8 with cells of int16. What inputs add to the gates is one product for all steps."""
+    for operands, what in ((_PROJECTION, "a projection"), (_NORMS, "layer normalisation")):
+        if any(map(node.has, operands)):
+            raise Unsupported(f"has {what}, which is not supported in integers; convert this layer as float32")
+    coupled = not node.has(_INPUT[0])
+    gates = range(1 if coupled else 0, 4)
+    x, cell = operand(node, 0), of_tensor(node.tensors[_CELL], ("int16",))
+    state = of_tensor(node.tensors[_STATE], ("int8",))
+    hidden = of_tensor(node.intermediates[4], ("int8", "int16")) if len(node.intermediates) > 4 else result(node)
+    bits = 15 + _power(cell)
+    if not 0 <= bits <= MOST_BITS or node.type(0).dtype != "int8":
+        raise Unsupported(f"cells of {bits} whole bits, or inputs that are not int8, are not supported")
+    peepholes = any(map(node.has, _PEEPHOLES))
+    weights, recurrent = (_stacked(node, [operands[gate] for gate in gates]) for operands in (_INPUT, _RECURRENT))
+    units = recurrent.shape[1]
+    from_inputs = [_factor(_scale(node, _INPUT[gate]) * x.scale[0] / _ONE) for gate in gates]
+    factors = np.zeros((8, 2), np.int32)
+    for gate in gates:
+        factors[gate] = _factor(_scale(node, _RECURRENT[gate]) * state.scale[0] / _ONE)
+    peeps = np.zeros((3, units), np.int16)
+    for row, index in enumerate(_PEEPHOLES if peepholes else ()):
+        if not (coupled and row == 0):
+            peeps[row] = node.const(index, "peepholes").reshape(-1)
+            own = of_tensor(node.tensors[index], ("int16",)).scale[0]
+            factors[4 + row] = _factor(np.float32(2.0**(bits - 15) * float(own) / float(_ONE)))
+    factors[7] = _factor(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
+    sums = _inputs(node, weights, [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
+    back = (-zero(state) * recurrent.astype(np.int64).sum(1)).astype(np.int32)
+    clip_at = float(node.option("CellClip", 0.0))
+    limit = int(min(np.float32(clip_at) / cell.scale[0], 32767)) if clip_at > 0 else 0
+    constant = node.spelled().constant
+    operands = [sums, constant(recurrent), constant(back), constant(factors), constant(peeps) if peepholes else ""]
+    y = node.emit("lstm_fixed", *operands, "", "", cell_bits=bits, cell_clip=limit, zero=zero(hidden), coupled=coupled,
+                  results=("Y",))
+    return [node.made(y, _order(node))]
+
+
+def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
+            units: int) -> str:
+    """What the inputs of all steps add to the gates: int16 [T, N, gates * units]."""
+    x = node.images(node.value(0), _order(node))
+    steps, batch, inputs = node.type_of(x).shape
+    rows = node.emit("reshape", x, shape=(steps * batch, inputs))
+    bias = _stacked(node, biases).astype(np.int32)
+    constant = node.spelled().constant
+    sums = node.emit("matmul_integer", rows, constant(weights), constant(bias), trans_a=0, trans_b=1,
+                     a_zero=zero_point, b_zero=0)
+    columns = [constant(np.repeat(np.array(part, np.int32), units)) for part in zip(*factors, strict=True)]
+    expr = clip(call("rescale_fixed", X, arg(1), arg(2)), -2**15, 2**15 - 1)
+    (gates,) = emit_broadcast(node.spelled(), "elementwise", (sums, *columns), expr=expr, dtype="int16")
+    return node.emit("reshape", gates, shape=(steps, batch, weights.shape[0]))
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
+
+
+def _stacked(node: Node, operands: list[int]) -> np.ndarray:
+    return np.concatenate([node.const(index, "weights") for index in operands])
+
+
+def _scale(node: Node, index: int) -> np.float32:
+    return of_tensor(node.tensors[index], ("int8",)).scale[0]
+
+
+def _factor(real: np.float32) -> Multiplier:
+    factor = fixed.multiplier(float(real))
+    if factor.shift > 30:
+        raise Unsupported(f"its scales differ by a factor of 2^{factor.shift}")
+    return factor
+
+
+def _power(cell: Quantization) -> int:
+    """The scale of cells as a power of two."""
+    fraction, power = np.frexp(cell.scale[0])
+    if abs(2 * float(fraction) - 1) > 1e-3:
+        raise ShapeError(f"its cells have the scale {cell.scale[0]}, which is no power of two")
+    return int(power) - 1

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of non-maximum suppression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.expr import c_float
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class DetectionsParameters(Parameters):
+    """Of `detections.c.j2`. count, classes, per_class, background: as the operator has them. least, overlap: in C."""
+
+    count: int
+    classes: int
+    per_class: int
+    background: int
+    least: str
+    overlap: str
+
+
+class DetectionsSearch(Kernel):
+    """One task: the best box that is left, again and again; each takes those away that overlap it."""
+
+    name = "search"
+    dtypes = (FLOAT32,)
+
+    def lower(self, site: Site) -> Lowered:
+        attrs = site.attrs
+        B, C = extent_symbols("B", "C")
+        rows = attrs.count * attrs.classes
+        parameters = DetectionsParameters(attrs.count, attrs.classes, attrs.per_class, attrs.background,
+                                          c_float(attrs.least), c_float(attrs.overlap))
+        sizes = (4 * rows, rows, rows, 1)
+        names = ("where", "which", "how", "many")
+        return Lowered("sort/detections", parameters, {"B": site.x.shape[0], "C": site.inputs[1].shape[1]},
+                       (Operand("boxes", 0, 4 * B), Operand("scores", 1, B * C)),
+                       tuple(Operand(name, index, size) for index, (name, size) in enumerate(zip(names, sizes,
+                                                                                                 strict=True))),
+                       1, f"detections_{attrs.count}x{attrs.classes}" + "_each" * bool(attrs.per_class), self.name,
+                       scratch=4 * B + B)
+
+    def cost(self, site: Site) -> float:
+        return 8.0 * site.likely.inputs[1].size * min(site.attrs.count, 32)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.expr import Expr, X, call
+from ...ir.expr import Expr, call
 from ...ops.elementwise import emit_broadcast
 from . import fixed
 from .file import Quantization, Tensor

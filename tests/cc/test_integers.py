@@ -9,9 +9,11 @@ import pytest
 import tvm_megcc
 from tests.null.test_integers import drawn
 from tests.qdq import random_network
+from tests.qdq_models import random_model
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
 from tvm_megcc.errors import ToolError
+from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS, parse_targets
@@ -33,3 +35,16 @@ def test_same_bits_everywhere(target, optimize, tmp_path):
             pytest.skip(str(missing))
         for name, array in session.run(inputs).items():
             np.testing.assert_array_equal(np.asarray(array), expected[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", "c"])
+def test_random_models(target, tmp_path):
+    """Models of ONNX, compiled: within one of the last place of their numpy meaning, nearly always equal."""
+    for seed in range(12):
+        proto, inputs = random_model(seed)
+        graph = import_onnx(proto)
+        (expected,) = run(before_layouts(graph, Context(TARGETS["c"])), inputs).values()
+        session = tvm_megcc.load(compile_graph(graph, parse_targets(target)).save(tmp_path / str(seed)))
+        steps = np.abs(np.asarray(next(iter(session.run(inputs).values()))).astype(np.int64) - expected)
+        assert steps.max() <= 1 and (steps > 0).sum() <= 1 + expected.size // 100, seed

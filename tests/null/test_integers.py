@@ -192,3 +192,31 @@ def test_conv_integer_with_a_zero_point_of_the_run():
                        for i in range(2) for j in range(2))
         actual = run(after, {"x": x, "z": np.array(zero, np.uint8)})["y"]
         np.testing.assert_array_equal(actual, expected)
+
+
+def test_weights_that_are_quantised_or_turned_in_the_model():
+    """What a converter leaves: weights are constants of int8 once the pass has seen them, with a scale each channel."""
+    x, w = integers_of("int8", 2, 6), integers_of("int8", 5, 6, seed=1)
+    scale = np.linspace(0.01, 0.03, 5, dtype=np.float32)
+    constants = {"w": w, "ws": scale, "wz": np.zeros(5, np.int8), "s": np.float32(0.5), "z": np.int8(3)}
+    turned = [node("DequantizeLinear", "x s z", "xr"), node("DequantizeLinear", "w ws wz", "wr", axis=0),
+              node("Transpose", "wr", "wt", perm=[1, 0]), node("MatMul", "xr wt", "y")]
+    _, after = of_onnx(turned, fed({"x": x}), constants)
+    assert [op.kind for op in after.ops] == ["matmul_integer"]
+    expected = (x.astype(np.float32) - 3) * np.float32(0.5) @ (w * scale[:, None]).T
+    np.testing.assert_allclose(run(after, {"x": x})["y"], expected, 1e-5, 1e-5)
+    again = [node("DequantizeLinear", "w s z", "wr"), node("QuantizeLinear", "wr ws0 z", "wq"),
+             node("QLinearMatMul", "x s z wq ws0 z s z", "y")]
+    before, after = of_onnx(again, fed({"x": x.repeat(5, 1)[:, :5]}), {**constants, "ws0": np.float32(2.0)})
+    assert [op.kind for op in after.ops] == ["matmul_integer"]
+    np.testing.assert_array_equal(*(run(graph, {"x": x.repeat(5, 1)[:, :5]})["y"] for graph in (before, after)))
+
+
+def test_a_bias_of_the_run():
+    """A bias that is an input is not lost."""
+    x, w = integers_of("int8", 1, 3, 4, 4), integers_of("int8", 2, 3, 1, 1, seed=1)
+    nodes = [node("DequantizeLinear", "x s", "xr"), node("DequantizeLinear", "w s", "wr"),
+             node("Conv", "xr wr b", "y")]
+    inputs = {"x": x, "b": np.array([100, -200], np.float32)}
+    before, after = of_onnx(nodes, fed(inputs), {"w": w, "s": np.float32(0.5)})
+    np.testing.assert_allclose(*(run(graph, inputs)["y"] for graph in (before, after)), 1e-6)

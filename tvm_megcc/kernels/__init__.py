@@ -22,6 +22,7 @@ from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
+from .integer.sums import ReduceSumBytes, SumPoolBytes
 from .linear.determinant import DeterminantKernel
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.copies import ConcatRuns, PadRows
@@ -59,6 +60,8 @@ realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.integer.Conv2dInteger, DotConv(), DepthwiseBytes(), PlainBytesConv())
 realise(ops.integer.MatMulInteger, DotMatMul(), PlainBytesMatMul())
+realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
+realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())

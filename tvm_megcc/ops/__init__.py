@@ -16,6 +16,7 @@ from . import (
     gather,
     inputs,
     integer,
+    integer_sums,
     lookup,
     lrn,
     lstm_fixed,
@@ -43,6 +44,7 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "detections", "einsum",
-           "elementwise", "extern", "gather", "inputs", "integer", "lookup", "lrn", "lstm_fixed", "matmul", "move",
-           "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample", "resize", "reverse", "rnn",
-           "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "sort", "spectral", "tir"]
+           "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "lookup", "lrn", "lstm_fixed",
+           "matmul", "move", "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample", "resize",
+           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "sort", "spectral",
+           "tir"]

@@ -35,6 +35,11 @@ def quantised(real: Expr, zero: int, low: int, high: int) -> Expr:
     return nearest + zero if zero else nearest
 
 
+def factor_of(scale: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """What sums of this scale are multiplied by where the result has that one; float32, as ONNX Runtime computes it."""
+    return (scale / result).astype(np.float32)
+
+
 def _centred(array: np.ndarray, zero: int) -> np.ndarray:
     """The numbers that quantised ones stand for, in units of their scale."""
     return array.astype(np.float64) - zero

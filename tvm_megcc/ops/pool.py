@@ -49,7 +49,7 @@ def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, .
     return tuple(results)
 
 
-def _windows(attrs: Attrs, x: np.ndarray, fill: float):
+def at_taps(attrs: Attrs, x: np.ndarray, fill: float):
     """The input at each tap of the window, as arrays of the output's shape."""
     axes = len(attrs.kernel)
     rows = list(zip(x.shape[2:], attrs.kernel, attrs.strides, attrs.dilations, attrs.pads[:axes], attrs.pads[axes:],
@@ -75,7 +75,7 @@ class MaxPool(_Pool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (np.maximum.reduce(list(_windows(attrs, x, _lowest(x)))),)
+        return (np.maximum.reduce(list(at_taps(attrs, x, _lowest(x)))),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
@@ -110,8 +110,8 @@ class MaxPoolIndices(_Pool):
         image = np.arange(np.prod(spatial)).reshape(spatial if attrs.order == "row" else spatial[::-1])
         image = image if attrs.order == "row" else image.T
         places = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(spatial)) * image.size + image
-        values = np.stack(list(_windows(attrs, x, _lowest(x))))
-        places = np.stack(list(_windows(attrs, places, -1)))
+        values = np.stack(list(at_taps(attrs, x, _lowest(x))))
+        places = np.stack(list(at_taps(attrs, places, -1)))
         best = np.where(places < 0, -np.inf, values).argmax(0)[None]
         return np.take_along_axis(values, best, 0)[0], np.take_along_axis(places, best, 0)[0]
 
@@ -136,8 +136,8 @@ class AvgPool(_Pool):
         if attrs.get("count_pads", 0):
             extents = np.add(extents, np.add(attrs.pads[:axes], attrs.pads[axes:]))
             counted = Attrs({**attrs, "pads": (0,) * (2 * axes)})
-        total = sum(_windows(attrs, x, 0))
-        counts = sum(_windows(counted, np.ones((1, 1, *extents), x.dtype), 0))
+        total = sum(at_taps(attrs, x, 0))
+        counts = sum(at_taps(counted, np.ones((1, 1, *extents), x.dtype), 0))
         counts = counts[(..., *(slice(n) for n in total.shape[2:]))]
         return ((total / np.maximum(counts, 1)).astype(x.dtype),)
 
@@ -150,7 +150,7 @@ class SumPool(_Pool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (sum(_windows(attrs, x, 0)),)
+        return (sum(at_taps(attrs, x, 0)),)
 
 
 @decomposes("LpPool")

@@ -4,6 +4,7 @@
     dequantize → data movement            → data movement of the integers → dequantize
     data movement → quantize              → quantize → data movement of the integers
     dequantize, dequantize → product      → product of integers, with sums in int32, → elementwise
+    dequantize → mean, sum, average pool  → sums of integers in int32 → elementwise
     what is left of both                  → elementwise
 
 All that is elementwise is then one expression between integers and reals (ir/lanes.py), which `fuse_elementwise` joins
@@ -12,24 +13,19 @@ and `fuse_epilogues` puts into the kernel of the product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..context import Context
-from ..ir.expr import Arg, Call, Const, Expr, X, arg, call, clip
+from ..ir.expr import Arg, Const, Expr, X, call, clip
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.lanes import KINDS
-from ..ir.types import TensorType
-from ..kernels.site import Site
-from ..kernels.support import realisable
 from ..ops.base import operator
 from ..ops.integer import BYTES, quantised
 from .edit import Editor
+from .integer_moves import rise, sink
+from .integer_sums import lower_sums
+from .quantisation import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
 
-DEQUANTIZE, QUANTIZE = "dequantize_linear", "quantize_linear"
-#: Operators whose result has the numbers of their first operand, or, of a concat, of all.
-MOVES = frozenset(("reshape", "transpose", "concat", "slice", "max_pool", "gather", "expand", "tile", "reverse"))
 #: Products -> the kind over integers, and what it calls the zero points of its operands.
 PRODUCTS = {"conv2d": ("conv2d_integer", "x_zero", "w_zero"), "matmul": ("matmul_integer", "a_zero", "b_zero")}
 
@@ -39,110 +35,9 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
-    for step in (_sink, _rise, _products, _expressions):
+    for step in (sink, rise, _products, lower_sums, _expressions):
         graph = step(graph, context)
     return graph
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Those of a quantisation: real = scale * (integer - zero). scale, zero: arrays of one element, or of one for each
-    index of the axis."""
-
-    dtype: str
-    scale: np.ndarray
-    zero: np.ndarray
-    axis: int
-
-    @staticmethod
-    def of(edit: Editor, op: Op | None, kind: str) -> Parameters | None:
-        """The parameters of a dequantize_linear or quantize_linear; None of another operator, and where they are not
-        known, not float32, or by blocks."""
-        if op is None or op.kind != kind or op.attrs.block:
-            return None
-        scale = edit.constants.get(op.inputs[1])
-        zero = edit.constants.get(op.inputs[2]) if len(op.inputs) > 2 and op.inputs[2] else np.zeros((), np.int32)
-        dtype = edit.types[op.inputs[0] if kind == DEQUANTIZE else op.outputs[0]].dtype
-        if scale is None or zero is None or scale.dtype != np.float32 or dtype not in KINDS or dtype == "float32":
-            return None
-        limits = np.iinfo(dtype)
-        if not (np.isfinite(scale).all() and (scale > 0).all() and (zero >= limits.min).all()
-                and (zero <= limits.max).all()):
-            return None
-        return Parameters(dtype, scale.reshape(-1), zero.astype(np.int64).reshape(-1), op.attrs.axis)
-
-    @property
-    def is_single(self) -> bool:
-        """Whether one scale and zero point are those of all elements."""
-        return self.scale.size == self.zero.size == 1
-
-    def equals(self, other: Parameters | None) -> bool:
-        return (other is not None and self.dtype == other.dtype and self.is_single and other.is_single
-                and self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0])
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        limits = np.iinfo(self.dtype)
-        return int(limits.min), int(limits.max)
-
-
-def _sink(graph: Graph, context: Context) -> Graph:
-    """Data movement of what was just dequantised moves the integers; what is quantised again as it was, is not."""
-    edit = Editor(graph)
-    for op in graph.ops:
-        data = _data(edit, op)
-        sources = [edit.producer(name) for name in data]
-        found = [Parameters.of(edit, source, DEQUANTIZE) for source in sources]
-        if not found or not found[0] or not all(found[0].equals(other) for other in found):
-            continue
-        if op.kind == QUANTIZE:
-            if found[0].equals(Parameters.of(edit, op, QUANTIZE)) and op.outputs[0] not in graph.outputs:
-                edit.redirect({op.outputs[0]: sources[0].inputs[0]})
-            continue
-        integers = tuple(source.inputs[0] for source in sources)
-        moved = _moved(edit, op, integers, context)
-        if moved is not None:
-            edit.replace(op, moved, sources[0].with_(inputs=(moved.outputs[0], *sources[0].inputs[1:]),
-                                                     outputs=op.outputs))
-    return edit.finish()
-
-
-def _rise(graph: Graph, context: Context) -> Graph:
-    """What is quantised after data movement is quantised before."""
-    edit = Editor(graph)
-    for op in reversed(graph.ops):
-        parameters = Parameters.of(edit, op, QUANTIZE)
-        move = edit.producer(op.inputs[0]) if parameters and parameters.is_single else None
-        data = _data(edit, move) if move is not None and move.kind in MOVES else ()
-        if not data or not edit.is_read_once(move.outputs[0]) or any(edit.types[n].dtype != "float32" for n in data):
-            continue
-        integers = tuple(edit.value(f"{name}.{parameters.dtype}", TensorType(parameters.dtype, edit.types[name].shape))
-                         for name in data)
-        moved = _moved(edit, move, integers, context)
-        if moved is not None:
-            edit.replace(move, *(op.with_(inputs=(name, *op.inputs[1:]), outputs=(integer,))
-                                 for name, integer in zip(data, integers, strict=True)))
-            edit.replace(op, moved.with_(outputs=op.outputs))
-    return edit.finish()
-
-
-def _data(edit: Editor, op: Op) -> tuple[str, ...]:
-    """The operands whose numbers the result has."""
-    if op.kind == QUANTIZE:
-        return op.inputs[:1]
-    if op.kind not in MOVES or len(op.outputs) != 1:
-        return ()
-    return op.inputs if op.kind == "concat" else op.inputs[:1]
-
-
-def _moved(edit: Editor, op: Op, integers: tuple[str, ...], context: Context) -> Op | None:
-    """The data movement of integers instead of its operands; None where there is no kernel for it."""
-    inputs = (*integers, *op.inputs[len(integers):])
-    result = TensorType(edit.types[integers[0]].dtype, edit.types[op.outputs[0]].shape)
-    types = tuple(edit.types[name] if name else None for name in inputs)
-    known = frozenset(i for i, name in enumerate(inputs) if name in edit.constants)
-    moved = op.with_(inputs=inputs, outputs=(edit.value(f"{op.outputs[0]}.{result.dtype}", result),))
-    return moved if realisable(Site(moved, types, (result,), context, known)) else None
 
 
 def _products(graph: Graph, context: Context) -> Graph:
@@ -160,7 +55,8 @@ def _products(graph: Graph, context: Context) -> Graph:
     return edit.finish()
 
 
-def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: Parameters, readers) -> None:
+def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: Parameters,
+                   readers: Readers) -> None:
     kind, first, second = PRODUCTS[op.kind]
     weights = edit.types[w.inputs[0]]
     axis = 0 if op.kind == "conv2d" else weights.rank - (2 if op.attrs.trans_b else 1)
@@ -170,37 +66,22 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
         return
     if op.kind == "matmul" and weights.rank != 2:
         return
+    biased = _bias(edit, op, scale)
+    if biased is None:
+        return
+    bias, real_bias = biased
     attrs = Attrs(op.attrs, **{first: int(of_x.zero[0]), second: int(of_w.zero[0])})
-    bias, real_bias = _bias(edit, op, scale)
     inputs = (x.inputs[0], w.inputs[0], *filter(None, (bias,)))
     (sums_type,) = operator(kind).infer(attrs, *(edit.types[name] for name in inputs))
     sums = edit.value(f"{op.outputs[0]}.sums", sums_type)
     product = op.with_(kind=kind, attrs=attrs, inputs=inputs, outputs=(sums,))
     shape = (1, -1, 1, 1) if op.kind == "conv2d" else (-1,)
-
-    def operand(array: np.ndarray, name: str) -> str:
-        return edit.constant(f"{op.outputs[0]}.{name}", np.ascontiguousarray(array.reshape(shape)))
-
-    chain = [] if real_bias is not None else _clipped_chain(edit, op, readers)
-    to = Parameters.of(edit, chain[-1], QUANTIZE) if chain else None
-    # As ONNX Runtime's QLinearConv: one factor, and the activation as limits of the result.
-    factor = scale if to is None else (scale / to.scale[0]).astype(np.float32)
-    operands = [operand(factor, "factor")] if by_channel else []
-    expr = call("real", X) * (arg(1) if by_channel else Const(float(factor[0])))
-    if to is not None:
-        expr = quantised(expr, int(to.zero[0]), *_limits_of(edit, chain[:-1], to))
-    if real_bias is not None:
-        operands.append(operand(real_bias, "bias"))
-        expr = expr + arg(len(operands))
-    last = chain[-1] if chain else op
-    for dropped in (op, *chain[:-1]):
-        edit.replace(dropped)
-    edit.replace(last, product, Op("elementwise", Attrs(expr=expr, dtype=edit.types[last.outputs[0]].dtype),
-                                   (sums, *operands), last.outputs, origin=last.origin))
+    finish_sums(edit, op, product, sums, scale, shape, readers, real_bias)
 
 
-def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | None]:
-    """The name of a bias that can be added to the sums, or the values of one that cannot."""
+def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | None] | None:
+    """The name of a bias that can be added to the sums, or the values of one that cannot; None of one that the run
+    computes."""
     name = op.inputs[2] if len(op.inputs) > 2 else ""
     source = edit.producer(name) if name else None
     parameters = Parameters.of(edit, source, DEQUANTIZE)
@@ -211,47 +92,7 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
         return "", ((integers.astype(np.int64) - parameters.zero) * parameters.scale).astype(np.float32)
     if not name:
         return "", None
-    return "", edit.constants.get(name)
-
-
-def _clipped_chain(edit: Editor, op: Op, readers) -> list[Op]:
-    """Clips and the quantize_linear after them, each the only reader of the one before; empty where there is none."""
-    chain, value = [], op.outputs[0]
-    while edit.is_read_once(value):
-        reader = readers[value][0]
-        parameters = Parameters.of(edit, reader, QUANTIZE)
-        if parameters is not None:
-            return [*chain, reader] if parameters.is_single and parameters.dtype in BYTES else []
-        if _clip_of(reader) is None:
-            return []
-        chain.append(reader)
-        value = reader.outputs[0]
-    return []
-
-
-def _clip_of(op: Op) -> tuple[float, float] | None:
-    """The limits of an operator that clips to constants, such as relu; None of others."""
-    expr = operator(op.kind).expression(op.attrs) if len(op.inputs) == 1 and "dtype" not in op.attrs else None
-    low, high = -np.inf, np.inf
-    while isinstance(expr, Call) and expr.fn in ("min", "max") and isinstance(expr.args[1], Const):
-        limit = expr.args[1].value
-        low, high = (low, min(high, limit)) if expr.fn == "min" else (max(low, limit), high)
-        expr = expr.args[0]
-    return (low, high) if expr == X and low <= high and (low, high) != (-np.inf, np.inf) else None
-
-
-def _limits_of(edit: Editor, clips: list[Op], to: Parameters) -> tuple[int, int]:
-    """What clips of reals leave of the range of the quantised result; rounding is monotonous, so clips commute with it.
-    """
-    low, high = to.limits
-    for op in clips:
-        least, most = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in _clip_of(op))
-        low, high = min(max(low, least), high), max(min(high, most), low)
-    return low, high
-
-
-def _round(value: float) -> int:
-    return int(np.clip(np.rint(np.float32(value)), -2**31, 2**31 - 1))
+    return ("", edit.constants[name]) if name in edit.constants else None
 
 
 def _expressions(graph: Graph, context: Context) -> Graph:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .errors import MegccError
+
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -31,11 +33,19 @@ def templates() -> tuple[Path, ...]:
 
 
 def cache() -> Path:
-    """Folder for what can be made again at any time ($MEGCC_CACHE, else the user's cache folder)."""
+    """Folder for what can be made again at any time ($MEGCC_CACHE, else the user's cache folder).
+
+    Raises:
+        MegccError: the user has no home.
+    """
     if own := os.environ.get("MEGCC_CACHE"):
         return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "megcc"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "megcc"
+    try:
+        return Path.home() / ".cache" / "megcc"
+    except RuntimeError:
+        raise MegccError("there is no home folder for the cache: set MEGCC_CACHE to a folder of yours") from None
 
 
 def _data(name: str) -> Path:

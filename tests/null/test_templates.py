@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""$MEGCC_TEMPLATES: folders of templates that go before ours."""
+"""$MEGCC_TEMPLATES: folders of templates that go before ours; and the compiled templates in the cache."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 import tvm_megcc
 from tvm_megcc import MegccError, paths
+from tvm_megcc.codegen import render
 
 OURS = paths.PACKAGE / "kernels" / "pool" / "window.c.j2"
 
@@ -62,3 +64,33 @@ def test_a_folder_that_is_not_there(monkeypatch):
     monkeypatch.setenv("MEGCC_TEMPLATES", "/nowhere/templates")
     with pytest.raises(MegccError, match="MEGCC_TEMPLATES names /nowhere/templates, which is no folder"):
         kernels()
+
+
+def no_home():
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_a_cache_of_compiled_templates_that_fails_costs_nothing(tmp_path, monkeypatch):
+    """Missing, kept, damaged, a file where the folder should be, and no home at all."""
+    def rendered() -> dict[str, str]:
+        render._environment.cache_clear()
+        return kernels()
+
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    before = rendered()
+    kept = sorted((tmp_path / "cache" / "templates").iterdir())
+    assert before and kept
+    for damage in (lambda data: data, lambda data: b"", lambda data: data[:20], lambda data: data[:60] + b"\0junk",
+                   lambda data: data[:-9]):
+        for path in kept:
+            path.write_bytes(damage(path.read_bytes()))
+        assert rendered() == before
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "file"))
+    assert rendered() == before
+    for name in ("MEGCC_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert rendered() == before
+    with pytest.raises(MegccError, match="set MEGCC_CACHE"):
+        paths.cache()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -118,18 +119,39 @@ class _Folders(jinja2.FileSystemLoader):
         return source, filename, is_current
 
 
+class _Bytecode(jinja2.FileSystemBytecodeCache):
+    """Compiled templates in the cache: to compile them takes as long as to compile a network. A cache that cannot be
+    written or read costs time only."""
+
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # a file that is damaged can raise any
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        with suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
 def environment() -> jinja2.Environment:
     """Templates of the folders that `paths.templates` names."""
-    return _environment(paths.templates())
+    try:
+        cache = paths.cache()
+    except MegccError:
+        cache = None
+    return _environment(paths.templates(), cache)
 
 
 @lru_cache(maxsize=8)
-def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
+def _environment(folders: tuple[Path, ...], cache: Path | None) -> jinja2.Environment:
     for folder in folders:
         if not folder.is_dir():
             raise MegccError(f"MEGCC_TEMPLATES names {folder}, which is no folder")
     templates = jinja2.Environment(
-        loader=_Folders(folders), undefined=jinja2.StrictUndefined, finalize=checked,
+        loader=_Folders(folders), bytecode_cache=_Bytecode(str(cache / "templates")) if cache else None,
+        undefined=jinja2.StrictUndefined, finalize=checked,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     templates.filters.update(printable=printable, c_name=c_name)
     return templates

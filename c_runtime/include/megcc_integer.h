@@ -43,8 +43,10 @@ typedef int32_t mgc_i __attribute__((vector_size(4 * MGC_LANES)));
 
 static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s - (mgc_i){ 0 }; }
 static MGC_INLINE mgc_i mgc_iselect(mgc_i mask, mgc_i a, mgc_i b) { return (a & mask) | (b & ~mask); }
+#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a < b), a, b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
+#endif
 static MGC_INLINE mgc_v mgc_real(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
 static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
 #endif
@@ -55,6 +57,9 @@ static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (
 
 #if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 #include "simd/neon_integer.h"
+#else
+#if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
+#include "simd/x86_integer.h"
 #else
 /* NaN falls below everything in the first comparison; floats above 2^31 - 128 are 2^31 and more. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
@@ -136,24 +141,13 @@ MGC_SATURATED(u16, uint16_t, 0, 65535)
 static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { mgc_istore_lanes_i32(p, v); }
 static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n) { mgc_istore_lanes_i32_n(p, v, n); }
 
+#endif
+
+/* Shifts are data: beyond its bits, C does not define a shift of an integer. */
+static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
+
 /* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
-#if defined(MGC_ISA_AVX512)
-static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
-{
-    const __m512i half = _mm512_set1_epi64(1 << 30), x = (__m512i)a, y = (__m512i)b;
-    const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(x, y), half);
-    const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(y, 32)), half);
-    return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
-}
-#elif defined(MGC_ISA_AVX2)
-static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
-{
-    const __m256i half = _mm256_set1_epi64x(1 << 30), x = (__m256i)a, y = (__m256i)b;
-    const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(x, y), half);
-    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(y, 32)), half);
-    return (mgc_i)_mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xaa);
-}
-#else
+#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 {
     /* An arithmetic shift: the sum is made positive first, and its high part taken off again. */
@@ -174,9 +168,6 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #endif
 #endif
 
-/* Shifts are data: beyond its bits, C does not define a shift of an integer. */
-static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
-
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift), left = mgc_imax(by, zero), right = mgc_imax(zero - by, zero);
@@ -193,6 +184,7 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
 #endif
 }
 
+#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE int32_t mgc_rescale_once_lane(int32_t x, int32_t multiplier, int32_t shift)
 {
     /* An arithmetic shift, as in mgc_doubling_high_lane. */
@@ -215,6 +207,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     }
     return result;
 }
+#endif
 #endif
 #endif
 

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * megcc_integer.h for x86: what the compiler does not find by itself. AVX-512 has masks for what is left of a vector,
+ * all levels have instructions that saturate.
+ */
+#ifndef MEGCC_SIMD_X86_INTEGER_H
+#define MEGCC_SIMD_X86_INTEGER_H
+
+/* NaN is greater than nothing, and not equal to itself; what int32 does not hold becomes INT32_MIN, whose complement is
+ * INT32_MAX. */
+#if defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm512_min_epi32((__m512i)a, (__m512i)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
+{
+    const __m512i whole = _mm512_maskz_cvt_roundps_epi32(_mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), v,
+                                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __mmask16 high = _mm512_cmp_ps_mask(v, _mm512_set1_ps(2147483648.0f), _CMP_GE_OQ);
+    return (mgc_i)_mm512_mask_mov_epi32(whole, high, _mm512_set1_epi32(INT32_MAX));
+}
+#else
+#if defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm256_min_epi32((__m256i)a, (__m256i)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+static MGC_INLINE mgc_i mgc_rounded(mgc_v v) { return (mgc_i)_mm256_cvtps_epi32(v); }
+#else
+static MGC_INLINE mgc_i mgc_rounded(mgc_v v) { return (mgc_i)_mm_cvtps_epi32(v); }
+#endif
+static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
+{
+    return (mgc_rounded(v) ^ (mgc_i)(v >= mgc_set1(2147483648.0f))) & (mgc_i)(v == v);
+}
+#endif
+
+/* Elements of a type to lanes and back. */
+#if defined(MGC_ISA_AVX512)
+#define MGC_ELEMENTS(name, type, bits, small, widened, narrowed) \
+    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) \
+    { \
+        return (mgc_i)widened(_mm##small##_loadu_epi##bits(p)); \
+    } \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
+    { \
+        return (mgc_i)widened(_mm##small##_maskz_loadu_epi##bits(mgc_first(n), p)); \
+    } \
+    static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) { _mm##small##_storeu_epi##bits(p, narrowed(v)); } \
+    static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        _mm##small##_mask_storeu_epi##bits(p, mgc_first(n), narrowed(v)); \
+    }
+#define MGC_POSITIVE(v) _mm512_max_epi32((__m512i)(v), _mm512_setzero_si512())
+#define MGC_TO_I8(v) _mm512_cvtsepi32_epi8((__m512i)(v))
+#define MGC_TO_U8(v) _mm512_cvtusepi32_epi8(MGC_POSITIVE(v))
+#define MGC_TO_I16(v) _mm512_cvtsepi32_epi16((__m512i)(v))
+#define MGC_TO_U16(v) _mm512_cvtusepi32_epi16(MGC_POSITIVE(v))
+#define MGC_SAME(v) ((__m512i)(v))
+MGC_ELEMENTS(i8, int8_t, 8, , _mm512_cvtepi8_epi32, MGC_TO_I8)
+MGC_ELEMENTS(u8, uint8_t, 8, , _mm512_cvtepu8_epi32, MGC_TO_U8)
+MGC_ELEMENTS(i16, int16_t, 16, 256, _mm512_cvtepi16_epi32, MGC_TO_I16)
+MGC_ELEMENTS(u16, uint16_t, 16, 256, _mm512_cvtepu16_epi32, MGC_TO_U16)
+MGC_ELEMENTS(i32, int32_t, 32, 512, MGC_SAME, MGC_SAME)
+#else
+/* The first n bytes, n below 8, of a word and back. */
+static MGC_INLINE uint64_t mgc_bytes_n(const void *p, int32_t n)
+{
+    const uint8_t *from = (const uint8_t *)p;
+    uint64_t bytes = 0;
+    for (int32_t i = n; i-- > 0;) {
+        bytes = bytes << 8 | from[i];
+    }
+    return bytes;
+}
+static MGC_INLINE void mgc_put_bytes_n(void *p, uint64_t bytes, int32_t n)
+{
+    uint8_t *to = (uint8_t *)p;
+    if (n & 4) {
+        memcpy(to, &bytes, 4);
+        to += 4;
+        bytes >>= 32;
+    }
+    if (n & 2) {
+        memcpy(to, &bytes, 2);
+        to += 2;
+        bytes >>= 16;
+    }
+    if (n & 1) {
+        *to = (uint8_t)bytes;
+    }
+}
+#if defined(MGC_ISA_AVX2)
+static MGC_INLINE __m128i mgc_halves(mgc_i v)
+{
+    return _mm_packs_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+}
+#else
+static MGC_INLINE __m128i mgc_halves(mgc_i v) { return _mm_packs_epi32((__m128i)v, (__m128i)v); }
+#endif
+/* 32 bits to 16 to 8: what the first step saturates, the second one does. */
+#define MGC_BYTES(name, type, packed) \
+    static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) \
+    { \
+        const __m128i halves = mgc_halves(v), bytes = packed(halves, halves); \
+        memcpy(p, &bytes, MGC_LANES); \
+    } \
+    static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        if (n >= MGC_LANES) { \
+            mgc_istore_##name(p, v); \
+        } else { \
+            const __m128i halves = mgc_halves(v); \
+            mgc_put_bytes_n(p, (uint64_t)_mm_cvtsi128_si64(packed(halves, halves)), n); \
+        } \
+    } \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
+    { \
+        if (n >= MGC_LANES) { \
+            return mgc_iload_##name(p); \
+        } \
+        type lanes[8]; \
+        const uint64_t bytes = mgc_bytes_n(p, n); \
+        memcpy(lanes, &bytes, 8); \
+        return mgc_iload_##name(lanes); \
+    }
+/* Elements of 16 bits, and of 32 without masks. */
+#define MGC_PARTS(name, type) \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
+    { \
+        if (n >= MGC_LANES) { \
+            return mgc_iload_##name(p); \
+        } \
+        type lanes[MGC_LANES] = { 0 }; \
+        for (int32_t i = 0; i < n; i++) { \
+            lanes[i] = p[i]; \
+        } \
+        return mgc_iload_##name(lanes); \
+    } \
+    static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        if (n >= MGC_LANES) { \
+            mgc_istore_##name(p, v); \
+        } else { \
+            type lanes[MGC_LANES]; \
+            mgc_istore_##name(lanes, v); \
+            for (int32_t i = 0; i < n; i++) { \
+                p[i] = lanes[i]; \
+            } \
+        } \
+    }
+#if defined(MGC_ISA_AVX2)
+#define MGC_LOW(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
+#define MGC_FULL(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p) { return (mgc_i)_mm256_cvtepi8_epi32(MGC_LOW(p)); }
+static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p) { return (mgc_i)_mm256_cvtepu8_epi32(MGC_LOW(p)); }
+static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p) { return (mgc_i)_mm256_cvtepi16_epi32(MGC_FULL(p)); }
+static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p) { return (mgc_i)_mm256_cvtepu16_epi32(MGC_FULL(p)); }
+static MGC_INLINE __m128i mgc_positive_halves(mgc_i v)
+{
+    return _mm_packus_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+}
+static MGC_INLINE mgc_i mgc_iload_i32_n(const int32_t *p, int32_t n) { return (mgc_i)_mm256_maskload_epi32(p, mgc_first(n)); }
+static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
+{
+    _mm256_maskstore_epi32(p, mgc_first(n), (__m256i)v);
+}
+#else
+/* A vector of elements of 8 or 16 bits, which fill its lower part, as int32. */
+static MGC_INLINE __m128i mgc_low_bytes(const void *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return _mm_cvtsi32_si128(four);
+}
+static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p)
+{
+    const __m128i bytes = mgc_low_bytes(p), halves = _mm_unpacklo_epi8(bytes, bytes);
+    return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(halves, halves), 24);
+}
+static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p)
+{
+    const __m128i zero = _mm_setzero_si128();
+    return (mgc_i)_mm_unpacklo_epi16(_mm_unpacklo_epi8(mgc_low_bytes(p), zero), zero);
+}
+static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p)
+{
+    const __m128i halves = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(halves, halves), 16);
+}
+static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p)
+{
+    return (mgc_i)_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p), _mm_setzero_si128());
+}
+static MGC_INLINE __m128i mgc_positive_halves(mgc_i v)
+{
+    const mgc_i limited = mgc_imin(mgc_imax(v, mgc_iset1(0)), mgc_iset1(65535)) - mgc_iset1(32768);
+    return _mm_xor_si128(mgc_halves(limited), _mm_set1_epi16(-32768));
+}
+#endif
+static MGC_INLINE void mgc_istore_i16(int16_t *p, mgc_i v)
+{
+    const __m128i halves = mgc_halves(v);
+    memcpy(p, &halves, 2 * MGC_LANES);
+}
+static MGC_INLINE void mgc_istore_u16(uint16_t *p, mgc_i v)
+{
+    const __m128i halves = mgc_positive_halves(v);
+    memcpy(p, &halves, 2 * MGC_LANES);
+}
+static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p)
+{
+    mgc_i v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { memcpy(p, &v, sizeof v); }
+MGC_PARTS(i16, int16_t)
+MGC_PARTS(u16, uint16_t)
+#if !defined(MGC_ISA_AVX2)
+MGC_PARTS(i32, int32_t)
+#endif
+MGC_BYTES(i8, int8_t, _mm_packs_epi16)
+MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
+#endif
+
+/* Products of 64 bits, of even lanes and of odd ones. */
+#if defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    const __m512i half = _mm512_set1_epi64(1 << 30), x = (__m512i)a, y = (__m512i)b;
+    const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(x, y), half);
+    const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(y, 32)), half);
+    return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
+}
+static MGC_INLINE __m512i mgc_rescaled(__m512i x, __m512i multiplier, __m512i right)
+{
+    const __m512i half = _mm512_srli_epi64(_mm512_sllv_epi64(_mm512_set1_epi64(1), right), 1);
+    return _mm512_srav_epi64(_mm512_add_epi64(_mm512_mul_epi32(x, multiplier), half), right);
+}
+static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const __m512i right = (__m512i)by, low = _mm512_set1_epi64(0xffffffff);
+    const __m512i even = mgc_rescaled((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low));
+    const __m512i odd = mgc_rescaled(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+                                     _mm512_srli_epi64(right, 32));
+    return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+#elif defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    const __m256i half = _mm256_set1_epi64x(1 << 30), x = (__m256i)a, y = (__m256i)b;
+    const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(x, y), half);
+    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(y, 32)), half);
+    return (mgc_i)_mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xaa);
+}
+/* There is no arithmetic shift of 64 bits: sums are made positive first, and what that adds is taken off again. */
+static MGC_INLINE __m256i mgc_rescaled(__m256i x, __m256i multiplier, __m256i right)
+{
+    const __m256i half = _mm256_srli_epi64(_mm256_sllv_epi64(_mm256_set1_epi64x(1), right), 1);
+    const __m256i top = _mm256_slli_epi64(_mm256_set1_epi64x(1), 63);
+    const __m256i sum = _mm256_add_epi64(_mm256_add_epi64(_mm256_mul_epi32(x, multiplier), half), top);
+    return _mm256_sub_epi64(_mm256_srlv_epi64(sum, right), _mm256_srlv_epi64(top, right));
+}
+static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const __m256i right = (__m256i)by, low = _mm256_set1_epi64x(0xffffffff);
+    const __m256i even = mgc_rescaled((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low));
+    const __m256i odd = mgc_rescaled(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+                                     _mm256_srli_epi64(right, 32));
+    return (mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+#endif
+
+#endif

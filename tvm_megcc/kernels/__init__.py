@@ -24,6 +24,7 @@ from .integer.dot import DotConv, DotMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .integer.sums import ReduceSumBytes, SumPoolBytes
 from .linear.determinant import DeterminantKernel
+from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
@@ -58,6 +59,8 @@ realise(ops.conv3d.Conv3d, RowsConv3d())
 realise(ops.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
 realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
+realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
+realise(ops.nibbles.DequantizeNibbles, NibbleRows())
 realise(ops.integer.Conv2dInteger, DotConv(), DepthwiseBytes(), PlainBytesConv())
 realise(ops.integer.MatMulInteger, DotMatMul(), PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())

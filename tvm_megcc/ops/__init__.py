@@ -22,6 +22,7 @@ from . import (
     lstm_fixed,
     matmul,
     move,
+    nibbles,
     norm,
     pool,
     qlinear,
@@ -45,6 +46,6 @@ from . import (
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "detections", "einsum",
            "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "lookup", "lrn", "lstm_fixed",
-           "matmul", "move", "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample", "resize",
-           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "sort", "spectral",
-           "tir"]
+           "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample",
+           "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "sort",
+           "spectral", "tir"]

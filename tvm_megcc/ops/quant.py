@@ -74,7 +74,8 @@ class DequantizeLinear(_Quantisation):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        (value,) = _dequantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+        spelled = node.attr("block_size", 0) and not _is_of_nibbles(node)
+        (value,) = _dequantized_blocks(node) if spelled else super().from_onnx(node)
         wanted = node.attr("output_dtype", 0)
         return cast_to(node, value, element_type(wanted)) if wanted else (value,)
 
@@ -118,6 +119,16 @@ class QuantizeLinear(_Quantisation):
             raise MegccError(f"divides in {element_type(precision)} by a scale of {node.type(1).dtype}, which is not "
                              "supported")
         return _quantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+
+
+def _is_of_nibbles(node: OnnxNode) -> bool:
+    """Whether the operand is a constant matrix of numbers of 4 bits, with constant scales: passes/nibbles.py."""
+    if not all(node.is_const(index) for index in range(3) if node.has(index)) or node.type(0).rank != 2:
+        return False
+    least, most = (-8, 7) if node.type(0).dtype == "int8" else (0, 15)
+    numbers = node.const(0)
+    fits = numbers.size > 0 and least <= numbers.min() and numbers.max() <= most
+    return bool(fits) and node.type(1).dtype == "float32"
 
 
 def _quantised_type(node: OnnxNode) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from . import absorb, channels, concats, elementwise, epilogue, float16, integers, tables, transposes, trees
+from . import absorb, channels, concats, elementwise, epilogue, float16, integers, nibbles, tables, transposes, trees
 
 Pass = Callable[[Graph, Context], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_float16", float16.widen_float16, "first: all other passes then see float32"),
+    ("pack_nibbles", nibbles.pack_nibbles, "before what is dequantised becomes constants"),
     ("lower_quantised", integers.lower_quantised, "before weights are folded and scaled: these are integers"),
     ("make_trees", trees.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),

@@ -27,6 +27,9 @@ DTYPES = {
     onnx.TensorProto.INT64: "int64", onnx.TensorProto.UINT64: "uint64", onnx.TensorProto.BOOL: "bool",
 }
 
+#: Element types of 4 bits, of constants only -> those that hold their numbers.
+NIBBLES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
+
 #: Of an older one only the operators are taken that have not changed up to this one.
 OLDEST_OPSET = 6
 
@@ -138,12 +141,14 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     Raises:
         TensorError: element type we cannot hold, missing or short data, more than 2 GB.
     """
-    if tensor.data_type not in DTYPES:
+    if tensor.data_type not in (*DTYPES, *NIBBLES):
         raise TensorError(f"has element type {type_name(tensor.data_type)}, which is not supported")
     if any(dim < 0 for dim in tensor.dims):
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
     itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     wanted = math.prod(tensor.dims) * itemsize
+    if tensor.data_type in NIBBLES:
+        wanted = (wanted + 1) // 2
     if wanted > MAX_BYTES:
         raise TensorError(f"has {wanted:,} bytes, and no tensor may reach 2 GB; split it, or store it in int8")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -154,6 +159,8 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
         array = np.array(numpy_helper.to_array(tensor))
     except (ValueError, TypeError):
         raise TensorError("has no usable data; weights are missing") from None
+    if tensor.data_type in NIBBLES:
+        return array.astype(NIBBLES[tensor.data_type])
     return array.view(np.uint8) != 0 if array.dtype == np.bool_ else array
 
 

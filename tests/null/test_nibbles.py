@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of 4 bits, as ONNX spells them: packed in the graph, and the same reals."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.onnx_models import fed, model, node
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.context import Context
+from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.passes import before_layouts
+from tvm_megcc.runtime.reference import run
+from tvm_megcc.target import TARGETS, parse_targets
+
+CONTEXT = Context(TARGETS["x86-64-v3"])
+
+
+def lowered(proto: onnx.ModelProto, inputs):
+    after = before_layouts(import_onnx(proto), CONTEXT)
+    return [op.kind for op in after.ops], next(iter(run(after, inputs).values()))
+
+
+@pytest.mark.parametrize("block", [16, 32, 64, 128, 256])
+def test_matmul_nbits(block):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(block)
+    k, n = 300, 37
+    blocks = -(-k // block)
+    inputs = {"a": random.normal(size=(2, 3, k)).astype(np.float32)}
+    constants = {"b": random.integers(0, 256, (n, blocks, block // 2)).astype(np.uint8),
+                 "s": random.uniform(0.01, 0.1, n * blocks).astype(np.float32),
+                 "z": random.integers(0, 256, n * (-(-blocks // 2))).astype(np.uint8),
+                 "c": random.normal(size=n).astype(np.float32)}
+    for names in ("a b s", "a b s z", "a b s z  c"):
+        used = {name: constants[name] for name in names.split() if name != "a"}
+        nbits = node("MatMulNBits", names, "y", domain="com.microsoft", K=k, N=n, bits=4, block_size=block)
+        proto = model([nbits], fed(inputs), {"y": [2, 3, n]}, used)
+        (expected,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, inputs)
+        kinds, actual = lowered(proto, inputs)
+        assert set(kinds) <= {"matmul_nibbles", "elementwise"}
+        np.testing.assert_allclose(actual, expected, 1e-4, 1e-4)
+
+
+def weights(dtype: int, shape: tuple[int, int], axis: int, block: int):
+    """A DequantizeLinear of constants of 4 bits with its tensors, and the reals that it gives."""
+    random = np.random.default_rng(block)
+    low = -8 if dtype == onnx.TensorProto.INT4 else 0
+    numbers = random.integers(low, low + 16, shape)
+    blocks = tuple(-(-extent // block) if i == axis else extent for i, extent in enumerate(shape)) if block \
+        else (shape[axis],)
+    scale, zero = random.uniform(0.01, 0.1, blocks).astype(np.float32), random.integers(low, low + 16, blocks)
+    tensors = [helper.make_tensor("w", dtype, shape, numbers.reshape(-1)),
+               helper.make_tensor("z", dtype, blocks, zero.reshape(-1)), onnx.numpy_helper.from_array(scale, "s")]
+    if block:
+        scale, zero = (np.repeat(array, block, axis).take(range(shape[axis]), axis) for array in (scale, zero))
+    else:
+        scale, zero = (np.expand_dims(array, 1 - axis) for array in (scale, zero))
+    attributes = {"axis": axis, **({"block_size": block} if block else {})}
+    return node("DequantizeLinear", "w s z", "wr", **attributes), tensors, ((numbers - zero) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [onnx.TensorProto.INT4, onnx.TensorProto.UINT4])
+@pytest.mark.parametrize(("shape", "axis", "block", "then"), [
+    ((96, 20), 0, 32, "MatMul"), ((20, 96), 1, 16, "Gemm"), ((20, 96), 1, 32, "Transpose"), ((96, 20), 1, 0, "MatMul"),
+    ((33, 96), 1, 32, "Gather"), ((96, 20), 1, 10, "MatMul")])
+def test_dequantised_weights(dtype, shape, axis, block, then):
+    """The last row has its blocks along the wrong axis: its weights are reals."""
+    dequantize, tensors, w = weights(dtype, shape, axis, block)
+    x = np.random.default_rng(0).normal(size=(5, 96)).astype(np.float32)
+    wanted = ["matmul_nibbles"]
+    match then:
+        case "MatMul": nodes, expected = [node("MatMul", "x wr", "y")], x @ w
+        case "Gemm": nodes, expected = [node("Gemm", "x wr", "y", transB=1)], x @ w.T
+        case "Transpose":
+            nodes = [node("Transpose", "wr", "wt", perm=[1, 0]), node("MatMul", "x wt", "y")]
+            expected = x @ w.T
+        case _:
+            x = np.array([[3, 0, 32], [1, 1, -2]])
+            nodes, expected = [node("Gather", "wr x", "y")], w[x]
+            wanted = ["gather", "gather", "gather", "dequantize_nibbles"]
+    proto = model([dequantize, *nodes], fed({"x": x}), {"y": list(expected.shape)}, opset=21)
+    proto.graph.initializer.extend(tensors)
+    kinds, actual = lowered(proto, {"x": x})
+    assert kinds == (["matmul"] if block == 10 else wanted)
+    np.testing.assert_allclose(actual, expected, 1e-4, 1e-4)
+
+
+def test_bytes_of_the_container():
+    """4 bits a weight, and 5 bytes a block."""
+    dequantize, tensors, w = weights(onnx.TensorProto.INT4, (512, 256), 0, 32)
+    x = np.zeros((1, 512), np.float32)
+    proto = model([dequantize, node("MatMul", "x wr", "y")], fed({"x": x}), {"y": [1, 256]}, opset=21)
+    proto.graph.initializer.extend(tensors)
+    artifact = compile_graph(import_onnx(proto), parse_targets("x86-64-v3"))
+    assert len(artifact.container) < 1.05 * (w.size / 2 + w.size / 32 * 5) + 2000
+
+
+def test_what_is_not_supported():
+    x = np.zeros((1, 32), np.float32)
+    for attributes, more, why in (({"bits": 8}, "", "weights of 8 bits"), ({"bits": 4}, " g", "order of blocks")):
+        constants = {"b": np.zeros((4, 1, 16 * attributes["bits"] // 4), np.uint8), "s": np.ones(4, np.float32),
+                     "g": np.ones(32, np.int32)}
+        nbits = node("MatMulNBits", "a b s" + more.replace(" g", "  g"), "y", domain="com.microsoft", K=32, N=4,
+                     block_size=32, **attributes)
+        with pytest.raises(ModelError, match=why):
+            import_onnx(model([nbits], fed({"a": x}), {"y": [1, 4]}, constants))

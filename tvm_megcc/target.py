@@ -32,8 +32,10 @@ class Isa:
     interleaves: loads and stores turn four vectors over (ld4, st4).
     assembler: the loop over input channels of a tile is there in assembler (`conv2d/lanes.neon.c.j2`).
     int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
-    laid: element type that instructions for products of bytes, four a lane, take beside weights of int8; "" if there
-        are none, and operands become int16.
+    laid: element type that products of bytes take beside weights of int8; "" if there are none, and operands become
+        int16. laid_step: their products that are added up in a lane, and what runs of them are rounded up to.
+    sums: how tiles of integer/dot add products of bytes up where that is assembler: a macro of
+        `integer/sums.neon.c.j2`; "" where it is C.
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
     """
@@ -50,6 +52,8 @@ class Isa:
     assembler: bool = False
     int16_step: int = 1
     laid: str = ""
+    laid_step: int = 4
+    sums: str = ""
     ahead: int = 0
 
 
@@ -62,9 +66,12 @@ ISAS = {isa.name: isa for isa in (
     Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", int16_step=2, ahead=256 << 10),
     Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", int16_step=2, laid="uint8",
         ahead=256 << 10),
-    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", **_ARM64_ISA),
-    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", **_ARM64_ISA),
-    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", **_ARM64_ISA),
+    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", laid="int8", laid_step=16,
+        sums="by_sixteens", **_ARM64_ISA),
+    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", laid="int8", sums="by_fours",
+        **_ARM64_ISA),
+    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", sums="by_fours",
+        **_ARM64_ISA),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c"),
     Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
@@ -118,10 +125,10 @@ TARGETS = {target.name: target for target in (
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
     Target("arm64", ISAS["neon"], "aarch64", "64-bit Arm with NEON (armv8.0 and later)",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a57", features=("+neon",)),
-    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on); the kernels of arm64",
+    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on): with dot products of bytes",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a76",
            features=("+v8.2a", "+neon", "+fullfp16", "+dotprod")),
-    Target("arm64-v86", ISAS["neon_v86"], "aarch64", "armv8.6 (Cortex-A510, X2, 2021 on); the kernels of arm64",
+    Target("arm64-v86", ISAS["neon_v86"], "aarch64", "armv8.6 (Cortex-A510, X2, 2021 on); the kernels of arm64-v82",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="max",
            features=("+v8.6a", "+neon", "+fullfp16", "+dotprod", "+i8mm", "+bf16")),
     Target("armv7", ISAS["neon_armv7"], "arm", "32-bit Arm with NEON and VFPv4 (Cortex-A5, A7, A15, A17)",

@@ -212,7 +212,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
     constant = {*case.constant, *(len(arrays) + i for i, c in enumerate(classes) if c == "channel")}
     context = Context(target, "size" if optimize == "size" else "speed")
     values = [*arrays, *extra]
-    for site in placements(Site(op, (*types, *tail), tuple(output_types), context, frozenset(constant)), kernel):
+    known = {index: values[index] for index in constant if index < len(values) and values[index] is not None}
+    for site in placements(Site(op, (*types, *tail), tuple(output_types), context, frozenset(constant), known), kernel):
         if refusal(site, kernel) is not None:
             continue
         tiled = kernel.tiled(site) if first and optimize == "speed" else ()

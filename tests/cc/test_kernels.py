@@ -121,7 +121,7 @@ def test_kernels(kind: str, part: int, name: str, optimize: str, tmp_path: Path)
         assert kind in ON_BOARD or all(map(is_portable, jobs)), f"a template of its own: add {kind} to ON_BOARD"
         jobs = [job for job in jobs if is_portable(job)]
     if (name, optimize) in SHOWN and kind not in SHOWN_ON_ALL and not ALL_KERNELS:
-        pytest.skip("with MEGCC_ALL_KERNELS only: the same templates as those of arm64")
+        pytest.skip("with MEGCC_ALL_KERNELS only: the same templates as those of arm64-v82")
     if not jobs:
         assert optimize == "open" or name != "c", f"no kernel of {kind} accepts any of its cases"
         pytest.skip(f"no kernel of {kind} for {name}")

@@ -17,6 +17,7 @@ from ..errors import MegccError
 from ..foreign import c_name, checked, printable
 from ..ir import expr as expressions
 from ..ir import lanes
+from ..ir.expr import Call, Const
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
@@ -54,28 +55,85 @@ class Epilogue:
         self.present = spec.epilogue is not None
         self.lanes = [spec.lanes, *(lanes.KINDS.get(p.dtype, "") for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
+        self.is_opened = False
         self.params = "".join(f", const {DTYPES[p.dtype].c_type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
-    def __call__(self, value: str, channel: str = "", at: str = "", n: str = "", one_channel: bool = False) -> str:
+    def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
+        """Declarations of what a vector of channels needs, whichever element it is of: operands with a suffix."""
+        types = {"f": "mgc_v", "i": "mgc_i"}
+        return [f"const {types[lanes.KINDS.get(p.dtype, '')]} {p.name}{suffix} = {self._load(p, channel, '', n, False)}"
+                for p in self.operands if p.kind in ("scalar", "channel")]
+
+    def __call__(self, value: str, channel: str = "", at: str = "", n: str = "", one_channel: bool = False,
+                 held: str = "") -> str:
         """The expression applied to a vector.
 
         Args:
             channel: C expression of its first channel; `one_channel`: all its lanes are of that channel.
             at: C expression of its element offset in output 0.
             n: C expression of the number of lanes that count; empty: all.
+            held: suffix of operands that `held` declared.
         """
+        return self._applied("epilogue", value, channel, at, n, one_channel, held)
+
+    def _applied(self, function: str, value: str, channel: str, at: str, n: str, one_channel: bool, held: str) -> str:
         if not self.present:
             return value
-        values = [value, *(self._load(p, channel, at, n, one_channel) for p in self.operands)]
-        return f"epilogue({', '.join(values)})"
+        values = [value, *(p.name + held if held and p.kind in ("scalar", "channel") else
+                           self._load(p, channel, at, n, one_channel) for p in self.operands)]
+        return f"{function}({', '.join(values)})"
 
-    def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "") -> str:
+    def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "", held: str = "") -> str:
         """The result of a vector of sums stored at `pointer + at` of output 0, in its element type."""
         kind = lanes.kind_of(self.expression, self.lanes) if self.present else self.lanes[0]
         function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
-        result = self(value, channel=channel, at=at, n=n)
+        result = self(value, channel=channel, at=at, n=n, held=held)
         return f"{function}_n({pointer} + {at}, {result}, {n})" if n else f"{function}({pointer} + {at}, {result})"
+
+    def store_row(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
+                  held: list[str]) -> list[str]:
+        """Statements that store vectors of sums that are neighbours in output 0, four or two at once where they are
+        whole and of bytes (NEON). Each has its place, channel, number of lanes and suffix."""
+        statements, first = [], 0
+        while first < len(values):
+            fits = (size for size in (4, 2) if self.result in _LIMITS and len(values) - first >= size
+                    and not any(ns[first:first + size]))
+            count = next(fits, 1)
+            if count == 1:
+                statements.append(self.store(pointer, places[first], values[first], channels[first], ns[first],
+                                             held[first]))
+            else:
+                _, zero, low, high = self.closed
+                self.is_opened = self.is_opened or self.is_closed
+                results = [self._applied("opened" if self.is_closed else "epilogue", values[i], channels[i], places[i],
+                                         "", False, held[i]) for i in range(first, first + count)]
+                statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {places[first]}, "
+                                  f"{', '.join(results)}, {zero}, {low}, {high})")
+            first += count
+        return statements
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the expression ends in limits and a zero point, which stores of bytes can take over."""
+        return self.closed[0] is not self.expression
+
+    @property
+    def closed(self) -> tuple[expressions.Expr | None, int, int, int]:
+        """The expression without the zero point and limits that it ends in, these, and the limits with the zero point
+        added."""
+        low, high = _LIMITS.get(self.result, (0, 0))
+        zero, inner = 0, self.expression
+        if isinstance(inner, Call) and inner.fn == "add" and isinstance(inner.args[1], Const):
+            zero, inner = int(inner.args[1].value), inner.args[0]
+        limits = {}
+        for name in ("min", "max"):
+            if not (isinstance(inner, Call) and inner.fn == name and isinstance(inner.args[1], Const)):
+                return self.expression, 0, low, high
+            limits[name], inner = int(inner.args[1].value) + zero, inner.args[0]
+        if lanes.kind_of(inner, self.lanes) != "i" or limits["max"] < low or limits["min"] > high or abs(zero) > 255:
+            return self.expression, 0, low, high
+        return inner, zero, limits["max"], limits["min"]
 
     @staticmethod
     def _load(p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
@@ -96,13 +154,25 @@ class Epilogue:
         types = {"f": "mgc_v", "i": "mgc_i"}
         params = ", ".join(f"{types[kind]} {name}" for kind, name in zip(self.lanes, names, strict=True))
         if self.lanes[0] == "f":
-            result, text = "mgc_v", expressions.to_c(self.expression, names)
-        else:
-            result = types[lanes.kind_of(self.expression, self.lanes)]
-            text = lanes.to_c(self.expression, names, self.lanes)
-        return (f"/* {printable(self.expression)} */\n"
-                f"static MGC_INLINE {result} epilogue({params})\n"
+            text = expressions.to_c(self.expression, names)
+            return self._definition("epilogue", self.expression, "mgc_v", params, text)
+        result = types[lanes.kind_of(self.expression, self.lanes)]
+        text = self._definition("epilogue", self.expression, result, params,
+                                lanes.to_c(self.expression, names, self.lanes))
+        if self.is_opened:
+            inner = self.closed[0]
+            text += self._definition("opened", inner, "mgc_i", params, lanes.to_c(inner, names, self.lanes))
+        return text
+
+    @staticmethod
+    def _definition(name: str, expression: expressions.Expr, result: str, params: str, text: str) -> str:
+        return (f"/* {printable(expression)} */\n"
+                f"static MGC_INLINE {result} {name}({params})\n"
                 f"{{\n    return {text};\n}}\n\n")
+
+
+#: Of bytes.
+_LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 class _Folders(jinja2.FileSystemLoader):

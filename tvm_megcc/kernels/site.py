@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import TypeVar
+
+import numpy as np
 
 from ..context import Context
 from ..ir.graph import Attrs, Graph, Op
@@ -23,6 +25,7 @@ class Site:
 
     types: of all operands, those of its epilogue included; None for absent ones.
     constants: positions of the operands that the compiler knows.
+    values: of those whose numbers make a difference, by position; what is not there may be anything.
     """
 
     op: Op
@@ -30,12 +33,14 @@ class Site:
     outputs: tuple[TensorType, ...]
     context: Context
     constants: frozenset[int] = frozenset()
+    values: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     @staticmethod
     def of(graph: Graph, op: Op, context: Context) -> Site:
         """The operator in its graph."""
         return Site(op, tuple(graph.input_types(op)), tuple(graph.output_types(op)), context,
-                    frozenset(i for i, name in enumerate(op.inputs) if name in graph.constants))
+                    frozenset(i for i, name in enumerate(op.inputs) if name in graph.constants),
+                    {i: graph.constants[name] for i, name in enumerate(op.inputs) if name in graph.constants})
 
     @cached_property
     def inputs(self) -> tuple[TensorType | None, ...]:
@@ -89,7 +94,7 @@ class Site:
         return self.with_types(likely_types(self.types), likely_types(self.outputs))
 
     def with_types(self, types: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Site:
-        return Site(self.op, tuple(types), tuple(outputs), self.context, self.constants)
+        return Site(self.op, tuple(types), tuple(outputs), self.context, self.constants, self.values)
 
 
 def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:

@@ -107,18 +107,21 @@ def _values(count: int, dtype: str, seed: int) -> np.ndarray:
 
 
 def _case(x, w, bias=True, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), groups=1, x_zero=0, w_zero=0,
-          dtypes=("int8", "int8"), constant=(1, 2)) -> Case:
+          dtypes=("int8", "int8"), constant=(1, 2), ends=False) -> Case:
+    """ends: all numbers are ends of their range, without -128 among the weights."""
     attrs = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups, "x_zero": x_zero,
              "w_zero": w_zero}
     values = {0: _values(int(np.prod(x)), dtypes[0], 1), 1: _values(int(np.prod(w)), dtypes[1], 2),
               2: np.random.default_rng(3).integers(-2**20, 2**20, w[0])}
+    if ends:
+        values |= {0: np.where(values[0] < 0, -128, 127), 1: np.where(values[1] < 64, -127, 127)}
     return Case(((x, dtypes[0]), (w, dtypes[1]), ((w[0],), "int32") if bias else None), attrs, constant, values)
 
 
 _SAME = (1, 1, 1, 1)
 Conv2dInteger.cases = (
     _case((1, 3, 5, 7), (4, 3, 1, 1), x_zero=-128),
-    _case((1, 32, 7, 7), (48, 32, 1, 1), x_zero=127),
+    _case((1, 32, 7, 7), (48, 32, 1, 1), x_zero=127, ends=True),
     _case((2, 17, 5, 5), (20, 17, 1, 1), bias=False, x_zero=5),
     _case((1, 16, 9, 9), (33, 16, 1, 1), strides=(2, 2), x_zero=-3),
     _case((1, 1, 28, 28), (8, 1, 5, 5), pads=(2, 2, 2, 2), x_zero=-128),
@@ -128,10 +131,10 @@ Conv2dInteger.cases = (
     _case((1, 16, 10, 9), (16, 16, 3, 3), pads=(2, 1, 0, 3), strides=(3, 2), w_zero=255, dtypes=("int8", "uint8")),
     _case((1, 32, 9, 17), (16, 32, 3, 3), pads=(2, 2, 2, 2), dilations=(2, 2), x_zero=-7),
     _case((1, 4, 2, 2), (5, 4, 3, 3), pads=(4, 4, 4, 4), strides=(2, 3), x_zero=9, w_zero=-9),
-    _case((1, 32, 8, 8), (32, 16, 3, 3), pads=_SAME, groups=2, x_zero=1),
+    _case((1, 32, 8, 8), (32, 16, 3, 3), pads=_SAME, groups=2, x_zero=1, ends=True),
     _case((2, 64, 6, 5), (96, 32, 1, 1), groups=2, x_zero=-128),
     _case((1, 6, 8, 8), (9, 2, 3, 3), pads=_SAME, groups=3, x_zero=3),
-    _case((1, 16, 12, 12), (16, 1, 3, 3), pads=_SAME, groups=16, x_zero=-5),
+    _case((1, 16, 12, 12), (16, 1, 3, 3), pads=_SAME, groups=16, x_zero=-5, ends=True),
     _case((2, 40, 15, 13), (40, 1, 3, 3), pads=_SAME, strides=(2, 2), groups=40, x_zero=128, w_zero=121,
           dtypes=("uint8", "uint8")),
     _case((1, 8, 7, 20), (8, 1, 3, 4), pads=(2, 3, 1, 0), dilations=(2, 3), groups=8, x_zero=127),

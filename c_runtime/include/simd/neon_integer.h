@@ -149,6 +149,82 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
         vst1q_lane_s32(p + 2, (int32x4_t)v, 2);
 }
 
+#if defined(__aarch64__)
+/* The sums of the lanes of four vectors. */
+static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
+{
+    return (mgc_i)vpaddq_s32(vpaddq_s32((int32x4_t)a, (int32x4_t)b), vpaddq_s32((int32x4_t)c, (int32x4_t)d));
+}
+#endif
+
+/* Two or four vectors as neighbours in memory: saturated to 16 bits, `zero` added, and brought within limits, which are
+ * those of the type or closer. */
+static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t zero)
+{
+#if defined(__aarch64__)
+    const int16x8_t v = vqmovn_high_s32(vqmovn_s32((int32x4_t)a), (int32x4_t)b);
+#else
+    const int16x8_t v = mgc_halves(a, b);
+#endif
+    return zero == 0 ? v : vqaddq_s16(v, vdupq_n_s16((int16_t)zero));
+}
+#if defined(__aarch64__)
+#define MGC_JOINED(narrow, kind, a, b) narrow##_high_s16(narrow##_s16(a), b)
+#else
+#define MGC_JOINED(narrow, kind, a, b) vcombine_##kind(narrow##_s16(a), narrow##_s16(b))
+#endif
+#define MGC_CLOSE(name, type, vector, kind, narrow, least, most) \
+    static MGC_INLINE void mgc_iclose2_##name(type *p, mgc_i a, mgc_i b, int32_t zero, int32_t low, int32_t high) \
+    { \
+        vector##8_t v = narrow##_s16(mgc_shifted(a, b, zero)); \
+        v = low > (least) ? vmax_##kind(v, vdup_n_##kind((type)low)) : v; \
+        vst1_##kind(p, high < (most) ? vmin_##kind(v, vdup_n_##kind((type)high)) : v); \
+    } \
+    static MGC_INLINE void mgc_iclose4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero, int32_t low, int32_t high) \
+    { \
+        vector##16_t v = MGC_JOINED(narrow, kind, mgc_shifted(a, b, zero), mgc_shifted(c, d, zero)); \
+        v = low > (least) ? vmaxq_##kind(v, vdupq_n_##kind((type)low)) : v; \
+        vst1q_##kind(p, high < (most) ? vminq_##kind(v, vdupq_n_##kind((type)high)) : v); \
+    }
+MGC_CLOSE(i8, int8_t, int8x, s8, vqmovn, -128, 127)
+MGC_CLOSE(u8, uint8_t, uint8x, u8, vqmovun, 0, 255)
+
+/* Bytes as products take them, of either type as int8: the highest bit of uint8 is turned over. */
+static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, uint8_t flip)
+{
+    const uint8x16_t bits = vdupq_n_u8(flip);
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vst1q_s8(to + i, vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + i), bits)));
+    if (i + 8 <= n) {
+        vst1_s8(to + i, vreinterpret_s8_u8(veor_u8(vld1_u8(from + i), vget_low_u8(bits))));
+        i += 8;
+    }
+    for (; i + 4 <= n; i += 4)
+        mgc_put_4(to + i, mgc_take_4(from + i) ^ flip * 0x01010101u);
+    for (; i < n; i++)
+        to[i] = (int8_t)(from[i] ^ flip);
+}
+static MGC_INLINE void mgc_lay_i8_i8(int8_t *to, const int8_t *from, int32_t n, int32_t zero)
+{
+    (void)zero;
+    mgc_flipped(to, (const uint8_t *)from, n, 0);
+}
+static MGC_INLINE void mgc_lay_i8_u8(int8_t *to, const uint8_t *from, int32_t n, int32_t zero)
+{
+    (void)zero;
+    mgc_flipped(to, from, n, 0x80);
+}
+static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
+{
+    const int8x16_t bytes = vdupq_n_s8((int8_t)value);
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vst1q_s8(to + i, bytes);
+    for (; i < n; i++)
+        to[i] = (int8_t)value;
+}
+
 /* Shifts of NEON are numbers of both signs. Rounding halves up, after 1 was taken from negative numbers that are
  * shifted at all, is rounding halves away from zero. */
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)

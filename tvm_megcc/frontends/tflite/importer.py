@@ -23,7 +23,6 @@ from . import (  # noqa: F401  (they register importers)
     quantised_moves,
     quantised_products,
     quantised_recurrent,
-    quantised_resize,
     quantised_windows,
     recurrent,
     windows,

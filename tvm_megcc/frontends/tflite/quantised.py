@@ -24,8 +24,7 @@ QUANTISED: dict[str, Importer] = {}
 #: Operators that move numbers or choose among them, and do not mind what they stand for.
 MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "UNPACK", "PACK", "SLICE", "TILE",
          "STRIDED_SLICE", "GATHER", "GATHER_ND", "BROADCAST_TO", "REVERSE_V2", "MIRROR_PAD", "SPACE_TO_DEPTH",
-         "DEPTH_TO_SPACE", "EMBEDDING_LOOKUP", "RESIZE_NEAREST_NEIGHBOR", "ARG_MAX", "ARG_MIN", "SHAPE", "RANK",
-         "BATCH_TO_SPACE_ND", "SELECT", "SELECT_V2", "TOPK_V2", "FILL", "REVERSE_SEQUENCE", "SCATTER_ND", "ONE_HOT")
+         "DEPTH_TO_SPACE", "EMBEDDING_LOOKUP", "RESIZE_NEAREST_NEIGHBOR", "ARG_MAX", "ARG_MIN", "SHAPE", "RANK")
 
 
 def quantised(*kinds: str):

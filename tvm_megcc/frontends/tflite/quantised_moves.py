@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from ...errors import ShapeError
 from . import fixed
-from .moves import joined, padded, space_in_batch
+from .moves import joined, padded
 from .node import Node, Results, Unsupported
 from .quantised import (
     looked_up,
     operand,
     quantised,
-    require_same_scales,
     result,
     same_types,
     zero,
@@ -43,10 +42,3 @@ def pad(node: Node) -> Results:
     y = result(node)
     fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else zero(y)
     return [padded(node, fill)]
-
-
-@quantised("SPACE_TO_BATCH_ND")
-def space_to_batch(node: Node) -> Results:
-    """Around the image is what stands for 0."""
-    require_same_scales(node)
-    return [space_in_batch(node, zero(result(node)))]

@@ -14,7 +14,6 @@ from ...ops.windows import window_attrs
 from . import fixed
 from .file import Quantization
 from .fixed import Multiplier
-from .moves import sliced
 from .node import Node, Results, Unsupported
 from .quantised import (
     BYTES,
@@ -22,9 +21,7 @@ from .quantised import (
     of_tensor,
     operand,
     quantised,
-    rescaled,
     result,
-    same_types,
     typed,
     zero,
 )
@@ -101,58 +98,3 @@ def fully_connected(node: Node) -> Results:
     factors = fixed.products(x, own, result(node), len(own.scale) > 1)
     value = node.made(requantised(node, sums, factors, 0, "rescale_once"))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
-
-
-@quantised("BATCH_MATMUL")
-def batch_matmul(node: Node) -> Results:
-    a, b, y = operand(node, 0), operand(node, 1), result(node)
-    if same_types(node) != "int8":
-        raise Unsupported("products of matrices of uint8 are not supported")
-    sums = node.emit("matmul_integer", node.plain(0), node.plain(1), trans_a=int(bool(node.option("AdjX"))),
-                     trans_b=int(bool(node.option("AdjY"))), a_zero=zero(a), b_zero=zero(b))
-    (factor,) = fixed.products(a, b, y, False)
-    return [typed(node, rescaled(X, factor) + zero(y), sums)]
-
-
-@quantised("TRANSPOSE_CONV")
-def conv_transpose(node: Node) -> Results:
-    """A convolution of the image with zeros between its elements, by the weights turned round."""
-    shape, x, own = node.dims(0, "output_shape"), operand(node, 2), weights(node, 0)
-    image, w = channels(node, 2), node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1]
-    attrs = windows(node)
-    strides = attrs["strides"]
-    value, pads = _spread(node, image, strides, zero(x)), np.zeros((2, 2), np.int64)
-    starts, ends = [0, 0], list(node.type_of(value).shape[2:])
-    for axis, (wanted, kernel, stride) in enumerate(zip(shape[1:3], w.shape[2:], strides, strict=True)):
-        if not isinstance(wanted, int):
-            raise Unsupported(f"a result of {shape}, which is not known, is not supported")
-        total = max((-(-wanted // stride) - 1) * stride + kernel - wanted, 0)
-        before = kernel - 1 - (total // 2 if attrs["auto_pad"] == "SAME_UPPER" else 0)
-        behind = wanted - ends[axis] - before + kernel - 1
-        pads[axis] = max(before, 0), max(behind, 0)
-        starts[axis], ends[axis] = max(-before, 0), ends[axis] + min(behind, 0)
-        if ends[axis] <= starts[axis] or pads.max() >= 2**20:
-            raise ShapeError(f"a result of {shape} for {node.type(2)}")
-    rows = node.type_of(value).shape
-    cut = sliced(node, node.made(value), (0, 0, *starts), (rows[0], rows[1], *ends), (1, 1, 1, 1)).name
-    operands = [cut, node.spelled().constant(np.ascontiguousarray(w)), *filter(None, (bias(node, 3),))]
-    sums = node.emit("conv2d_integer", *operands, strides=(1, 1), pads=(*pads[:, 0].tolist(), *pads[:, 1].tolist()),
-                     dilations=(1, 1), groups=1, x_zero=zero(x), w_zero=zero(own))
-    factors = fixed.products(x, own, result(node), node.type(2).dtype == "int8")
-    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
-
-
-def _spread(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
-    """An image [N,C,H,W] with stride - 1 numbers between its elements."""
-    n, c, height, width = node.type_of(image).shape
-    if not isinstance(height, int) or not isinstance(width, int) or min(strides) < 1:
-        raise Unsupported(f"an image {node.type(2)} of extents that are not known, or strides {strides}")
-    down, right = strides
-    if down == right == 1:
-        return image
-    node.require_room(height * down, width * right)
-    apart = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
-    filled = node.emit("pad", apart, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
-                       value=fill)
-    whole = node.made(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
-    return sliced(node, whole, (0,) * 4, (n, c, (height - 1) * down + 1, (width - 1) * right + 1), (1,) * 4).name

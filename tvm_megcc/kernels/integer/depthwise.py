@@ -11,10 +11,10 @@ from ...ir.dims import ceildiv, likely, product
 from ...ir.types import DTYPES, NHWC
 from ...ops.integer import BYTES
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
-from ..conv2d.geometry import Geometry
+from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
-from .dot import ByteParameters, weight_type, zero_name
+from .dot import ByteParameters, Laid, weight_type, with_sums, zero_name
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,23 @@ class DepthwiseParameters(ByteParameters):
     pixels_at_once: that are summed up together."""
 
     x_short: str
+    held: bool
+    pixels_at_once: int
+
+
+@dataclass(frozen=True)
+class FoursParameters(ConvParameters):
+    """Of `depthwise_fours.c.j2`.
+
+    unit, result: C types of an element of x and of y. fill: what lies around x. quads: fours of rows of x that are laid
+    out for `high` rows of the output. held, pixels_at_once: as above.
+    """
+
+    unit: str
+    fill: int
+    quads: int
+    high: int
+    result: str
     held: bool
     pixels_at_once: int
 
@@ -66,6 +83,9 @@ class DepthwiseBytes(Kernel):
                           "scalar", channels=C)
         if lanes == 1:
             return lowered
+        laid = Laid.of(site.isa, site.x.dtype, zero, weight)
+        if site.isa.sums == "by_fours" and laid.dtype == site.isa.laid:
+            return self._by_fours(site, s, lowered, laid)
         held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
         at_once = max(1, min(8, site.isa.registers - 4 - s.taps * held))
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
@@ -76,10 +96,33 @@ class DepthwiseBytes(Kernel):
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
                        scratch=4 * lanes * (s.taps + reached * columns))
 
+    @staticmethod
+    def _by_fours(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
+        """For products that sum up four bytes of a lane: of four rows of a column."""
+        reach = (s.kh - 1) * s.dilations[0] + 1
+        quads = -(-reach // 4)
+        high = (4 * quads - reach) // s.strides[0] + 1
+        taps = 2 * quads * s.kw * high
+        at_once = max(1, min(4, 8 // (2 * high)))
+        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
+        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
+        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
+        parameters = FoursParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
+                                     site.y.c_type, taps <= 12, at_once)
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        return replace(lowered, template="integer/depthwise_fours", params=parameters,
+                       extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="fours",
+                       tasks=N * ceildiv(C, 16) * ceildiv(OH, ROWS), scratch=32 * taps + 64 * quads * columns)
+
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
+        if site.isa.sums == "by_fours":
+            return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * 1.2 + 8)
 
+
+#: Pixels of 16 channels in a task.
+_OUTPUTS = 1024
 
 #: Bytes of laid-out rows that a task reads again and again.
 _STRIP = 40 << 10

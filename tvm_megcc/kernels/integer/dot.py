@@ -37,7 +37,8 @@ class DotParameters(ByteParameters):
     multiplied at a time; fill: what lies around x. laid_short, x_short, weight_short: what functions of lanes call
     these types. result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last
     whole tile, 0 if there are none. heights: pixels of the tiles, tallest first. flat: windows are pixels, without
-    padding. copied: of these, what a task reads is laid out; else products read x itself.
+    padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
+    ISA's products are of these types. narrow: no weight is -128.
     """
 
     laid: str
@@ -52,6 +53,8 @@ class DotParameters(ByteParameters):
     heights: tuple[int, ...]
     flat: bool
     copied: bool
+    sums: str
+    narrow: bool
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Laid:
         if not isa.laid or dtype not in BYTES or weight != "int8":
             return Laid("int16", isa.int16_step, zero, 0)
         # Bytes of the other type are turned into this one by their highest bit.
-        return Laid(isa.laid, 4, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
+        return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
 
 
 def zero_name(zero: int) -> str:
@@ -121,6 +124,26 @@ def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
     return (bias.reshape(-1).astype(np.uint32) + pack_sums(array, *how).astype(np.uint32)).astype(np.int32)
 
 
+def is_narrow(site: Site, zero: int) -> bool:
+    """Whether two products of any x with weights fit into 16 bits: none of the weights is -128."""
+    weights = site.values.get(1)
+    return weights is not None and weights.size > 0 and int(weights.min()) - zero > -128
+
+
+def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim) -> tuple[Operand, ...]:
+    """Operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`."""
+    if not zero:
+        return operands
+    if site.has(2):
+        return (*operands[:2], Operand("b", 2, size, ("dot_bias", *how, zero), also=(1,)))
+    return (*operands, Operand("b", 1, size, ("dot_sums", *how, zero), "int32"))
+
+
+def _runs(s: Geometry) -> tuple[int, int]:
+    """Of what a window reads, the pieces that lie together, and their elements."""
+    return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
+
+
 class DotProducts(Kernel):
     """What both kernels share."""
 
@@ -135,12 +158,13 @@ class DotProducts(Kernel):
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         weight = weight_type(site.inputs[1].dtype, w_zero)
         laid = Laid.of(isa, site.x.dtype, x_zero, weight)
-        runs, length = (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
+        runs, length = _runs(s)
         depth = runs * round_up(length, laid.step)
         flat, item = s.is_pointwise, DTYPES[laid.dtype].bytes
         copied = not flat or laid.dtype != site.x.dtype or bool(laid.less) or s.ic % laid.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
-        tile = Tile.of(site, depth // laid.step, s.oc, pixels)
+        sums = isa.sums if laid.dtype == isa.laid else ""
+        tile = Tile.of(site, sums, depth // laid.step, s.oc, pixels)
         channels = block(target, tile, depth * DTYPES[weight].bytes, s.oc)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
                                                                       "ROWS", "CHANNELS")
@@ -166,18 +190,13 @@ class DotProducts(Kernel):
         operands = (Operand("x", 0, x_size),
                     Operand("w", 1, G * round_up(OC, isa.lanes) * packed_depth,
                             ("dot", *how, s.g, runs, isa.lanes, tile.vectors, laid.step), weight))
-        if laid.zero and site.has(2):
-            operands += (Operand("b", 2, G * OC, ("dot_bias", *how, laid.zero), also=(1,)),)
-        elif laid.zero:
-            operands += (Operand("b", 1, G * OC, ("dot_sums", *how, laid.zero), "int32"),)
-        else:
-            operands += present(site, Operand("b", 2, G * OC))
+        operands = with_sums(site, (*operands, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC)
         bias = len(operands) > 2
         fill = 0 if flat else laid.zero
         parameters = DotParameters(*s.window, bias, site.x.c_type, DTYPES[weight].c_type, laid.less,
                                    DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, DTYPES[weight].short, site.y.c_type, tile.vectors,
-                                   tile.rest, tile.heights, flat, copied)
+                                   tile.rest, tile.heights, flat, copied, sums, is_narrow(site, w_zero))
         kind = "" if not flat else "_flat" if copied else "_there"
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
@@ -188,7 +207,8 @@ class DotProducts(Kernel):
     def cycles(site: Site, s: Geometry, w_zero: int) -> float:
         """Of one image after another, all extents known."""
         laid = Laid.of(site.isa, site.x.dtype, 0, weight_type(site.inputs[1].dtype, w_zero))
-        return 300 + product((s.n, s.g, s.oh, s.ow)) * s.ic * s.taps * (
+        runs, length = _runs(s)
+        return 300 + product((s.n, s.g, s.oh, s.ow)) * runs * round_up(length, laid.step) * (
             ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)
 
 

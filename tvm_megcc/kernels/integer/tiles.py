@@ -13,6 +13,8 @@ from ..site import Site
 _LATENCY = 8
 #: Cycles of a tile beside its products.
 _TILE = 25
+#: Vectors of channels in tiles of assembler.
+_WIDEST = {"by_fours": 4, "by_sixteens": 2}
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,17 @@ class Tile:
         return f"{self.vectors}x{'x'.join(map(str, self.heights))}" + f"_{self.rest}" * bool(self.rest)
 
     @staticmethod
-    def of(site: Site, steps: int, channels: int, pixels: Dim) -> Tile:
-        """For sums of some steps over so many channels of rows of pixels."""
+    def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim) -> Tile:
+        """For sums of some steps over so many channels of rows of pixels. sums: how they are added up (`Isa`)."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
             # Tiles that many calls can share.
-            vectors = min(needed, 4 if isa.registers > 16 else 2)
-            height = _tallest(isa, vectors)
+            vectors = min(needed, _WIDEST.get(sums) or (4 if isa.registers > 16 else 2))
+            height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
-        widths = [w for w in range(1, min(needed, isa.registers // 4) + 1) if _tallest(isa, w) >= 1]
-        made = (_fitting(isa, width, needed, pixels) for width in reversed(widths))
+        widest = min(needed, _WIDEST.get(sums) or isa.registers // 4)
+        widths = [w for w in range(1, widest + 1) if _tallest(isa, sums, w) >= 1]
+        made = (_fitting(isa, sums, width, needed, pixels) for width in reversed(widths))
         return min(made, key=lambda tile: _cycles(tile, steps, needed, pixels))
 
     def per_row(self, pixels: int) -> list[int]:
@@ -76,14 +79,19 @@ def _room(target: Target, apart: bool) -> int:
     return target.l2 // 8 if apart else 24 << 10
 
 
-def _tallest(isa: Isa, vectors: int) -> int:
-    """Sums, weights and one pixel, and what a product is before it is added, in registers."""
+def _tallest(isa: Isa, sums: str, vectors: int) -> int:
+    """Sums, weights and one pixel, and what a product is before it is added, in registers. In assembler all pixels, two
+    weights, and four lanes of each sum, or as many addresses as there are registers for."""
+    if sums == "by_sixteens":
+        return (isa.registers - 5) // (4 * vectors + 1)
+    if sums == "by_fours":
+        return min(8, (isa.registers - 2) // (vectors + 1))
     return min(16, (isa.registers - vectors - 2) // vectors)
 
 
-def _fitting(isa: Isa, vectors: int, needed: int, pixels: int) -> Tile:
+def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> Tile:
     """The tiles that divide a row most evenly."""
-    count = -(-pixels // _tallest(isa, vectors))
+    count = -(-pixels // _tallest(isa, sums, vectors))
     height = -(-pixels // count)
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
     return Tile(vectors, needed % vectors, tuple(heights))

@@ -17,7 +17,8 @@
  *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
- *   mgc_dot_w_<laid>_<type>(p)     its second: as many weights of i8 or i16 a lane
+ *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
+ *   mgc_total_<laid>(c,p,n)        c and n elements, whose sum is that of the lanes; mgc_isum(c): it
  *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
  *
  * <laid> is i16, elements less their zero point z; with AVX-512 VNNI also u8: bytes, of i8 with the sign bit turned over,
@@ -250,6 +251,30 @@ static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
     }
 }
 
+/* Sums of elements. */
+#if MGC_LANES == 1
+static MGC_INLINE int32_t mgc_isum(mgc_i v) { return v; }
+#elif defined(MGC_ISA_AVX512)
+static MGC_INLINE int32_t mgc_isum(mgc_i v) { return _mm512_reduce_add_epi32((__m512i)v); }
+#else
+static MGC_INLINE int32_t mgc_isum(mgc_i v)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < MGC_LANES; i++) {
+        sum += (uint32_t)v[i];
+    }
+    return (int32_t)sum;
+}
+#endif
+static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
+{
+    int32_t i = 0;
+    for (; i + MGC_LANES <= n; i += MGC_LANES) {
+        c = mgc_iadd(c, mgc_iload_i16(p + i));
+    }
+    return i < n ? mgc_iadd(c, mgc_iload_i16_n(p + i, n - i)) : c;
+}
+
 /* Products of int16: pairs of them on x86. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
@@ -257,12 +282,6 @@ static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
     int32_t pair;
     memcpy(&pair, p, sizeof pair);
     return mgc_iset1(pair);
-}
-static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p)
-{
-    mgc_i pairs;
-    memcpy(&pairs, p, sizeof pairs);
-    return pairs;
 }
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
@@ -296,7 +315,6 @@ static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 #else
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p) { return mgc_iset1(*p); }
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p) { return mgc_iload_i8(p); }
-static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p) { return mgc_iload_i16(p); }
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
 #endif
 
@@ -334,6 +352,16 @@ static MGC_INLINE void mgc_fill_u8(uint8_t *to, int32_t n, int32_t value)
     if (i < n) {
         _mm512_mask_storeu_epi8(to + i, ((__mmask64)1 << (n - i)) - 1u, bytes);
     }
+}
+static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum = (__m512i)c;
+    int32_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(p + i), ones);
+    }
+    return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
 }
 static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
 {

@@ -83,7 +83,7 @@ class DepthwiseBytes(Kernel):
                           "scalar", channels=C)
         if lanes == 1:
             return lowered
-        laid = Laid.of(site.isa, site.x.dtype, zero, weight)
+        laid = Laid.of(site.isa, site.x.dtype, zero, weight != "int8")
         if site.isa.sums == "by_fours" and laid.dtype == site.isa.laid:
             return self._by_fours(site, s, lowered, laid)
         held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)

@@ -38,7 +38,7 @@ class DotParameters(ByteParameters):
     these types. result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last
     whole tile, 0 if there are none. heights: pixels of the tiles, tallest first. flat: windows are pixels, without
     padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
-    ISA's products are of these types. narrow: no weight is -128.
+    ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point.
     """
 
     laid: str
@@ -55,6 +55,7 @@ class DotParameters(ByteParameters):
     copied: bool
     sums: str
     narrow: bool
+    skewed: bool
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,10 @@ class Laid:
     zero: int
 
     @staticmethod
-    def of(isa: Isa, dtype: str, zero: int, weight: str) -> Laid:
+    def of(isa: Isa, dtype: str, zero: int, skewed: bool) -> Laid:
         """Products of bytes do without the zero point: what it adds to a sum is known, and goes into the bias. Where
-        they cannot be, operands are laid out as they are meant."""
-        if not isa.laid or dtype not in BYTES or weight != "int8":
+        they cannot be, operands are laid out as they are meant. Assembler knows no zero point of weights."""
+        if not isa.laid or dtype not in BYTES or (skewed and isa.sums):
             return Laid("int16", isa.int16_step, zero, 0)
         # Bytes of the other type are turned into this one by their highest bit.
         return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
@@ -96,19 +97,31 @@ def _outputs_first(array: np.ndarray, outputs_first: bool) -> np.ndarray:
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
                  step: int) -> np.ndarray:
-    """[O, I, KH, KW], or a matrix, less the zero point → [groups][O/width][runs][K/step][width][step]: K in the order
-    (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only whole
-    vectors. Zeros where there is no row or column."""
-    dtype, width, packed = weight_type(array.dtype.name, zero), vectors * lanes, []
+    """[O, I, KH, KW], or a matrix, as `less` makes int8 of it → [groups][O/width][runs][K/step][width][step]: K in the
+    order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
+    whole vectors. Zeros where there is no row or column."""
+    width, packed = vectors * lanes, []
     for group in np.split(_outputs_first(array, outputs_first), groups):
         outputs = group.shape[0]
         depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
-        padded = np.zeros((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), dtype)
-        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - zero
+        padded = np.zeros((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), np.int8)
+        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - less(array.dtype.name, zero)
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
             packed.append(np.swapaxes(part.reshape(-1, step, part.shape[2]), 1, 2).reshape(-1))
     return np.concatenate(packed)
+
+
+def less(dtype: str, zero: int) -> int:
+    """What is subtracted from weights of 8 bits, so that they are int8: their zero point, if that is enough."""
+    limits = np.iinfo(dtype)
+    return zero if limits.min - zero >= -128 and limits.max - zero <= 127 else limits.min + 128
+
+
+@packer("dot_skew")
+def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
+    """The zero point that packed weights have."""
+    return np.array([zero - less(array.dtype.name, zero)], np.int32)
 
 
 @packer("dot_sums")
@@ -156,8 +169,8 @@ class DotProducts(Kernel):
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
-        weight = weight_type(site.inputs[1].dtype, w_zero)
-        laid = Laid.of(isa, site.x.dtype, x_zero, weight)
+        skewed = less(site.inputs[1].dtype, w_zero) != w_zero
+        laid = Laid.of(isa, site.x.dtype, x_zero, skewed)
         runs, length = _runs(s)
         depth = runs * round_up(length, laid.step)
         flat, item = s.is_pointwise, DTYPES[laid.dtype].bytes
@@ -165,7 +178,7 @@ class DotProducts(Kernel):
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         sums = isa.sums if laid.dtype == isa.laid else ""
         tile = Tile.of(site, sums, depth // laid.step, s.oc, pixels)
-        channels = block(target, tile, depth * DTYPES[weight].bytes, s.oc)
+        channels = block(target, tile, depth, s.oc)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
                                                                       "ROWS", "CHANNELS")
         laid_out: Dim
@@ -189,24 +202,27 @@ class DotProducts(Kernel):
         packed_depth = runs * round_up(IC * (length // s.ic), laid.step)
         operands = (Operand("x", 0, x_size),
                     Operand("w", 1, G * round_up(OC, isa.lanes) * packed_depth,
-                            ("dot", *how, s.g, runs, isa.lanes, tile.vectors, laid.step), weight))
+                            ("dot", *how, s.g, runs, isa.lanes, tile.vectors, laid.step), "int8"))
         operands = with_sums(site, (*operands, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC)
         bias = len(operands) > 2
+        if skewed:
+            operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         fill = 0 if flat else laid.zero
-        parameters = DotParameters(*s.window, bias, site.x.c_type, DTYPES[weight].c_type, laid.less,
+        parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
                                    DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
-                                   DTYPES[site.x.dtype].short, DTYPES[weight].short, site.y.c_type, tile.vectors,
-                                   tile.rest, tile.heights, flat, copied, sums, is_narrow(site, w_zero))
+                                   DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
+                                   tile.heights, flat, copied, sums, is_narrow(site, w_zero), skewed)
         kind = "" if not flat else "_flat" if copied else "_there"
+        totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
-                       f"dot{kind}_{tile.name}", scratch=item * (laid_out + laid.step) if copied else 0,
-                       channels=G * OC)
+                       f"dot{kind}{'_skewed' * skewed}_{tile.name}",
+                       scratch=totals + (item * (laid_out + laid.step) if copied else 0), channels=G * OC)
 
     @staticmethod
     def cycles(site: Site, s: Geometry, w_zero: int) -> float:
         """Of one image after another, all extents known."""
-        laid = Laid.of(site.isa, site.x.dtype, 0, weight_type(site.inputs[1].dtype, w_zero))
+        laid = Laid.of(site.isa, site.x.dtype, 0, less(site.inputs[1].dtype, w_zero) != w_zero)
         runs, length = _runs(s)
         return 300 + product((s.n, s.g, s.oh, s.ow)) * runs * round_up(length, laid.step) * (
             ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)

@@ -220,3 +220,22 @@ def test_a_bias_of_the_run():
     inputs = {"x": x, "b": np.array([100, -200], np.float32)}
     before, after = of_onnx(nodes, fed(inputs), {"w": w, "s": np.float32(0.5)})
     np.testing.assert_allclose(*(run(graph, inputs)["y"] for graph in (before, after)), 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 1), (1, 5, 1, 1)])
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_a_bias_that_is_added_is_part_of_the_sums(shape, by_channel):
+    """TVM's importer of ONNX writes a bias as reshape and add. As a real number it would give other halves."""
+    x, w = integers_of("int8", 1, 3, 4, 4), integers_of("int8", 5, 3, 1, 1, seed=1)
+    bias = np.array([1000, -2000, 300, 7, 0], np.int32)
+    scale = np.linspace(0.01, 0.03, 5, dtype=np.float32) if by_channel else np.float32(0.02)
+    constants = {"w": w, "s": np.float32(0.5), "ws": scale, "bs": np.float32(0.5) * scale, "bias": bias,
+                 "shape": np.array(shape), "ys": np.float32(0.4), "z": np.int8(-3)}
+    nodes = [node("DequantizeLinear", "x s", "xr"), node("DequantizeLinear", "w ws", "wr", axis=0),
+             node("Conv", "xr wr", "product"), node("DequantizeLinear", "bias bs", "br", axis=0),
+             node("Reshape", "br shape", "added"), node("Add", "added product", "sum"),
+             node("QuantizeLinear", "sum ys z", "y")]
+    before, after = of_onnx(nodes, fed({"x": x}), constants)
+    (op,) = after.ops
+    np.testing.assert_array_equal(after.constants[op.inputs[2]], bias)
+    np.testing.assert_array_equal(*(run(graph, {"x": x})["y"] for graph in (before, after)))

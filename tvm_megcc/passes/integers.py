@@ -19,6 +19,7 @@ from ..context import Context
 from ..ir.expr import Arg, Const, Expr, X, call, clip
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.lanes import KINDS
+from ..ir.types import TensorType
 from ..ops.base import operator
 from ..ops.integer import BYTES, quantised
 from .edit import Editor
@@ -35,9 +36,45 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
-    for step in (sink, rise, _products, lower_sums, _expressions):
+    for step in (sink, rise, _biases, _products, lower_sums, _expressions):
         graph = step(graph, context)
     return graph
+
+
+def _biases(graph: Graph, context: Context) -> Graph:
+    """Integers that are added to the channels of a product are its bias, and so part of its sums: TVM's importer of
+    ONNX writes one as an operator of its own."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind != "add":
+            continue
+        for name, added in (op.inputs, op.inputs[::-1]):
+            product, bias = edit.producer(name), _integer_bias(edit, added)
+            if product is None or product.kind not in PRODUCTS or any(product.inputs[2:]) or bias is None \
+                    or not edit.is_read_once(name) or edit.types[name] != edit.types[op.outputs[0]]:
+                continue
+            axis = 1 if product.kind == "conv2d" else edit.types[name].rank - 1
+            by_channel = [extent if at == axis else 1 for at, extent in enumerate(edit.types[name].shape)]
+            shape = edit.types[added].shape
+            if [1] * (len(by_channel) - len(shape)) + list(shape) == by_channel:
+                line = edit.constant(f"{added}.line", edit.constants[bias.inputs[0]].reshape(-1))
+                real = edit.value(f"{added}.bias", TensorType("float32", edit.types[line].shape))
+                edit.replace(product)
+                edit.replace(op, bias.with_(inputs=(line, *bias.inputs[1:]), outputs=(real,),
+                                            attrs=Attrs(bias.attrs, axis=0)),
+                             product.with_(inputs=(*product.inputs[:2], real), outputs=op.outputs))
+                break
+    return edit.finish()
+
+
+def _integer_bias(edit: Editor, name: str) -> Op | None:
+    """What dequantises a constant of int32, if a value is that, in whatever shape."""
+    source = edit.producer(name)
+    if source is not None and source.kind == "reshape":
+        source = edit.producer(source.inputs[0])
+    parameters = Parameters.of(edit, source, DEQUANTIZE)
+    known = source is not None and parameters is not None and source.inputs[0] in edit.constants
+    return source if known and parameters.dtype == "int32" else None
 
 
 def _products(graph: Graph, context: Context) -> Graph:
@@ -101,7 +138,8 @@ def _expressions(graph: Graph, context: Context) -> Graph:
     edit = Editor(graph)
     for op in graph.ops:
         parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
-        if op.kind == DEQUANTIZE and op.inputs[0] in edit.constants and parameters is not None:
+        known = op.inputs and all(name in edit.constants for name in op.inputs if name)
+        if known and (parameters is not None if op.kind == DEQUANTIZE else op.kind in ("reshape", "transpose")):
             arrays = (edit.constants[name] if name else None for name in op.inputs)
             edit.constants[op.outputs[0]] = operator(op.kind).compute(op.attrs, *arrays)[0]
             edit.replace(op)

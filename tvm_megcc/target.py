@@ -34,6 +34,7 @@ class Isa:
     int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
     laid: element type that products of bytes take beside weights of int8; "" if there are none, and operands become
         int16. laid_step: their products that are added up in a lane, and what runs of them are rounded up to.
+    closes: stores of bytes take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
     sums: how tiles of integer/dot add products of bytes up where that is assembler: a macro of
         `integer/sums.neon.c.j2`; "" where it is C.
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
@@ -53,11 +54,12 @@ class Isa:
     int16_step: int = 1
     laid: str = ""
     laid_step: int = 4
+    closes: bool = False
     sums: str = ""
     ahead: int = 0
 
 
-_ARM64_ISA = {"lane_fma": True, "interleaves": True, "assembler": True}
+_ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
@@ -73,7 +75,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", sums="by_fours",
         **_ARM64_ISA),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
-        fallback="c"),
+        fallback="c", closes=True),
     Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c"),
 )}

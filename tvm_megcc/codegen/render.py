@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 import jinja2
 
@@ -17,7 +18,6 @@ from ..errors import MegccError
 from ..foreign import c_name, checked, printable
 from ..ir import expr as expressions
 from ..ir import lanes
-from ..ir.expr import Call, Const
 from ..ir.types import DTYPES
 from ..target import ISAS, Isa
 from ..version import VERSION
@@ -55,7 +55,8 @@ class Epilogue:
         self.present = spec.epilogue is not None
         self.lanes = [spec.lanes, *(lanes.KINDS.get(p.dtype, "") for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
-        self.is_opened = False
+        self.is_opened, self._fours = False, 0
+        self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
         self.params = "".join(f", const {DTYPES[p.dtype].c_type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
@@ -77,10 +78,12 @@ class Epilogue:
         """
         return self._applied("epilogue", value, channel, at, n, one_channel, held)
 
-    def _applied(self, function: str, value: str, channel: str, at: str, n: str, one_channel: bool, held: str) -> str:
+    def _applied(self, function: str, value: str, channel: str, at: str, n: str, one_channel: bool, held: str,
+                 loaded: Mapping[str, str] = MappingProxyType({})) -> str:
         if not self.present:
             return value
-        values = [value, *(p.name + held if held and p.kind in ("scalar", "channel") else
+        values = [value, *(loaded[p.name] if p.name in loaded else
+                           p.name + held if held and p.kind in ("scalar", "channel") else
                            self._load(p, channel, at, n, one_channel) for p in self.operands)]
         return f"{function}({', '.join(values)})"
 
@@ -97,43 +100,33 @@ class Epilogue:
         whole and of bytes (NEON). Each has its place, channel, number of lanes and suffix."""
         statements, first = [], 0
         while first < len(values):
-            fits = (size for size in (4, 2) if self.result in _LIMITS and len(values) - first >= size
+            fits = (size for size in (4, 2) if self.result in lanes.LIMITS and len(values) - first >= size
                     and not any(ns[first:first + size]))
             count = next(fits, 1)
             if count == 1:
                 statements.append(self.store(pointer, places[first], values[first], channels[first], ns[first],
                                              held[first]))
             else:
-                _, zero, low, high = self.closed
-                self.is_opened = self.is_opened or self.is_closed
-                results = [self._applied("opened" if self.is_closed else "epilogue", values[i], channels[i], places[i],
-                                         "", False, held[i]) for i in range(first, first + count)]
+                self.is_opened = self.closed is not None
+                loaded, statements_before = self._loaded(places[first], count)
+                statements += statements_before
+                results = [self._applied("opened" if self.is_opened else "epilogue", values[first + i],
+                                         channels[first + i], places[first + i], "", False, held[first + i],
+                                         {name: f"{four}.v[{i}]" for name, four in loaded.items()})
+                           for i in range(count)]
+                _, zero, low, high = self.closed or (None, 0, *lanes.LIMITS[self.result])
                 statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {places[first]}, "
                                   f"{', '.join(results)}, {zero}, {low}, {high})")
             first += count
         return statements
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether the expression ends in limits and a zero point, which stores of bytes can take over."""
-        return self.closed[0] is not self.expression
-
-    @property
-    def closed(self) -> tuple[expressions.Expr | None, int, int, int]:
-        """The expression without the zero point and limits that it ends in, these, and the limits with the zero point
-        added."""
-        low, high = _LIMITS.get(self.result, (0, 0))
-        zero, inner = 0, self.expression
-        if isinstance(inner, Call) and inner.fn == "add" and isinstance(inner.args[1], Const):
-            zero, inner = int(inner.args[1].value), inner.args[0]
-        limits = {}
-        for name in ("min", "max"):
-            if not (isinstance(inner, Call) and inner.fn == name and isinstance(inner.args[1], Const)):
-                return self.expression, 0, low, high
-            limits[name], inner = int(inner.args[1].value) + zero, inner.args[0]
-        if lanes.kind_of(inner, self.lanes) != "i" or limits["max"] < low or limits["min"] > high or abs(zero) > 255:
-            return self.expression, 0, low, high
-        return inner, zero, limits["max"], limits["min"]
+    def _loaded(self, place: str, count: int) -> tuple[dict[str, str], list[str]]:
+        """Operands of bytes that have an element for each of the result's, loaded at once: names, and declarations."""
+        fours = [p for p in self.operands if count == 4 and p.kind == "full" and p.dtype in lanes.LIMITS]
+        names = {p.name: f"{p.name}_{self._fours + i}" for i, p in enumerate(fours)}
+        self._fours += len(fours)
+        return names, [f"const mgc_i4 {names[p.name]} = mgc_iload4_{DTYPES[p.dtype].short}({p.name} + {place})"
+                       for p in fours]
 
     @staticmethod
     def _load(p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
@@ -159,8 +152,8 @@ class Epilogue:
         result = types[lanes.kind_of(self.expression, self.lanes)]
         text = self._definition("epilogue", self.expression, result, params,
                                 lanes.to_c(self.expression, names, self.lanes))
-        if self.is_opened:
-            inner = self.closed[0]
+        if self.is_opened and self.closed:
+            inner = self.closed.inner
             text += self._definition("opened", inner, "mgc_i", params, lanes.to_c(inner, names, self.lanes))
         return text
 
@@ -169,10 +162,6 @@ class Epilogue:
         return (f"/* {printable(expression)} */\n"
                 f"static MGC_INLINE {result} {name}({params})\n"
                 f"{{\n    return {text};\n}}\n\n")
-
-
-#: Of bytes.
-_LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 class _Folders(jinja2.FileSystemLoader):

@@ -8,6 +8,7 @@ element type of the result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,7 +83,48 @@ def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kin
 
 def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "") -> str:
     """The expression in C over `mgc_i` and `mgc_v`."""
-    return _text(expr, names, kinds, kind).text
+    return _text(_cancelled(expr, kinds), names, kinds, kind).text
+
+
+def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
+    """Without zero points that are added and taken off again: integers wrap, so nothing is lost."""
+    if not isinstance(expr, Call):
+        return expr
+    expr = Call(expr.fn, tuple(_cancelled(argument, kinds) for argument in expr.args))
+    if expr.fn == "sub" and kind_of(expr, kinds) == "i":
+        sum_, zero = expr.args
+        if isinstance(zero, Const) and isinstance(sum_, Call) and sum_.fn == "add" and sum_.args[1] == zero:
+            return sum_.args[0]
+    return expr
+
+
+#: Of bytes.
+LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+class Closed(NamedTuple):
+    """An expression in integers that ends in `max(min(inner, …), …) + zero`, which stores of bytes can take over.
+    low, high: its limits with the zero point added, within those of the type."""
+
+    inner: Expr
+    zero: int
+    low: int
+    high: int
+
+
+def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
+    """None where the expression does not end like that, or `dtype` is none of bytes."""
+    zero, limits = 0, {}
+    if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
+        zero, expr = int(expr.args[1].value), expr.args[0]
+    for name in ("min", "max"):
+        if not (isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const)):
+            return None
+        limits[name], expr = int(expr.args[1].value) + zero, expr.args[0]
+    least, most = LIMITS.get(dtype, (0, -1))
+    if kind_of(expr, kinds) != "i" or not least <= limits["max"] <= limits["min"] <= most or abs(zero) > 255:
+        return None
+    return Closed(expr, zero, limits["max"], limits["min"])
 
 
 def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> Text:

@@ -111,6 +111,27 @@ static MGC_INLINE mgc_i mgc_lanes_u8(uint32_t bytes)
 static MGC_INLINE mgc_i mgc_lanes_i16(uint64_t bytes) { return (mgc_i)vmovl_s16(vcreate_s16(bytes)); }
 static MGC_INLINE mgc_i mgc_lanes_u16(uint64_t bytes) { return (mgc_i)vmovl_u16(vcreate_u16(bytes)); }
 
+/* Sixteen bytes. */
+typedef struct mgc_i4 {
+    mgc_i v[4];
+} mgc_i4;
+static MGC_INLINE mgc_i4 mgc_iload4_i8(const int8_t *p)
+{
+    const int8x16_t bytes = vld1q_s8(p);
+    const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+    const mgc_i4 four = { { (mgc_i)vmovl_s16(vget_low_s16(low)), (mgc_i)vmovl_s16(vget_high_s16(low)),
+        (mgc_i)vmovl_s16(vget_low_s16(high)), (mgc_i)vmovl_s16(vget_high_s16(high)) } };
+    return four;
+}
+static MGC_INLINE mgc_i4 mgc_iload4_u8(const uint8_t *p)
+{
+    const uint8x16_t bytes = vld1q_u8(p);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_u8(vget_high_u8(bytes));
+    const mgc_i4 four = { { (mgc_i)vmovl_u16(vget_low_u16(low)), (mgc_i)vmovl_u16(vget_high_u16(low)),
+        (mgc_i)vmovl_u16(vget_low_u16(high)), (mgc_i)vmovl_u16(vget_high_u16(high)) } };
+    return four;
+}
+
 #define MGC_ELEMENTS(name, type, size) \
     static MGC_INLINE mgc_i mgc_iload_##name(const type *p) { return mgc_lanes_##name(mgc_take_##size(p)); } \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) { return mgc_lanes_##name(mgc_take_##size##_n(p, n)); } \

@@ -56,10 +56,15 @@ class ScalarParameters(TypedParameters):
 
 @dataclass(frozen=True)
 class LaneParameters(TypedParameters):
-    """Of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types."""
+    """Of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types. opened: the formula without the
+    zero point and limits that stores of the ISA take over; empty: none."""
 
     shorts: tuple[str, ...]
     result_short: str
+    opened: str = field(repr=False)
+    zero: int
+    low: int
+    high: int
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
@@ -183,7 +188,16 @@ class LaneKernel(Broadcast):
     def parameters(self, site: Site, loop: LoopParameters) -> LaneParameters:
         return LaneParameters(**vars(loop), types=tuple(t.c_type for t in site.inputs), result=site.y.c_type,
                               shorts=tuple(DTYPES[t.dtype].short for t in site.inputs),
-                              result_short=DTYPES[site.y.dtype].short)
+                              result_short=DTYPES[site.y.dtype].short, **self._closed(site))
+
+    @staticmethod
+    def _closed(site: Site) -> dict:
+        found = lanes.closed(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.closes else None
+        if found is None:
+            return {"opened": "", "zero": 0, "low": 0, "high": 0}
+        names = [f"a{n}" for n in range(len(site.inputs))]
+        return {"opened": lanes.to_c(found.inner, names, _kinds(site)), "zero": found.zero, "low": found.low,
+                "high": found.high}
 
     def cost(self, site: Site) -> float:
         return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))

@@ -217,7 +217,7 @@ class DotProducts(Kernel):
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
                        f"dot{kind}{'_skewed' * skewed}_{tile.name}",
-                       scratch=totals + (item * (laid_out + laid.step) if copied else 0), channels=G * OC)
+                       scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
 
     @staticmethod
     def cycles(site: Site, s: Geometry, w_zero: int) -> float:

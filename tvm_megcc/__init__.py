@@ -13,15 +13,15 @@ from .target import Target
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from .reports import Report, bench, compare, explain, inspect
+    from .reports import Report, bench, compare, explain, inspect, quantize
     from .runtime.session import Session
 
 __all__ = ["Artifact", "Input", "MegccError", "Report", "Session", "Target", "__version__", "bench", "build",
-           "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc",
+           "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc", "quantize",
            "tune_megcc_kernels"]
 
 #: What few programs need, and where it is: imported on first use, as what needs TVM.
-_LAZY = {**dict.fromkeys(("Report", "bench", "compare", "explain", "inspect"), ".reports"),
+_LAZY = {**dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
          "Session": ".runtime.session"}
 
 _tvm.register_when_imported()

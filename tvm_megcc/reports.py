@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command reports, as functions: `tvm_megcc.compare`, `explain`, `bench` and `inspect`.
+"""What the command reports, as functions: `tvm_megcc.compare`, `explain`, `bench`, `inspect` and `quantize`.
 
 Each returns the facts that `--json` prints as a `Report`, a dictionary that prints as the command does:
 
@@ -181,3 +181,30 @@ def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str 
     if size:
         return Report(sizes.size(folder, target, cc), sizes.text)
     return Report(describe.folder(folder), describe.folder_text)
+
+
+def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str = "auto",
+             keep_float: Sequence[str] = (), enough: float = 20.0, inputs: str | Inputs | None = None,
+             evaluate: Feeds | Model = None, most: int = 128, target: str = "native", time: bool = True) -> Report:
+    """Writes an ONNX model of int8 made from one of floats, by calibration: `megcc quantize` (docs/quantize.md).
+
+    Args:
+        samples: arrays by input name, a .npz file of them, or a folder of images; `labels` among them are classes.
+        method: "minmax", "percentile", "entropy", or "auto": the one with the least noise on the samples.
+        keep_float: nodes, or kinds of operators, that stay float.
+        enough: dB of signal to noise of the outputs; below it the layers that cost most stay float, a quarter at most.
+        inputs: how samples are given, as `tvm_megcc.compile` takes it. evaluate: other samples, for the accuracy.
+        most: samples that are used. target, time: what both models are compiled for and timed on, and whether.
+
+    Returns:
+        {model, output, samples, method, methods, signal_to_noise, enough, kept_float, bytes, accuracy, times, layers}.
+
+    Raises:
+        MegccError: where ONNX Runtime is not installed, or the model or samples are not right.
+    """
+    from .api import inputs_of
+    from .tools import quantize as tool
+
+    given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
+    return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=enough,
+                                inputs=given, evaluate=evaluate, most=most, target=target, time=time), tool.text)

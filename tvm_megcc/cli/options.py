@@ -136,6 +136,27 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
+    verb = _verb(verbs, "quantize", run.quantize_, "an ONNX model of int8 from one of floats, by calibration, and what "
+                                                   "it costs and gains")
+    verb.add_argument("path", metavar="MODEL", help="an ONNX file of floats")
+    verb.add_argument("--calibrate", required=True, metavar="NPZ|DIR",
+                      help="samples: arrays by input name, or a folder of images (with --input)")
+    verb.add_argument("-o", "--output", metavar="ONNX", help="the model to write (default: NAME_int8.onnx)")
+    verb.add_argument("--method", choices=("auto", "minmax", "percentile", "entropy"), default="auto",
+                      help="how ranges are found (default: auto, the one with the least noise on the samples)")
+    verb.add_argument("--keep-float", metavar="A,B", action="append", default=[],
+                      help="nodes, or kinds of operators such as Gemm, that stay float")
+    verb.add_argument("--enough", type=float, default=20.0, metavar="DB",
+                      help="signal to noise of the outputs; below it the layers that cost most stay float, a quarter "
+                           "of them at most (default: 20)")
+    verb.add_argument("--evaluate", metavar="NPZ|DIR", help="other samples for the accuracy; 'labels' in either .npz "
+                                                            "file are the classes")
+    verb.add_argument("--samples", type=_count, default=128, metavar="N", help="samples to use (default: 128)")
+    verb.add_argument("--no-time", action="store_true", help="do not compile and time both models")
+    verb.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
+                      help="how samples are given, as for 'megcc compile'")
+    _target_option(verb, "CPU to time both models on (default: native)", "native")
+
     verb = _verb(verbs, "list", run.list_, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops", "operators"),
                       help="operators is ops")

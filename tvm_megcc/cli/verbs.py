@@ -170,6 +170,23 @@ def report_(args: argparse.Namespace) -> int:
     return 0
 
 
+def quantize_(args: argparse.Namespace) -> int:
+    from ..api import parse_inputs
+    from ..tools import quantize
+
+    def say(what: str) -> None:
+        if not args.quiet:
+            print(f"megcc: {what} …", file=sys.stderr, flush=True)
+
+    kept = [name for names in args.keep_float for name in names.split(",")]
+    report = quantize.quantize(args.path, args.calibrate, args.output or f"{Path(args.path).stem}_int8.onnx",
+                               method=args.method, keep_float=kept, enough=args.enough,
+                               inputs=parse_inputs(args.input), evaluate=args.evaluate, most=args.samples,
+                               target=args.target, time=not args.no_time, say=say)
+    _print(args, report, quantize.text)
+    return 0
+
+
 def list_(args: argparse.Namespace) -> int:
     from ..tools import listing
 

@@ -118,8 +118,8 @@ def rescaled_table(x: Quantization, dtype: str, result: Quantization, result_dty
 def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float) -> np.ndarray:
     """LEAKY_RELU: one factor for numbers above the zero point, another below."""
     centred = codes(dtype) - np.int32(x.zero_point[0])
-    identity = multiplier(scale(x) / scale(result))
-    slope = multiplier(scale(x) * float(np.float32(alpha)) / scale(result))
+    identity = multiplier(float(x.scale[0] / result.scale[0]))
+    slope = multiplier(float(x.scale[0] * np.float32(alpha) / result.scale[0]))
     made = np.where(centred >= 0, rescale(centred, identity), rescale(centred, slope))
     return _saturated(made + int(result.zero_point[0]), dtype)
 

@@ -23,6 +23,8 @@ from . import (  # noqa: F401  (they register importers)
     quantised_moves,
     quantised_products,
     quantised_recurrent,
+    quantised_resize,
+    quantised_wide,
     quantised_windows,
     recurrent,
     windows,

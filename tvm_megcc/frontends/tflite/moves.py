@@ -342,14 +342,18 @@ def range_(node: Node) -> Results:
 
 @imports("SPACE_TO_BATCH_ND")
 def space_to_batch(node: Node) -> Results:
-    """Operands: x [N, spatial…, rest…], block [M], paddings [M, 2]."""
+    return [space_in_batch(node, 0)]
+
+
+def space_in_batch(node: Node, fill: float) -> str:
+    """Operands: x [N, spatial…, rest…], block [M], paddings [M, 2], which hold `fill`."""
     block, pads = _block(node, 2)
     rank, axes = len(node.value(0).order), len(block)
     x = node.plain(0)
     if pads.any():
         before, after = (tuple(pads[:, side].tolist()) for side in (0, 1))
         outside = (0,) * (rank - 1 - axes)
-        x = node.emit("pad", x, before=(0, *before, *outside), after=(0, *after, *outside), mode="constant", value=0)
+        x = node.emit("pad", x, before=(0, *before, *outside), after=(0, *after, *outside), mode="constant", value=fill)
     batch, *extents = node.type_of(x).shape
     spatial, rest = extents[:axes], extents[axes:]
     if any(isinstance(extent, int) and extent % size for extent, size in zip(spatial, block, strict=True)):
@@ -358,7 +362,7 @@ def space_to_batch(node: Node) -> Results:
     pairs = [each for pair in zip(counts, block, strict=True) for each in pair]
     inner = [2 + 2 * axis for axis in range(axes)]
     perm = [*inner, 0, *(axis - 1 for axis in inner), *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
-    return [regroup(node.spelled(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))]
+    return regroup(node.spelled(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))
 
 
 @imports("BATCH_TO_SPACE_ND")

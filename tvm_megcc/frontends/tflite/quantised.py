@@ -18,25 +18,38 @@ from .node import IMPORTERS, Importer, Node, Results, Unsupported
 from .value import Order, Value
 
 BYTES = ("int8", "uint8")
-#: Importers of operators with quantised operands or results.
+WIDTHS = (*BYTES, "int16")
+#: Importers of operators with quantised operands or results, and of those with numbers of 16 bits among them.
 QUANTISED: dict[str, Importer] = {}
+WIDE: dict[str, Importer] = {}
 
 #: Operators that move numbers or choose among them, and do not mind what they stand for.
 MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "UNPACK", "PACK", "SLICE", "TILE",
          "STRIDED_SLICE", "GATHER", "GATHER_ND", "BROADCAST_TO", "REVERSE_V2", "MIRROR_PAD", "SPACE_TO_DEPTH",
-         "DEPTH_TO_SPACE", "EMBEDDING_LOOKUP", "RESIZE_NEAREST_NEIGHBOR", "ARG_MAX", "ARG_MIN", "SHAPE", "RANK")
+         "DEPTH_TO_SPACE", "EMBEDDING_LOOKUP", "RESIZE_NEAREST_NEIGHBOR", "ARG_MAX", "ARG_MIN", "SHAPE", "RANK",
+         "BATCH_TO_SPACE_ND", "SELECT", "SELECT_V2", "TOPK_V2", "FILL", "REVERSE_SEQUENCE", "SCATTER_ND", "ONE_HOT")
 
 
-def quantised(*kinds: str):
-    """A decorator that registers an importer of quantised operators."""
+def quantised(*kinds: str, any_width: bool = False):
+    """A decorator that registers an importer of quantised operators; any_width: of 16 bits too."""
     def add(function: Importer) -> Importer:
         QUANTISED.update(dict.fromkeys(kinds, function))
+        if any_width:
+            WIDE.update(dict.fromkeys(kinds, function))
         return function
     return add
 
 
-def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = BYTES) -> Quantization:
-    """The one scale of a tensor of 8 bits."""
+def wide(*kinds: str):
+    """A decorator that registers an importer of quantised operators on numbers of 16 bits."""
+    def add(function: Importer) -> Importer:
+        WIDE.update(dict.fromkeys(kinds, function))
+        return function
+    return add
+
+
+def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS) -> Quantization:
+    """The one scale of a tensor of 8 or 16 bits."""
     if tensor is None or tensor.dtype not in dtypes or tensor.quantization is None:
         raise Unsupported(f"an operand or result of {'nothing' if tensor is None else tensor.dtype} beside quantised "
                           "ones is not supported")
@@ -45,6 +58,8 @@ def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = BYTES) -> Quantizat
     low, high = fixed.limits(tensor.dtype)
     if not low <= tensor.quantization.zero_point[0] <= high:
         raise ShapeError(f"its zero point {tensor.quantization.zero_point[0]} is no {tensor.dtype}")
+    if tensor.dtype == "int16" and tensor.quantization.zero_point[0]:
+        raise Unsupported("numbers of 16 bits with a zero point are not supported")
     return tensor.quantization
 
 
@@ -79,9 +94,9 @@ def rescaled(expr: Expr, factor: Multiplier) -> Expr:
     return call("rescale_fixed", expr, factor.significand, factor.shift)
 
 
-def same_types(node: Node) -> str:
+def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
     dtypes = {tensor.dtype for tensor in (*node.tensors, *node.results) if tensor is not None}
-    if len(dtypes) != 1 or not dtypes <= {*BYTES}:
+    if len(dtypes) != 1 or not dtypes <= {*supported}:
         raise Unsupported(f"{node.kind} of {', '.join(sorted(dtypes))} is not supported")
     return dtypes.pop()
 
@@ -122,6 +137,10 @@ def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[
         return IMPORTERS[kind]
     if kind in MOVES:
         return _moved
+    if any(tensor is not None and tensor.dtype == "int16" for tensor in (*operands, *results)):
+        if kind not in WIDE:
+            raise Unsupported("is not supported for quantised numbers of 16 bits; convert it with int8 or float32")
+        return WIDE[kind]
     if kind not in QUANTISED:
         raise Unsupported("is not supported for quantised numbers")
     return QUANTISED[kind]

@@ -10,9 +10,11 @@ from ...ir.expr import X
 from ...ops import softmax_fixed
 from . import fixed
 from .node import Node, Results, Unsupported
+from .products import reduced
 from .quantised import (
     operand,
     quantised,
+    require_same_scales,
     rescaled,
     result,
     same_types,
@@ -21,18 +23,28 @@ from .quantised import (
 )
 
 
-@quantised("MEAN")
+@quantised("MEAN", "SUM", any_width=True)
 def mean(node: Node) -> Results:
     value, x, y = node.value(0), operand(node, 0), result(node)
     axes = node.axes(1, len(value.order))
     count = product(value.type.shape[axis] for axis in axes)
-    if not isinstance(count, int) or not 0 < count < 2**22:
-        raise Unsupported(f"the mean of {count} numbers is not supported")
+    if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
+        raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
     wide = node.emit("elementwise", value.name, expr=X - zero(x), dtype="int32")
     total = node.emit("reduce_sum", wide, axes=tuple(sorted(value.order.index(axis) for axis in axes)), keepdims=True)
-    expr = rescaled(X, fixed.mean_multiplier(x, y, count)) + zero(y)
+    factor = fixed.mean_multiplier(x, y, count) if node.kind == "MEAN" else \
+        fixed.multiplier(fixed.scale(x) / fixed.scale(y))
+    expr = rescaled(X, factor) + zero(y)
     made = node.made(typed(node, expr, total), value.order)
     return [made if node.option("KeepDims") else node.without(made, axes)]
+
+
+@quantised("REDUCE_MAX", "REDUCE_MIN", any_width=True)
+def extreme(node: Node) -> Results:
+    require_same_scales(node)
+    value = node.value(0)
+    axes = node.axes(1, len(value.order))
+    return [reduced(node, value, node.kind.lower(), axes, bool(node.option("KeepDims")))]
 
 
 @quantised("SOFTMAX")

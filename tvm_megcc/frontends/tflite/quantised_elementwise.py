@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import erf
 
 import numpy as np
 
-from ...ir.expr import X, arg, call, clip
+from ...ir.expr import X, arg, call, clip, maximum, minimum
+from ...ops.elementwise import emit_broadcast
 from . import fixed
+from .fixed_tables import TABLES, leading, reciprocals
 from .node import Node, Results, Unsupported
 from .quantised import (
+    WIDTHS,
     activation,
     elementwise,
     looked_up,
@@ -20,8 +24,11 @@ from .quantised import (
     rescaled,
     result,
     same_types,
+    typed,
+    wide,
     zero,
 )
+from .value import Order
 
 #: Bits by which operands of sums are scaled up.
 _UP = 20
@@ -41,29 +48,50 @@ def sum_(node: Node) -> Results:
     return [elementwise(node, expr)]
 
 
-@quantised("MUL")
+@quantised("MUL", any_width=True)
 def mul(node: Node) -> Results:
-    same_types(node)
+    same_types(node, WIDTHS)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     factor = fixed.multiplier(float(a.scale[0] * b.scale[0] / y.scale[0]))
     expr = rescaled((X - zero(a)) * (arg(1) - zero(b)), factor)
     return [elementwise(node, clip(expr + zero(y), *activation(node)))]
 
 
-@quantised("MAXIMUM", "MINIMUM")
+@quantised("MAXIMUM", "MINIMUM", any_width=True)
 def extreme(node: Node) -> Results:
     require_same_scales(node)
     return [elementwise(node, call({"MAXIMUM": "max", "MINIMUM": "min"}[node.kind], X, arg(1)))]
 
 
-_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)), "TANH": np.tanh, "EXP": np.exp}
+def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
+    wide = x.astype(np.float64)
+    inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    return 0.5 * wide * (1 + (np.tanh(inner) if approximate else np.vectorize(erf)(wide / np.sqrt(2))))
+
+
+def _log(x: np.ndarray, node: Node) -> np.ndarray:
+    """What is not positive has the least result."""
+    y = result(node)
+    least = np.float32(fixed.limits(node.results[0].dtype).low - zero(y)) * y.scale[0]
+    return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)
+
+
+_FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
+    "LOGISTIC": lambda x, node: np.float32(1) / (np.float32(1) + np.exp(-x)), "TANH": lambda x, node: np.tanh(x),
+    "EXP": lambda x, node: np.exp(x), "ELU": lambda x, node: np.where(x < 0, np.expm1(x), x), "LOG": _log,
+    "GELU": lambda x, node: _gelu(x, bool(node.option("Approximate", False)))}
 
 
 @quantised(*_FUNCTIONS)
 def function(node: Node) -> Results:
-    table = fixed.table(_FUNCTIONS[node.kind], operand(node, 0), same_types(node), result(node), node.results[0].dtype)
+    table = fixed.table(lambda x: _FUNCTIONS[node.kind](x, node), operand(node, 0), same_types(node), result(node),
+                        node.results[0].dtype)
     return [looked_up(node, table, node.value(0))]
+
+
+@quantised(*TABLES)
+def table(node: Node) -> Results:
+    return [looked_up(node, TABLES[node.kind](operand(node, 0), same_types(node), result(node)), node.value(0))]
 
 
 @quantised("LEAKY_RELU")
@@ -72,20 +100,98 @@ def leaky_relu(node: Node) -> Results:
     return [looked_up(node, table, node.value(0))]
 
 
+@quantised("PRELU")
+def prelu(node: Node) -> Results:
+    """One factor above the zero point, another times alpha below; of the two one is of 0."""
+    same_types(node)
+    x, alpha, y = operand(node, 0), operand(node, 1), result(node)
+    above = fixed.multiplier(float(x.scale[0] / y.scale[0]))
+    below = fixed.multiplier(float(x.scale[0] * alpha.scale[0] / y.scale[0]))
+    centred = X - zero(x)
+    expr = rescaled(maximum(centred, 0), above) + rescaled(minimum(centred, 0) * (arg(1) - zero(alpha)), below)
+    return [elementwise(node, clip(expr + zero(y), *fixed.limits(node.results[0].dtype)))]
+
+
+@quantised("SQUARED_DIFFERENCE")
+def squared_difference(node: Node) -> Results:
+    same_types(node)
+    a, b, y, up = operand(node, 0), operand(node, 1), result(node), 7
+    twice = float(np.float32(2) * max(a.scale[0], b.scale[0]))
+    terms = [rescaled((arg(index) - zero(each)) * 2**up, fixed.multiplier(fixed.scale(each) / twice))
+             for index, each in enumerate((a, b))]
+    down = fixed.multiplier(twice * twice / float(np.float32(2**(2 * up)) * y.scale[0]))
+
+    def make(names: list[str], order: Order) -> str:
+        (difference,) = emit_broadcast(node.spelled(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
+        return typed(node, rescaled(X * X, down) + zero(y), difference)
+
+    return [node.alike(node.values, make)]
+
+
+#: Comparisons as operators of ours on int32, and whether their result is turned round.
+_COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS": ("less", False),
+                "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
+
+
+@quantised(*_COMPARISONS)
+def comparison(node: Node) -> Results:
+    """Both operands in 1 / 256."""
+    kind, turned = _COMPARISONS[node.kind]
+    terms = [rescaled((X - zero(each)) * 2**8, fixed.multiplier(fixed.scale(each)))
+             for each in (operand(node, 0), operand(node, 1))]
+
+    def make(names: list[str], order: Order) -> str:
+        wide = [emit_broadcast(node.spelled(), "elementwise", (name,), expr=term, dtype="int32")[0]
+                for name, term in zip(names, terms, strict=True)]
+        (found,) = emit_broadcast(node.spelled(), kind, wide)
+        return node.emit("logical_not", found) if turned else found
+
+    return [node.alike(node.values, make)]
+
+
+@quantised("DIV")
+def div(node: Node) -> Results:
+    """Times the reciprocal of the size of the divisor, in as many bits as the dividend leaves free."""
+    dtype = same_types(node)
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    within, factor = activation(node), fixed.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
+    inverse, bits = reciprocals(b, dtype)
+    sign = np.where(fixed.codes(dtype) < zero(b), -1, 1).astype(np.int8)
+    constant = node.spelled().constant
+
+    def make(names: list[str], order: Order) -> str:
+        over, under = names
+        if node.type_of(under).rank < len(order):
+            under = node.emit("reshape", under, shape=(1,) * (len(order) - node.type_of(under).rank)
+                              + node.type_of(under).shape)
+        signs, inverses, shifts = (node.emit("lookup", under, constant(each)) for each in (sign, inverse, bits))
+        most = 255
+        (signed,) = emit_broadcast(node.spelled(), "elementwise", (over, signs), expr=(X - zero(a)) * arg(1),
+                                   dtype="int32")
+        room = node.emit("gather", constant(leading(most)), node.emit("elementwise", signed, expr=X + most,
+                                                                     dtype="int32"), axis=0)
+        whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30, and -1 has room for 31
+        expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
+        return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, room)
+
+    return [node.alike(node.values, make)]
+
+
 #: Activations that are operators, as fused ones.
 _CLAMPS = {"RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3}
 
 
+@wide("RELU", "RELU6")
 @quantised(*_CLAMPS)
 def relu(node: Node) -> Results:
-    dtype, x, y = same_types(node), operand(node, 0), result(node)
+    dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
     within = fixed.activation_range(_CLAMPS[node.kind], dtype, y)
     assert within is not None
     factor = fixed.multiplier(float(x.scale[0] / y.scale[0]))
     return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
 
 
-@quantised("QUANTIZE")
+@quantised("QUANTIZE", any_width=True)
 def quantize(node: Node) -> Results:
     """Reals, or numbers of another scale."""
     y, within = result(node), fixed.limits(node.results[0].dtype)
@@ -99,7 +205,7 @@ def quantize(node: Node) -> Results:
     return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
 
 
-@quantised("DEQUANTIZE")
+@quantised("DEQUANTIZE", any_width=True)
 def dequantize(node: Node) -> Results:
     tensor = node.tensors[0]
     if tensor is None or tensor.quantization is None or node.results[0].dtype != "float32":

@@ -5,22 +5,24 @@ from __future__ import annotations
 
 from ...errors import ShapeError
 from . import fixed
-from .moves import joined, padded
+from .moves import joined, padded, space_in_batch
 from .node import Node, Results, Unsupported
 from .quantised import (
+    WIDTHS,
     looked_up,
     operand,
     quantised,
+    require_same_scales,
     result,
     same_types,
     zero,
 )
 
 
-@quantised("CONCATENATION")
+@quantised("CONCATENATION", any_width=True)
 def concatenation(node: Node) -> Results:
     """Operands of uint8 may have scales of their own."""
-    y, dtype = result(node), same_types(node)
+    y, dtype = result(node), same_types(node, WIDTHS)
     values = []
     for index, value in enumerate(node.values):
         x = operand(node, index)
@@ -36,9 +38,16 @@ def concatenation(node: Node) -> Results:
     return [joined(node, values, axis % rank)]
 
 
-@quantised("PAD", "PADV2")
+@quantised("PAD", "PADV2", any_width=True)
 def pad(node: Node) -> Results:
     """PAD adds what stands for 0."""
     y = result(node)
     fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else zero(y)
     return [padded(node, fill)]
+
+
+@quantised("SPACE_TO_BATCH_ND", any_width=True)
+def space_to_batch(node: Node) -> Results:
+    """Around the image is what stands for 0."""
+    require_same_scales(node)
+    return [space_in_batch(node, zero(result(node)))]

@@ -22,7 +22,7 @@ _PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
 _ONE = np.float32(2**-12)
 
 
-@quantised("UNIDIRECTIONAL_SEQUENCE_LSTM")
+@quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_width=True)
 def lstm(node: Node) -> Results:
     """int8 with cells of int16. What inputs add to the gates is one product for all steps."""
     for operands, what in ((_PROJECTION, "a projection"), (_NORMS, "layer normalisation")):

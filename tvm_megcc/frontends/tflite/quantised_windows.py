@@ -19,7 +19,7 @@ from .value import IMAGES
 from .windows import channels, windows
 
 
-@quantised("MAX_POOL_2D")
+@quantised("MAX_POOL_2D", any_width=True)
 def max_pool(node: Node) -> Results:
     require_same_scales(node)
     attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
@@ -30,17 +30,17 @@ def max_pool(node: Node) -> Results:
     return [node.made(y, IMAGES[4])]
 
 
-#: Sums of so many numbers of 8 bits, and halves between them, are exact in float32.
-_MOST_COUNTED = 2**15
+#: Sums of so many numbers, and halves between them, are exact in float32.
+_MOST_COUNTED = {"int8": 2**15, "uint8": 2**15, "int16": 2**8}
 
 
-@quantised("AVERAGE_POOL_2D")
+@quantised("AVERAGE_POOL_2D", any_width=True)
 def average_pool(node: Node) -> Results:
     """Sums in float32, which are exact, over how many there are, halves away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
     attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)
-    if kernel[0] * kernel[1] >= _MOST_COUNTED:
+    if kernel[0] * kernel[1] >= _MOST_COUNTED[node.type(0).dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
     real = node.emit("elementwise", image, expr=call("real", X), dtype="float32")
     sums = node.emit("sum_pool", real, **attrs)

@@ -170,6 +170,15 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
         vst1q_lane_s32(p + 2, (int32x4_t)v, 2);
 }
 
+static MGC_INLINE int32x4_t mgc_mlal_high(int32x4_t c, int16x8_t a, int16x8_t b)
+{
+#if defined(__aarch64__)
+    return vmlal_high_s16(c, a, b);
+#else
+    return vmlal_s16(c, vget_high_s16(a), vget_high_s16(b));
+#endif
+}
+
 #if defined(__aarch64__)
 /* The sums of the lanes of four vectors. */
 static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)

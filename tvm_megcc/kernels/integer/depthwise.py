@@ -44,6 +44,15 @@ class FoursParameters(ConvParameters):
     pixels_at_once: int
 
 
+@dataclass(frozen=True)
+class HalvesParameters(ByteParameters):
+    """Of `depthwise_halves.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
+
+    result: str
+    held: bool
+    pixels_at_once: int
+
+
 @packer("depthwise_bytes")
 def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
     """[C, 1, KH, KW], less the zero point → [KH, KW, C]."""
@@ -86,6 +95,8 @@ class DepthwiseBytes(Kernel):
         laid = Laid.of(site.isa, site.x.dtype, zero, weight != "int8")
         if site.isa.sums == "by_fours" and laid.dtype == site.isa.laid:
             return self._by_fours(site, s, lowered, laid)
+        if site.isa.closes:
+            return self._by_halves(site, s, lowered)
         held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
         at_once = max(1, min(8, site.isa.registers - 4 - s.taps * held))
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
@@ -95,6 +106,19 @@ class DepthwiseBytes(Kernel):
                        params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
                        scratch=4 * lanes * (s.taps + reached * columns))
+
+    @staticmethod
+    def _by_halves(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+        """For products of 16 bits, eight channels at a time."""
+        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
+        many = site.isa.registers > 16
+        parameters = HalvesParameters(**vars(lowered.params), result=site.y.c_type, held=many and s.taps <= 9,
+                                      pixels_at_once=4 if many else 2)
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
+        return replace(lowered, template="integer/depthwise_halves", params=parameters,
+                       extents=dict(lowered.extents) | {"ROWS": _rows(s, 4)}, algorithm="halves",
+                       tasks=N * ceildiv(C, 8) * ceildiv(OH, ROWS), scratch=16 * (s.taps + reached * columns))
 
     @staticmethod
     def _by_fours(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
@@ -116,6 +140,8 @@ class DepthwiseBytes(Kernel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
+        if site.isa.closes and site.isa.sums != "by_fours":
+            return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
         if site.isa.sums == "by_fours":
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * 1.2 + 8)

@@ -22,7 +22,7 @@ from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
-from .integer.sums import ReduceSumBytes, SumPoolBytes
+from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .linear.determinant import DeterminantKernel
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
@@ -80,6 +80,7 @@ realise(ops.lookup.Lookup, LookupBytes())
 realise(ops.quant._Quantisation, PerAxisKernel())
 
 realise(ops.pool._Pool, WindowPool(), PlainPool())
+realise(ops.pool.MaxPool, WindowPool(), PlainPool(), MaxPoolBytes())
 realise(ops.pool.MaxPoolIndices, PlainPool())
 realise(ops.pool._GlobalPool, GlobalPool(), PlainGlobalPool())
 realise(ops.columns.Col2Im, ColumnsRows())

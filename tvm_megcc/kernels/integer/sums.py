@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of 8-bit operands over windows and over axes."""
+"""Sums and maxima of 8-bit operands over windows, sums over axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...ir.dims import Dim, ceildiv, product
 from ...ir.types import DTYPES, NHWC, PLAIN
 from ...ops.lookup import BYTES
 from ..base import Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import WindowParameters
+from ..conv2d.geometry import WindowParameters, window_name
 from ..parameters import Parameters
 from ..reduce.folds import reduced_axes
 from ..site import Site
@@ -26,30 +26,64 @@ class SumPoolParameters(WindowParameters):
     x_zero: int
 
 
-class SumPoolBytes(Kernel):
+@dataclass(frozen=True)
+class MaxPoolParameters(WindowParameters):
+    """Of `max_pool.c.j2`. unit: C type of an element. least: the C constant that no maximum falls below."""
+
+    unit: str
+    least: str
+
+
+class PoolBytes(Kernel):
     """Channels last; a task is a row of the result."""
 
-    name = "channels"
     dtypes = (BYTES,)
-    fuses_epilogue, lanes = True, "i"
 
     def layouts(self, site: Site):
         if site.x.rank == 4:
             yield (NHWC,), (NHWC,)
 
-    def lower(self, site: Site) -> Lowered:
+    @staticmethod
+    def call(site: Site, template: str, params: WindowParameters, name: str) -> Lowered:
         attrs, x, y = site.attrs, site.x, site.y
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         extents = {"N": x.shape[0], "C": x.shape[1], "IH": x.shape[2], "IW": x.shape[3], "OH": y.shape[2],
                    "OW": y.shape[3], "PT": attrs.pads[0], "PL": attrs.pads[1]}
-        (kh, kw), (sh, sw), (dh, dw) = attrs.kernel, attrs.strides, attrs.dilations
-        params = SumPoolParameters(kh, kw, sh, sw, dh, dw, x.c_type, DTYPES[x.dtype].short, attrs.x_zero)
-        return Lowered("integer/sum_pool", params, extents, (Operand("x", 0, N * IH * IW * C),),
-                       (Operand("y", 0, N * OH * OW * C),), N * OH,
-                       f"sum_pool_{kh}x{kw}_{x.dtype}{zero_name(attrs.x_zero)}", self.name, channels=C)
+        window = window_name(attrs.kernel, attrs.strides, attrs.dilations)
+        return Lowered(f"integer/{template}", params, extents, (Operand("x", 0, N * IH * IW * C),),
+                       (Operand("y", 0, N * OH * OW * C),), N * OH, f"{template}_{window}{name}",
+                       "channels", channels=C)
+
+
+def _window(site: Site) -> tuple[int, int, int, int, int, int]:
+    (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations
+    return kh, kw, sh, sw, dh, dw
+
+
+class SumPoolBytes(PoolBytes):
+    name = "channels"
+    fuses_epilogue, lanes = True, "i"
+
+    def lower(self, site: Site) -> Lowered:
+        x, zero = site.x, site.attrs.x_zero
+        params = SumPoolParameters(*_window(site), x.c_type, DTYPES[x.dtype].short, zero)
+        return self.call(site, "sum_pool", params, f"_{x.dtype}{zero_name(zero)}")
 
     def cost(self, site: Site) -> float:
         return 200 + site.y.size * (2.0 * product(site.attrs.kernel) / site.isa.lanes + 1)
+
+
+class MaxPoolBytes(PoolBytes):
+    """By vectors of bytes."""
+
+    name = "channels"
+
+    def lower(self, site: Site) -> Lowered:
+        least = "INT8_MIN" if site.x.dtype == "int8" else "0"
+        return self.call(site, "max_pool", MaxPoolParameters(*_window(site), site.x.c_type, least), f"_{site.x.dtype}")
+
+    def cost(self, site: Site) -> float:
+        return 200 + site.y.size * (product(site.attrs.kernel) / site.isa.lanes + 0.5)
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,9 @@ static MGC_INLINE int32x4_t mgc_mlal_high(int32x4_t c, int16x8_t a, int16x8_t b)
 }
 
 #if defined(__aarch64__)
+/* The lower halves of two vectors, and the upper ones. */
+static MGC_INLINE mgc_i mgc_ilower(mgc_i a, mgc_i b) { return (mgc_i)vzip1q_s64((int64x2_t)a, (int64x2_t)b); }
+static MGC_INLINE mgc_i mgc_iupper(mgc_i a, mgc_i b) { return (mgc_i)vzip2q_s64((int64x2_t)a, (int64x2_t)b); }
 /* The sums of the lanes of four vectors. */
 static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 {

@@ -59,6 +59,10 @@ def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
     return np.moveaxis((array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero)), 0, -1)
 
 
+#: Of Arm, where there are dot products of four bytes.
+_DOTS = ("by_fours", "by_eights")
+
+
 class DepthwiseBytes(Kernel):
     """Vectors of channels, channels last: all taps of a pixel, then the next."""
 
@@ -93,7 +97,7 @@ class DepthwiseBytes(Kernel):
         if lanes == 1:
             return lowered
         laid = Laid.of(site.isa, site.x.dtype, zero, weight != "int8")
-        if site.isa.sums == "by_fours" and laid.dtype == site.isa.laid:
+        if site.isa.sums in _DOTS and laid.dtype == site.isa.laid:
             return self._by_fours(site, s, lowered, laid)
         if site.isa.closes:
             return self._by_halves(site, s, lowered)
@@ -140,9 +144,9 @@ class DepthwiseBytes(Kernel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
-        if site.isa.closes and site.isa.sums != "by_fours":
+        if site.isa.closes and site.isa.sums not in _DOTS:
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
-        if site.isa.sums == "by_fours":
+        if site.isa.sums in _DOTS:
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * 1.2 + 8)
 

@@ -14,7 +14,7 @@ _LATENCY = 8
 #: Cycles of a tile beside its products.
 _TILE = 25
 #: Vectors of channels in tiles of assembler.
-_WIDEST = {"by_fours": 4, "by_sixteens": 2}
+_WIDEST = {"by_fours": 4, "by_eights": 4, "by_sixteens": 2}
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     weights, and four lanes of each sum, or as many addresses as there are registers for."""
     if sums == "by_sixteens":
         return (isa.registers - 5) // (4 * vectors + 1)
+    if sums == "by_eights":
+        return min(8, (isa.registers - 2) // (2 * vectors + 1) * 2)
     if sums == "by_fours":
         return min(8, (isa.registers - 2) // (vectors + 1))
     return min(16, (isa.registers - vectors - 2) // vectors)

@@ -7,7 +7,20 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from . import absorb, channels, concats, elementwise, epilogue, float16, integers, nibbles, tables, transposes, trees
+from . import (
+    absorb,
+    channels,
+    concats,
+    dead_channels,
+    elementwise,
+    epilogue,
+    float16,
+    integers,
+    nibbles,
+    tables,
+    transposes,
+    trees,
+)
 
 Pass = Callable[[Graph, Context], Graph]
 
@@ -22,6 +35,8 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("split_elementwise", concats.split_elementwise,
      "before scales and epilogues, which then find the convolutions behind a concat"),
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
+    ("drop_dead_channels", dead_channels.drop_dead_channels,
+     "when scales have gone into filters, and while each operator is one of its own"),
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
     ("tabulate", tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels that are one number everywhere go, with their filters, where nothing is changed by that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.graphs import Builder
+from tests.null.test_integers import drawn
+from tests.qdq import Quantised
+from tvm_megcc.context import Context
+from tvm_megcc.ir.verify import verify
+from tvm_megcc.passes import before_layouts
+from tvm_megcc.passes.dead_channels import drop_dead_channels
+from tvm_megcc.runtime.reference import run
+from tvm_megcc.target import TARGETS
+
+CONTEXT = Context(TARGETS["x86-64-v3"])
+
+
+def conv(b: Builder, x: str, dead, bias: float, channels: int = 8, kernel: int = 1, depthwise: bool = False,
+         pad: int | None = None) -> str:
+    """A convolution with filters of zeros, whose bias is given."""
+    inputs = b.types[x].shape[1]
+    name = f"c{len(b.ops)}"
+    w = b.const(f"{name}.w", channels, 1 if depthwise else inputs, kernel, kernel)
+    values = b.generator.standard_normal(channels).astype(np.float32)
+    if depthwise:  # keeps the sign, and zeros
+        b.constants[w], values = np.abs(b.constants[w]), np.zeros_like(values)
+    values[list(dead)] = bias
+    b.constants[w][list(dead)] = 0
+    pad = kernel // 2 if pad is None else pad
+    return b.op("conv2d", x, w, b.const(f"{name}.b", value=values), name=name, strides=(1, 1), pads=(pad,) * 4,
+                dilations=(1, 1), groups=channels if depthwise else 1)
+
+
+def channels_of(graph) -> list[int]:
+    """Of the results of all convolutions, in their order."""
+    return [graph.types[op.outputs[0]].shape[1] for op in graph.ops if op.kind.startswith("conv2d")]
+
+
+#: Bias of the dead filters, kernel and padding of the depthwise convolution behind, kernel of the last one -> channels.
+ROWS = [(-1.0, 3, 1, 3, [5, 5, 4]),  # 0 after relu, as the padding
+        (0.7, 3, 1, 1, [8, 8, 4]),  # another number, which the padding cuts off
+        (0.7, 3, 0, 1, [5, 5, 4]),  # no padding: the last bias takes it
+        (0.7, 1, 0, 3, [8, 8, 4])]  # padding further behind
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_floats(row):
+    bias, kernel, pad, last, wanted = row
+    b = Builder(3)
+    x = b.op("relu", conv(b, b.input("x", 2, 3, 7, 6), (0, 3, 7), bias))
+    x = b.op("relu", conv(b, x, (), 0, kernel=kernel, pad=pad, depthwise=True))
+    before = b.graph(conv(b, b.op("max_pool", x, kernel=(2, 2), strides=(1, 1), pads=(0, 0, 1, 1), dilations=(1, 1),
+                                  ceil=False), (), 0, 4, last))
+    after = drop_dead_channels(before, CONTEXT)
+    verify(after)
+    assert channels_of(after) == wanted
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 7, 6)).astype(np.float32)}
+    np.testing.assert_allclose(*(next(iter(run(graph, feeds).values())) for graph in (before, after)), 1e-5, 1e-5)
+
+
+def test_sums_of_two_branches():
+    """A channel goes from both branches, or from neither; from none that is an output."""
+    b = Builder(1)
+    x = b.input("x", 1, 3, 5, 5)
+    one, other = conv(b, x, (0, 1, 2), 0.5), conv(b, x, (1, 2, 5), 0.25)
+    scaled = b.op("mul", b.op("add", one, other), b.const("s", 1, 8, 1, 1))
+    last = conv(b, scaled, (0,), 0, 4)
+    for outputs, wanted in (((last,), [6, 6, 4]), ((last, one), [8, 8, 4])):
+        before = b.graph(*outputs)
+        after = drop_dead_channels(before, CONTEXT)
+        verify(after)
+        assert channels_of(after) == wanted
+        feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 5, 5)).astype(np.float32)}
+        for name, expected in run(before, feeds).items():
+            np.testing.assert_allclose(run(after, feeds)[name], expected, 1e-5, 1e-5)
+
+
+def test_all_dead():
+    b = Builder(1)
+    before = b.graph(conv(b, conv(b, b.input("x", 1, 3, 5, 5), range(8), 0.5), (), 0, 4))
+    after = drop_dead_channels(before, CONTEXT)
+    assert channels_of(after) == [1, 4]
+    feeds = {"x": np.ones((1, 3, 5, 5), np.float32)}
+    np.testing.assert_allclose(*(next(iter(run(graph, feeds).values())) for graph in (before, after)), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_integers(dtype):
+    """Bit for bit; a result of 0 is the padding of the next."""
+    for seed in range(6):
+        b = Quantised(seed, dtype)
+        x = b.real(b.input("x", 1, 4, 6, 6, dtype=dtype), *b.parameters())
+        for depthwise in (False, True, False, False):
+            y = b.convolution(x, 12, 3, 1, depthwise)
+            if not depthwise:
+                w, bias = (b.source(name).inputs[0] for name in (*b.ops[-1].inputs[1:], "")[:2]) \
+                    if len(b.ops[-1].inputs) > 2 else (b.source(b.ops[-1].inputs[1]).inputs[0], "")
+                b.constants[w][:5] = 0
+                if bias:
+                    b.constants[bias][:5] = -np.arange(5)
+            x = b.quantised(b.op("relu", y))
+        before = b.graph(b.source(x).inputs[0])
+        inputs = drawn(before)
+        pruned, whole = before_layouts(before, CONTEXT), run(before, inputs)
+        verify(pruned)
+        assert min(channels_of(pruned)) < 12
+        for name, expected in whole.items():
+            steps = np.abs(run(pruned, inputs)[name].astype(int) - expected)
+            assert steps.max() <= 1 and steps.sum() <= 1 + expected.size // 100

@@ -12,6 +12,7 @@ import pytest
 import tvm_megcc
 from tests.null.test_tflite_operators import file_of, lstm
 from tests.tflite_files import Quantized, litert, network, written
+from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
@@ -21,6 +22,7 @@ MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3]
 
 def compiled(data: bytes, tmp_path, target: str, **options):
     path = tmp_path / "small.tflite"
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     artifact = tvm_megcc.compile(path, target, **options)
     artifact.save(tmp_path / "out")
@@ -118,6 +120,18 @@ def test_compare(tmp_path, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "against LiteRT's reference kernels" in text and "no layer differs" in text
     assert main(["compare", str(path), "--reference", "onnxruntime", "--target", "c"]) == REFUSED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["c", pytest.param("native", marks=pytest.mark.long)])
+def test_random_networks(target: str, tmp_path):
+    """The kernels of files of which tests/null has the graphs."""
+    for seed in range(8):
+        network = Network(seed)
+        _, session = compiled(network.file, tmp_path / str(seed), target)
+        found = session.run(network.feeds)
+        for name, wanted in litert(network.file, network.feeds).items():
+            np.testing.assert_array_equal(found[name], wanted, err_msg=f"file {seed}")
 
 
 @pytest.mark.slow

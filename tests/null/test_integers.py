@@ -13,7 +13,7 @@ from tvm_megcc.context import Context
 from tvm_megcc.errors import ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir import lanes
-from tvm_megcc.ir.expr import X, arg, call
+from tvm_megcc.ir.expr import Const, X, arg, call
 from tvm_megcc.ir.graph import Attrs
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.types import TensorType
@@ -102,6 +102,15 @@ def test_functions_of_bytes_are_tables(dtype):
         assert [op.kind for op in after.ops] == ["lookup"], kind
         fed = {"x": lookup.numbers(dtype).reshape(2, 128)}
         np.testing.assert_array_equal(*(next(iter(run(graph, fed).values())) for graph in (before, after)), kind)
+
+
+def test_a_table_of_integers_and_constants():
+    """What has constants only is of integers where integers are wanted."""
+    expr = call("rescale_fixed", X * 2**20, 2**30, -3) - call("rescale_fixed", Const(52) * 2**20, 2**30, -2)
+    fed = [lookup.numbers("int8")]
+    exact, table = (lanes.evaluate(expr, fed, "int32", precise) for precise in (False, True))
+    np.testing.assert_array_equal(exact, table)
+    assert len(set(exact.tolist())) == 256
 
 
 def test_a_table_is_not_part_of_a_product():

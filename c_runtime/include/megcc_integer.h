@@ -12,6 +12,7 @@
  *   mgc_imin mgc_imax
  *   mgc_real(v)                    as floats, rounded to the nearest
  *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
+ *   mgc_nearest_within(f)          the same of what is within int32
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
@@ -62,6 +63,8 @@ static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (
 #if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
 #include "simd/x86_integer.h"
 #else
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(mgc_round(v)); }
+
 /* NaN falls below everything in the first comparison; floats above 2^31 - 128 are 2^31 and more. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {

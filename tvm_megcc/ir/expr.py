@@ -149,6 +149,8 @@ FUNCTIONS = {
     "rescale_once": Function(_rescale_once, cost=12, takes="iii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
+    # The same of what is known to be within int32, and a number.
+    "nearest_within": Function(_nearest, takes="f", gives="i"),
 }
 
 

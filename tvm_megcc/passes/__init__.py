@@ -17,6 +17,7 @@ from . import (
     float16,
     integers,
     nibbles,
+    ranges,
     tables,
     transposes,
     trees,
@@ -40,6 +41,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
     ("tabulate", tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
+    ("use_ranges", ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
 )
 

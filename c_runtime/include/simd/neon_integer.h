@@ -15,6 +15,8 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 #endif
 }
 
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_nearest(v); }
+
 /* Bytes and pairs of bytes: all of a vector's as one number; of its first n, 0 <= n <= 4, exactly these are touched. */
 static MGC_INLINE uint32_t mgc_take_4(const void *p)
 {

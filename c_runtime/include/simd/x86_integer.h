@@ -18,17 +18,21 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
     const __mmask16 high = _mm512_cmp_ps_mask(v, _mm512_set1_ps(2147483648.0f), _CMP_GE_OQ);
     return (mgc_i)_mm512_mask_mov_epi32(whole, high, _mm512_set1_epi32(INT32_MAX));
 }
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v)
+{
+    return (mgc_i)_mm512_cvt_roundps_epi32(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #else
 #if defined(MGC_ISA_AVX2)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm256_min_epi32((__m256i)a, (__m256i)b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)_mm256_max_epi32((__m256i)a, (__m256i)b); }
-static MGC_INLINE mgc_i mgc_rounded(mgc_v v) { return (mgc_i)_mm256_cvtps_epi32(v); }
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)_mm256_cvtps_epi32(v); }
 #else
-static MGC_INLINE mgc_i mgc_rounded(mgc_v v) { return (mgc_i)_mm_cvtps_epi32(v); }
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)_mm_cvtps_epi32(v); }
 #endif
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
-    return (mgc_rounded(v) ^ (mgc_i)(v >= mgc_set1(2147483648.0f))) & (mgc_i)(v == v);
+    return (mgc_nearest_within(v) ^ (mgc_i)(v >= mgc_set1(2147483648.0f))) & (mgc_i)(v == v);
 }
 #endif
 

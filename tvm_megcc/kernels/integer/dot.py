@@ -208,15 +208,16 @@ class DotProducts(Kernel):
         if skewed:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         fill = 0 if flat else laid.zero
+        narrow = sums == "by_sixteens" and is_narrow(site, w_zero)
         parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
                                    DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
-                                   tile.heights, flat, copied, sums, is_narrow(site, w_zero), skewed)
+                                   tile.heights, flat, copied, sums, narrow, skewed)
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
-                       f"dot{kind}{'_skewed' * skewed}_{tile.name}",
+                       f"dot{kind}{'_skewed' * skewed}{'_narrow' * narrow}_{tile.name}",
                        scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
 
     @staticmethod

@@ -17,7 +17,8 @@ from tvm_megcc.target import TARGETS
 
 CONTEXT = Context(TARGETS["x86-64-v3"])
 #: What is left of reals between integers.
-BY_FLOAT = {"quantize_linear", "dequantize_linear", "conv2d", "avg_pool", "global_avg_pool", "reduce_mean"}
+BY_FLOAT = {"quantize_linear", "dequantize_linear", "conv2d", "matmul", "avg_pool", "global_avg_pool", "reduce_mean",
+            "softmax"}
 
 
 def check(seed: int) -> set[str]:

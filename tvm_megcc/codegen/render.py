@@ -242,7 +242,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         description=_description(spec, origins) + _provenance(template),
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,
-        integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or "mgc_iload" in helpers else "",
+        integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or "mgc_iload" in helpers + function else "",
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),

@@ -21,6 +21,7 @@ from .extern.call import ExternCall
 from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
+from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .linear.determinant import DeterminantKernel
@@ -49,6 +50,7 @@ from .sample.roi import RoiAlignBins, RoiPoolBins
 from .shape.dims import DimsKernel
 from .softmax.fixed import SoftmaxFixedLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
+from .softmax.quantised import SoftmaxQuantisedLines
 from .sort.detections import DetectionsSearch
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
@@ -62,7 +64,7 @@ realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
 realise(ops.integer.Conv2dInteger, DotConv(), DepthwiseBytes(), PlainBytesConv())
-realise(ops.integer.MatMulInteger, DotMatMul(), PlainBytesMatMul())
+realise(ops.integer.MatMulInteger, DotMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())
@@ -91,6 +93,7 @@ realise(ops.reduce.ArgExtreme, ArgExtremeScalars())
 realise(ops.reduce.Cumulative, CumulativeScalars())
 realise(ops.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
 realise(ops.softmax_fixed.SoftmaxFixed, SoftmaxFixedLines())
+realise(ops.softmax_quantised.SoftmaxQuantised, SoftmaxQuantisedLines())
 realise(ops.sort.TopK, TopKHeap())
 realise(ops.detections.Detections, DetectionsSearch())
 

@@ -39,6 +39,7 @@ from . import (
     shape,
     softmax,
     softmax_fixed,
+    softmax_quantised,
     sort,
     spectral,
     tir,
@@ -47,5 +48,5 @@ from . import (
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "detections", "einsum",
            "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "lookup", "lrn", "lstm_fixed",
            "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample",
-           "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "sort",
-           "spectral", "tir"]
+           "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed",
+           "softmax_quantised", "sort", "spectral", "tir"]

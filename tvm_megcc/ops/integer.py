@@ -163,4 +163,5 @@ MatMulInteger.cases = (
     _product((2, 3, 9, 20), (2, 3, 20, 35), constant=(), a_zero=5, b_zero=-5),
     _product((2, 4, 6, 8), (2, 1, 10, 8), trans_b=1, constant=(), dtypes=("uint8", "int8"), a_zero=128),
     _product((5, 30, 9), (5, 30, 18), trans_a=1, constant=()),
+    _product((9, 600), (600, 37), 37, constant=(), dtypes=("uint8", "uint8"), a_zero=0, b_zero=255),
 )

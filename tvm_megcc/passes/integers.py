@@ -24,6 +24,7 @@ from ..ops.base import operator
 from ..ops.integer import BYTES, quantised
 from .edit import Editor
 from .integer_moves import rise, sink
+from .integer_softmax import lower_softmax
 from .integer_sums import lower_sums
 from .quantisation import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
 
@@ -36,7 +37,7 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
-    for step in (sink, rise, _biases, _products, lower_sums, _expressions):
+    for step in (sink, rise, _biases, _products, lower_sums, lower_softmax, _expressions):
         graph = step(graph, context)
     return graph
 
@@ -78,7 +79,7 @@ def _integer_bias(edit: Editor, name: str) -> Op | None:
 
 
 def _products(graph: Graph, context: Context) -> Graph:
-    """Products of what was just dequantised, the second operand being known."""
+    """Products of what was just dequantised: convolutions by weights that are known, and matrices."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:
@@ -86,7 +87,8 @@ def _products(graph: Graph, context: Context) -> Graph:
             continue
         x, w = (edit.producer(name) for name in op.inputs[:2])
         of_x, of_w = Parameters.of(edit, x, DEQUANTIZE), Parameters.of(edit, w, DEQUANTIZE)
-        known = of_x and of_w and of_x.is_single and w.inputs[0] in edit.constants
+        known = of_x and of_w and of_x.is_single and (
+            w.inputs[0] in edit.constants or (op.kind == "matmul" and of_w.is_single))
         if known and {of_x.dtype, of_w.dtype} <= set(BYTES):
             _lower_product(edit, op, x, w, of_x, of_w, readers)
     return edit.finish()
@@ -101,7 +103,7 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
     by_channel = scale.size > 1
     if (by_channel and of_w.axis % weights.rank != axis) or len(set(of_w.zero.tolist())) > 1:
         return
-    if op.kind == "matmul" and weights.rank != 2:
+    if by_channel and op.kind == "matmul" and weights.rank != 2:
         return
     biased = _bias(edit, op, scale)
     if biased is None:

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of two 8-bit operands that the run computes, by panels of floats that hold their sums exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...ops.integer import BYTES
+from ..base import Kernel, Lowered, extent_symbols
+from ..matmul.packed import PanelMatMul, PanelParameters
+from ..site import Site
+from .dot import zero_name
+from .plain import PlainMatMulParameters
+
+#: Products of differences of bytes whose sum float32 holds: 256 * 255^2 is less than 2^24.
+EXACT = 256
+
+
+@dataclass(frozen=True)
+class BytePanelParameters(PlainMatMulParameters):
+    """Of `panel.c.j2`. result: C type of an element of y. vectors: of columns in a panel. rows: of a tile. exact:
+    products that are summed up in float32."""
+
+    result: str
+    vectors: int
+    rows: int
+    exact: int
+
+
+class PanelBytesMatMul(Kernel):
+    """Any operands; panels of the right one, and rows of the left one, are laid out in scratch."""
+
+    name = "panel"
+    dtypes = (BYTES, BYTES, ("int32",))
+    fuses_epilogue, lanes = True, "i"
+
+    def refuse(self, site: Site):
+        return "has no vectors of floats" if site.isa.lanes == 1 else None
+
+    def lower(self, site: Site) -> Lowered:
+        lowered = PanelMatMul().lower(site)
+        panel: PanelParameters = lowered.params
+        zeros, rows = (site.attrs.a_zero, site.attrs.b_zero), 8 if site.isa.registers > 16 else 4
+        parameters = BytePanelParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
+                                         site.inputs[1].c_type, *zeros, site.y.c_type, panel.vectors, rows, EXACT)
+        (K,) = extent_symbols("K")
+        return replace(lowered, template="integer/panel", params=parameters, algorithm="panel",
+                       operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),
+                       scratch=4 * K * (panel.vectors * site.isa.lanes + rows), epilogue_in_place=True)
+
+    def cost(self, site: Site) -> float:
+        depth = site.x.shape[-2 if site.attrs.trans_a else -1]
+        return 500 + 1.6 * site.y.size * depth / site.isa.lanes + 4.0 * site.inputs[1].size

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of softmax between quantised numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import product
+from ...ops.lookup import BYTES
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..integer.dot import zero_name
+from ..parameters import UnitParameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class QuantisedParameters(UnitParameters):
+    """Of `quantised.c.j2`. result: the C type of an element of y. zero: its zero point."""
+
+    result: str
+    zero: int
+
+
+class SoftmaxQuantisedLines(Kernel):
+    """A line a task, the same bits on every CPU."""
+
+    name = "lines"
+    dtypes = (BYTES, ("int32",), ("float32",))
+
+    def lower(self, site: Site) -> Lowered:
+        R, N = extent_symbols("R", "N")
+        params = QuantisedParameters(site.x.c_type, site.y.c_type, site.attrs.zero)
+        return Lowered("softmax/quantised", params, {"R": product(site.x.shape[:-1]), "N": site.x.shape[-1]},
+                       (Operand("x", 0, R * N), Operand("table", 1, 256), Operand("inverse", 2, 1)),
+                       (Operand("y", 0, R * N),), R,
+                       f"{site.kind}_{site.x.dtype}_{site.y.dtype}{zero_name(site.attrs.zero)}", self.name,
+                       scratch=4 * N)
+
+    def cost(self, site: Site) -> float:
+        return 4.0 * site.y.size

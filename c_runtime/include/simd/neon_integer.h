@@ -250,6 +250,15 @@ static MGC_INLINE void mgc_lay_i8_u8(int8_t *to, const uint8_t *from, int32_t n,
     (void)zero;
     mgc_flipped(to, from, n, 0x80);
 }
+static MGC_INLINE mgc_i mgc_total_i8(mgc_i c, const int8_t *p, int32_t n)
+{
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        c = (mgc_i)vpadalq_s16((int32x4_t)c, vpaddlq_s8(vld1q_s8(p + i)));
+    for (; i < n; i += 4)
+        c = mgc_iadd(c, mgc_lanes_i8(mgc_take_4_n(p + i, n - i)));
+    return c;
+}
 static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
 {
     const int8x16_t bytes = vdupq_n_s8((int8_t)value);

@@ -96,8 +96,8 @@ class DepthwiseBytes(Kernel):
                           "scalar", channels=C)
         if lanes == 1:
             return lowered
-        laid = Laid.of(site.isa, site.x.dtype, zero, weight != "int8")
-        if site.isa.sums in _DOTS and laid.dtype == site.isa.laid:
+        laid = Laid.of(site.isa, site.x.dtype, zero)
+        if site.isa.sums in _DOTS and weight == "int8" and laid.dtype == site.isa.laid:
             return self._by_fours(site, s, lowered, laid)
         if site.isa.closes:
             return self._by_halves(site, s, lowered)

@@ -69,10 +69,10 @@ class Laid:
     zero: int
 
     @staticmethod
-    def of(isa: Isa, dtype: str, zero: int, skewed: bool) -> Laid:
+    def of(isa: Isa, dtype: str, zero: int) -> Laid:
         """Products of bytes do without the zero point: what it adds to a sum is known, and goes into the bias. Where
-        they cannot be, operands are laid out as they are meant. Assembler knows no zero point of weights."""
-        if not isa.laid or dtype not in BYTES or (skewed and isa.sums):
+        they cannot be, operands are laid out as they are meant."""
+        if not isa.laid or dtype not in BYTES:
             return Laid("int16", isa.int16_step, zero, 0)
         # Bytes of the other type are turned into this one by their highest bit.
         return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
@@ -138,9 +138,9 @@ def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
 
 
 def is_narrow(site: Site, zero: int) -> bool:
-    """Whether two products of any x with weights fit into 16 bits: none of the weights is -128."""
+    """Whether two products of any x with packed weights fit into 16 bits: none of them is -128."""
     weights = site.values.get(1)
-    return weights is not None and weights.size > 0 and int(weights.min()) - zero > -128
+    return weights is not None and weights.size > 0 and int(weights.min()) - less(weights.dtype.name, zero) > -128
 
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim) -> tuple[Operand, ...]:
@@ -170,7 +170,7 @@ class DotProducts(Kernel):
         """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         skewed = less(site.inputs[1].dtype, w_zero) != w_zero
-        laid = Laid.of(isa, site.x.dtype, x_zero, skewed)
+        laid = Laid.of(isa, site.x.dtype, x_zero)
         runs, length = _runs(s)
         depth = runs * round_up(length, laid.step)
         flat, item = s.is_pointwise, DTYPES[laid.dtype].bytes
@@ -223,7 +223,7 @@ class DotProducts(Kernel):
     @staticmethod
     def cycles(site: Site, s: Geometry, w_zero: int) -> float:
         """Of one image after another, all extents known."""
-        laid = Laid.of(site.isa, site.x.dtype, 0, less(site.inputs[1].dtype, w_zero) != w_zero)
+        laid = Laid.of(site.isa, site.x.dtype, 0)
         runs, length = _runs(s)
         return 300 + product((s.n, s.g, s.oh, s.ow)) * runs * round_up(length, laid.step) * (
             ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)

@@ -34,14 +34,15 @@ class Tensor:
 
 
 def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, ...]], operators: Sequence[tuple],
-            inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1, signatures: Sequence[str] = ()) -> bytes:
+            inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1, signatures: Sequence[str] = (),
+            once: Sequence[tuple] = ()) -> bytes:
     """A file of one graph, of float32 where nothing else is said.
 
     tensors: by name, a constant, a description or a shape.
     operators: (name of the operator, name of its table of options or "", options, inputs, outputs, more); absent inputs
         are "". The name of a custom operator begins with a colon. more, which may be missing: "custom", its options,
         and "intermediates", names of tensors.
-    graphs: so many times the graph is in the file.
+    graphs: so many times the graph is in the file. once: operators of another graph behind it.
     """
     import tflite
 
@@ -84,7 +85,7 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, .
         described.append(table("Tensor", Shape=numbers(getattr(value, "shape", value)), Type=kind,
                                Name=builder.CreateString(name), Buffer=len(buffers) - 1 if array is not None else 0,
                                **more))
-    codes = list(dict.fromkeys(operator for operator, *_ in operators))
+    codes = list(dict.fromkeys(operator for operator, *_ in (*operators, *once)))
     code_tables = []
     for code in codes:
         kind = tflite.BuiltinOperator.CUSTOM if code[0] == ":" else getattr(tflite.BuiltinOperator, code)
@@ -92,7 +93,9 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, .
         code_tables.append(table("OperatorCode", DeprecatedBuiltinCode=min(kind, 127), BuiltinCode=kind,
                                  Version=VERSIONS.get(code, 1), **more))
     calls = []
-    for operator, options, fields, read, made, *rest in operators:
+    for operator, options, fields, read, made, *rest in (*operators, *once):
+        fields = {field: builder.CreateString(value) if isinstance(value, str) else value
+                  for field, value in fields.items()}
         more = {"BuiltinOptionsType": getattr(tflite.BuiltinOptions, options),
                 "BuiltinOptions": table(options, **fields)} if options else {}
         for part in rest:
@@ -102,16 +105,19 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, .
                            Inputs=numbers([names.index(name) if name else -1 for name in read]),
                            Outputs=numbers([names.index(name) for name in made]), **more))
     graph = table("SubGraph", Tensors=vector(described), Inputs=numbers([names.index(name) for name in inputs]),
-                  Outputs=numbers([names.index(name) for name in outputs]), Operators=vector(calls))
+                  Outputs=numbers([names.index(name) for name in outputs]),
+                  Operators=vector(calls[:len(operators)]))
+    rest = [table("SubGraph", Tensors=vector(described), Inputs=numbers([]), Outputs=numbers([]),
+                  Operators=vector(calls[len(operators):]))] if once else []
     keys = [table("SignatureDef", SignatureKey=builder.CreateString(key)) for key in signatures]
-    model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph] * graphs),
+    model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph] * graphs + rest),
                   Buffers=vector(buffers), SignatureDefs=vector(keys))
     builder.Finish(model, file_identifier=b"TFL3")
     return bytes(builder.Output())
 
 
 #: Versions of operators that LiteRT reads their options by.
-VERSIONS = {"FULLY_CONNECTED": 5, "UNIDIRECTIONAL_SEQUENCE_LSTM": 3, "BATCH_MATMUL": 2, "TRANSPOSE_CONV": 3,
+VERSIONS = {"FULLY_CONNECTED": 5, "UNIDIRECTIONAL_SEQUENCE_LSTM": 3, "BATCH_MATMUL": 2, "TRANSPOSE_CONV": 3, "SVDF": 3,
             "RESIZE_BILINEAR": 3, "RESIZE_NEAREST_NEIGHBOR": 3, "STRIDED_SLICE": 4, "GATHER": 5, "BROADCAST_TO": 2}
 
 #: Operators that LiteRT has no reference kernel for, or one that computes something else than its other kernel and

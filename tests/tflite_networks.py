@@ -252,10 +252,12 @@ class Network:
 
     def curve(self) -> None:
         kind = self.one_of("LOGISTIC", "TANH")
+        if self.dtype == "int16" and self.x.scale > 4:  # products of 32 bits do not hold what LiteRT multiplies
+            return self.pad()
         least = int(np.iinfo(self.dtype).min)
         scale, zero = (2.0**-15, 0) if self.dtype == "int16" else \
             (1 / 256, least) if kind == "LOGISTIC" else (1 / 128, least + 128)
-        self.add(kind, [], self.x.shape, scale, zero)
+        return self.add(kind, [], self.x.shape, scale, zero)
 
     def table(self) -> None:
         kind = self.one_of("HARD_SWISH", "LEAKY_RELU", *(() if self.dtype == "uint8" else ("ABS", "GELU")))
@@ -388,7 +390,7 @@ class Network:
         return self.finish(kind, [self.plain(axis)], shape, "int32", options, {"OutputType": 2})
 
     def compare(self) -> None:
-        if self.dtype == "int16":
+        if self.dtype == "int16" or self.x.scale >= 1:  # LiteRT shifts numbers of such scales by less than 0 bits
             return self.dequantize()
         other = self.constant(self.x.shape[-1:], self.x.scale)
         return self.finish(self.one_of("GREATER", "LESS_EQUAL", "EQUAL"), [other], self.x.shape, "bool")

@@ -11,6 +11,7 @@ import pytest
 
 import tvm_megcc
 from tests.null.test_tflite_operators import file_of, lstm
+from tests.null.test_tflite_states import steps_of, svdf
 from tests.tflite_files import Quantized, litert, network, written
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
@@ -110,6 +111,19 @@ def test_scales_of_inputs_and_outputs(tmp_path):
     assert quants["scores"] == {"scale": 1 / 256, "zero_point": -128}
     artifact = tvm_megcc.compile(tmp_path / "small.tflite", "c", inputs="image=uint8,mean=128")
     assert "quant" not in artifact.manifest["inputs"][0] and "quant" in artifact.manifest["outputs"][0]
+
+
+@pytest.mark.parametrize("form", ["float32", "int8"])
+def test_states(form: str, tmp_path, capsys, monkeypatch):
+    """Of a layer that keeps what earlier runs had, from step to step and in `megcc compare`."""
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    data, feeds = svdf(form, 3)
+    _, session = compiled(data, tmp_path, "c")
+    assert [port.name for port in session.inputs] == ["x"]
+    for array, wanted in zip(feeds, steps_of(data, feeds), strict=True):
+        np.testing.assert_allclose(session.run({"x": array})["y"], wanted, atol=1e-5 if form == "float32" else 0)
+    assert main(["compare", str(tmp_path / "small.tflite"), "--target", "c"]) == 0
+    assert "equal" in capsys.readouterr().out
 
 
 def test_compare(tmp_path, capsys, monkeypatch):

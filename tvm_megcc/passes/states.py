@@ -10,19 +10,19 @@ from ..ir.graph import Graph
 
 
 def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
-    """The graph with these pairs output -> input kept from run to run.
+    """The graph with these pairs output -> input kept from run to run, beside those that the model itself keeps.
 
     Raises:
         ModelError: listing every pair that does not fit the model.
     """
     findings = []
-    taken: set[str] = set()
+    taken = {name for pair in graph.states for name in pair}
     for source, target in states.items():
         findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, taken)]
         taken.add(target)
     if findings:
         raise ModelError(graph.name, findings, "A state is OUTPUT=INPUT, both of one type; every name stands in one.")
-    return graph.with_(states=tuple(states.items()))
+    return graph.with_(states=(*graph.states, *states.items()))
 
 
 def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[str]:
@@ -31,8 +31,9 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
                (("output", source, graph.outputs), ("input", target, graph.inputs)) if name not in names]
     if unknown:
         return unknown
-    if target in taken:
-        return [f"input '{target}' is in another state too"]
+    if source in taken or target in taken:
+        kind, name = ("input", target) if target in taken else ("output", source)
+        return [f"{kind} '{name}' is in another state too"]
     result, operand = graph.types[source], graph.types[target]
     if result != operand:
         return [f"output '{source}' is {result}, input '{target}' is {operand}"]

@@ -50,8 +50,10 @@ def compare(model: str | Path, options) -> dict:
                   **constant_inputs(model, parse_constants(options.constant))}
     with run.drawn(session.inputs, options.inputs):
         results = session.run(feeds)
-    results |= {name: session.states[state] for name, state in session.kept.items()}
-    expected = expected_of(model, everything, list(results), parse_output_names(options.output_names), options.extern)
+    kept = {name: session.states[state] for name, state in session.kept.items()}
+    expected = expected_of(model, everything, [*results, *kept], parse_output_names(options.output_names),
+                           options.extern)
+    results |= {name: value for name, value in kept.items() if name in expected}
     outputs = [judged(name, results[name], expected[name], options.tolerance) for name in results]
     report = {"model": str(model), "target": str(session.target), "reference": against,
               "tolerance": options.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
@@ -193,6 +195,7 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
         interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
                                   experimental_preserve_all_tensors=True, num_threads=1)
         indices = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
+        feeds = {name: array for name, array in feeds.items() if name in indices}  # others are states it keeps itself
         for name, array in feeds.items():
             interpreter.resize_tensor_input(indices[name], array.shape)
         interpreter.allocate_tensors()

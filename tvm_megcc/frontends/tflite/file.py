@@ -75,13 +75,13 @@ class Operator:
 
 @dataclass(frozen=True)
 class File:
-    """The first graph of a file. graphs: how many there are. signatures: names of what can be called."""
+    """The first graph of a file. rest: tensors and operators of the others. signatures: names of what can be called."""
 
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    graphs: int = 1
+    rest: tuple[tuple[tuple[Tensor, ...], tuple[Operator, ...]], ...] = ()
     signatures: tuple[str, ...] = ()
 
 
@@ -154,12 +154,15 @@ class _Reader:
             raise _Damaged("it has no graph")
         kinds = [self.kind(code) for code in self.tables(model, "OperatorCodes")]
         buffers = [self.buffer(buffer) for buffer in self.tables(model, "Buffers")]
-        graph = graphs[0]
-        tensors = tuple(self.tensor(tensor, buffers) for tensor in self.tables(graph, "Tensors"))
+        (tensors, operators), *rest = [self.graph(graph, kinds, buffers) for graph in graphs]
         return File(
-            tensors, tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators")),
-            self.indices(graph, "Inputs", len(tensors)), self.indices(graph, "Outputs", len(tensors)),
-            len(graphs), tuple(self.text(each.SignatureKey()) for each in self.tables(model, "SignatureDefs")))
+            tensors, operators, self.indices(graphs[0], "Inputs", len(tensors)),
+            self.indices(graphs[0], "Outputs", len(tensors)), tuple(rest),
+            tuple(self.text(each.SignatureKey()) for each in self.tables(model, "SignatureDefs")))
+
+    def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]):
+        tensors = tuple(self.tensor(tensor, buffers) for tensor in self.tables(graph, "Tensors"))
+        return tensors, tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators"))
 
     def spend(self, count: int, size: int) -> None:
         """Before `count` items of a size are read."""

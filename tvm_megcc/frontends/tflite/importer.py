@@ -27,11 +27,13 @@ from . import (  # noqa: F401  (they register importers)
     quantised_wide,
     quantised_windows,
     recurrent,
+    svdf,
     windows,
 )
 from .file import File, Operator, Tensor, read
 from .node import IMPORTERS, Node, Results, Unsupported
 from .quantised import importer_of
+from .states import VARIABLES, States
 from .value import Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -81,8 +83,8 @@ def _require_one_graph(file: File, subject: str) -> None:
     if len(file.signatures) > 1:
         raise ModelError(subject, [f"has {len(file.signatures)} signatures ({', '.join(file.signatures)}), and one is "
                                    "compiled"], _ONE_GRAPH)
-    if file.graphs > 1 and all(operator.kind in IMPORTERS for operator in file.operators):
-        raise ModelError(subject, [f"has {file.graphs} graphs of which none runs another, and one is compiled"],
+    if file.rest and all(operator.kind in IMPORTERS for operator in file.operators):
+        raise ModelError(subject, [f"has {len(file.rest) + 1} graphs of which none runs another, and one is compiled"],
                          _ONE_GRAPH)
 
 
@@ -108,6 +110,7 @@ class _Importer:
         self.findings: list[str] = []
         self.unsupported: list[str] = []
         self.as_declared = True
+        self.states = States(self.builder, file)
 
     def run(self) -> Graph:
         outputs = self._outputs()
@@ -124,10 +127,21 @@ class _Importer:
             raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])))
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
                    for index in outputs if (value := self._value(index)) is not None]
+        pairs = self._kept()
         names = self._named(results, inputs, outputs)
         ports = [*zip(inputs, _names(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
-        graph = self.builder.graph(self.name, inputs, names)
-        return graph.with_(quantised={name: pair for name, index in ports if (pair := self._scale(index)) is not None})
+        graph = self.builder.graph(self.name, [*inputs, *pairs.values()], [*names, *pairs])
+        scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
+        return graph.with_(states=tuple(pairs.items()), quantised=scales)
+
+    def _kept(self) -> dict[str, str]:
+        """Outputs that become inputs of the next run, each a value of its own."""
+        pairs = {}
+        for name, value in self.states.pairs.items():
+            output = self.builder.unique(f"{name}.next")
+            self.builder.copy(value.in_order(plain(len(value.order)), output), output)
+            pairs[output] = name
+        return pairs
 
     def _scale(self, index: int) -> tuple[float, int] | None:
         """Scale and zero point of a tensor of 8 or 16 bits that has one of each."""
@@ -209,7 +223,8 @@ class _Importer:
         wanted, needed = set(outputs), set()
         for index in range(len(self.file.operators) - 1, -1, -1):
             operator = self.file.operators[index]
-            if not wanted.isdisjoint(operator.outputs):
+            assigns = operator.kind in ("ASSIGN_VARIABLE", "CALL_ONCE") and not self.output_names
+            if assigns or not wanted.isdisjoint(operator.outputs):
                 needed.add(index)
                 wanted.update(operator.inputs)
         return needed
@@ -250,6 +265,10 @@ class _Importer:
         values: list[Value | None] = [None] * len(results)
         first, known = len(self.builder.ops), len(self.builder.types)
         try:
+            if operator.kind in VARIABLES:
+                value = self._value(operator.inputs[1]) if operator.kind == "ASSIGN_VARIABLE" else None
+                self.values.update(zip(operator.outputs, self.states.run(operator, value), strict=True))
+                return
             values = self._values(operator, name, label, results)
         except Unsupported as error:
             self.unsupported.append(f"{label}: {error}")
@@ -269,7 +288,7 @@ class _Importer:
                for value, tensor in zip(operands, tensors, strict=True)):
             return [None] * len(results)
         between = [self.file.tensors[index] for index in operator.intermediates]
-        node = Node(self.builder, operator, name, operands, tensors, results, between)
+        node = Node(self.builder, operator, name, operands, tensors, results, between, self.states)
         with self.builder.importing(label):
             found: Results = importer(node)
         values = [Value(self.builder, value) if isinstance(value, str) else value for value in found]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 import tflite
@@ -19,6 +19,9 @@ from ..onnx.spelled import SpelledNode, onnx_importer
 from .file import Operator, Tensor
 from .value import Order, Value, common_order, moved, plain
 
+if TYPE_CHECKING:
+    from .states import States
+
 #: What an importer gives for each output: a value of the builder has its axes as in the file.
 Results = Sequence[Union[str, Value]]
 
@@ -31,14 +34,15 @@ class Node:
     """An operator of the file whose operands are imported.
 
     operands: its inputs, None for absent ones. results: what the file says of its outputs. intermediates: likewise, of
-        what lies between its steps.
+        what lies between its steps. states: what is kept from run to run.
     """
 
     def __init__(self, builder: Builder, operator: Operator, name: str, operands: Sequence[Value | None],
-                 tensors: Sequence[Tensor | None], results: Sequence[Tensor], intermediates: Sequence[Tensor] = ()):
+                 tensors: Sequence[Tensor | None], results: Sequence[Tensor], intermediates: Sequence[Tensor],
+                 states: States):
         self.builder, self.operator, self.name = builder, operator, name
         self.kind, self.operands, self.tensors, self.results = operator.kind, operands, tensors, results
-        self.intermediates = intermediates
+        self.intermediates, self.states = intermediates, states
 
     def option(self, name: str, default: Any = None) -> Any:
         """Raises ShapeError where the operator has no such option and none is assumed."""

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite files that keep something from run to run: SVDF layers, variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.tflite_files import Quantized, Tensor, written
+from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.passes.states import keep_states
+from tvm_megcc.runtime import reference
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+
+def steps_of(data: bytes, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The output y of each run of LiteRT, one behind the other."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    interpreter = Interpreter(model_content=data, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+    interpreter.allocate_tensors()
+    (x,), (y,) = interpreter.get_input_details(), interpreter.get_output_details()
+    made = []
+    for array in feeds:
+        interpreter.set_tensor(x["index"], array)
+        interpreter.invoke()
+        made.append(interpreter.get_tensor(y["index"]).copy())
+    return made
+
+
+def found_of(data: bytes, feeds: Sequence[np.ndarray], path) -> list[np.ndarray]:
+    """The same of our graph, its states begun with zeros."""
+    path.write_bytes(data)
+    graph = import_tflite(path)
+    states = {target: np.zeros(graph.types[target].shape, graph.types[target].dtype) for _, target in graph.states}
+    made = []
+    for array in feeds:
+        values = reference.run(graph, {graph.inputs[0]: array, **states})
+        states = {target: values[source] for source, target in graph.states}
+        made.append(values[graph.outputs[0]])
+    return made
+
+
+def svdf(form: str, seed: int) -> tuple[bytes, list[np.ndarray]]:
+    random = np.random.default_rng(seed)
+    batch, inputs, units, rank, memory = (int(random.integers(1, high)) for high in (3, 9, 6, 4, 6))
+    filters, dtype = units * rank, "int8" if form == "int8" else "float32"
+
+    def numbers(shape, kind: str) -> np.ndarray:
+        limits = np.iinfo(kind)
+        return random.integers(limits.min + 1, limits.max + 1, shape).astype(kind)
+
+    tensors: dict = {"x": (batch, inputs), "y": (batch, units),
+                     "state": Tensor((batch, memory * filters), variable=True)}
+    shapes = {"features": (filters, inputs), "times": (filters, memory), "bias": (units,)}
+    tensors.update((name, random.standard_normal(shape).astype(np.float32)) for name, shape in shapes.items())
+    if form != "float32":
+        tensors["features"] = Quantized(shapes["features"], 0.02, 0, "int8", array=numbers(shapes["features"], "int8"))
+        time = "int16" if form == "int8" else "int8"
+        tensors["times"] = Quantized(shapes["times"], 0.01 if time == "int8" else 3e-5, 0, time,
+                                     array=numbers(shapes["times"], time))
+    if form == "int8":
+        tensors.update(x=Quantized((batch, inputs), 0.03, -5), y=Quantized((batch, units), 0.2, 7),
+                       state=Quantized(tensors["state"].shape, 2e-3, 0, "int16", variable=True),
+                       bias=Quantized((units,), 6e-8, 0, "int32", array=numbers((units,), "int16").astype(np.int32)))
+    fields = {"Rank": rank, "FusedActivationFunction": 1, "AsymmetricQuantizeInputs": bool(seed % 2)}
+    data = written(tensors, [("SVDF", "SVDFOptions", fields, ["x", "features", "times", "bias", "state"], ["y"])],
+                   ["x"], ["y"])
+    feeds = [numbers((batch, inputs), "int8") if dtype == "int8" else
+             random.standard_normal((batch, inputs)).astype(np.float32) for _ in range(7)]
+    return data, feeds
+
+
+@pytest.mark.parametrize("form", ["float32", "hybrid", "int8"])
+def test_svdf(form: str, tmp_path):
+    for seed in range(6):
+        data, feeds = svdf(form, seed)
+        for found, wanted in zip(found_of(data, feeds, tmp_path / "one.tflite"), steps_of(data, feeds), strict=True):
+            if form == "int8":
+                np.testing.assert_array_equal(found, wanted)
+            else:
+                np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def variables(first: Sequence[float] = (0.0, 0.0)) -> bytes:
+    """y = x + what all runs before have had."""
+    handle = ("VAR_HANDLE", "VarHandleOptions", {"SharedName": "sum"}, [], ["v"])
+    tensors = {"x": (2,), "y": (2,), "v": Tensor((), "resource"), "old": (2,), "first": np.array(first, np.float32)}
+    operators = [("CALL_ONCE", "CallOnceOptions", {"InitSubgraphIndex": 1}, [], []), handle,
+                 ("READ_VARIABLE", "", {}, ["v"], ["old"]), ("ADD", "AddOptions", {}, ["x", "old"], ["y"]),
+                 ("ASSIGN_VARIABLE", "", {}, ["v", "y"], [])]
+    return written(tensors, operators, ["x"], ["y"], once=[handle, ("ASSIGN_VARIABLE", "", {}, ["v", "first"], [])])
+
+
+def test_variables(tmp_path):
+    feeds = [np.array([step, -1], np.float32) for step in range(4)]
+    found, wanted = found_of(variables(), feeds, tmp_path / "one.tflite"), steps_of(variables(), feeds)
+    np.testing.assert_array_equal(found, wanted)
+    assert found[-1].tolist() == [6, -4]
+    graph = import_tflite(tmp_path / "one.tflite")
+    assert graph.inputs == ("x", "sum") and graph.states == (("sum.next", "sum"),)
+    with pytest.raises(ModelError, match="input 'sum' is in another state too"):
+        keep_states(graph, {"y": "sum"})
+
+
+def test_variables_that_begin_with_numbers(tmp_path):
+    path = tmp_path / "one.tflite"
+    path.write_bytes(variables((0.0, 1.0)))
+    with pytest.raises(ModelError, match="variable 'sum' begins with other numbers than 0: make it an input"):
+        import_tflite(path)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SVDF: each run adds one feature a filter to those of the last runs, which it weighs and sums up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.expr import X, arg, call, clip
+from ...ops.elementwise import emit_broadcast
+from . import fixed
+from .hybrid import hybrid, product_of_rows, scales
+from .node import Node, Results, Unsupported, imports
+from .quantised import of_tensor, operand, quantised, rescaled, result, typed, zero
+
+#: Operands: x [N,inputs], weights of features [filters,inputs], weights of times [filters,memory], bias, state.
+_FEATURES, _TIMES, _BIAS, _STATE = 1, 2, 3, 4
+
+
+def _remembered(node: Node, features: str) -> tuple[str, int]:
+    """The last features of each filter [N,filters,memory], the newest last, and the rank of units."""
+    filters, memory = node.type(_TIMES).shape
+    (batch, found), rank = node.type_of(features).shape, node.option("Rank")
+    if not isinstance(filters, int) or not isinstance(memory, int) or found != filters or rank < 1 or filters % rank:
+        raise ShapeError(f"{found} features of rank {rank} for weights {node.type(_TIMES)}")
+    name = node.states.of(node.operator.inputs[_STATE])
+    before = node.made(node.emit("reshape", name, shape=(batch, filters, memory)))
+    newest = node.emit("reshape", features, shape=(batch, filters, 1))
+    if memory > 1:
+        from_then = node.builder.shape_constant([1], f"{node.name}.then")
+        to_end = node.builder.shape_constant([memory], f"{node.name}.end")
+        axis = node.builder.shape_constant([2], f"{node.name}.axis")
+        (rest,) = node.onnx("Slice", before.name, from_then, to_end, axis)
+        newest = node.emit("concat", rest, newest, axis=2)
+    node.states.keep(name, node.made(node.emit("reshape", newest, shape=node.type_of(name).shape)))
+    return newest, rank
+
+
+def _of_units(node: Node, weighed: str, rank: int) -> str:
+    """Sums of weighed features [N,filters,memory] over the filters of each unit, with the bias: [N,units]."""
+    batch, filters, memory = node.type_of(weighed).shape
+    apart = node.emit("reshape", weighed, shape=(batch, filters // rank, rank * memory))
+    sums = node.emit("reduce_sum", apart, axes=(2,), keepdims=False)
+    return emit_broadcast(node.spelled(), "add", (sums, node.plain(_BIAS)))[0] if node.has(_BIAS) else sums
+
+
+def _of_reals(node: Node, features: str, times: str) -> Results:
+    remembered, rank = _remembered(node, features)
+    (weighed,) = emit_broadcast(node.spelled(), "mul", (remembered, times))
+    return [_of_units(node, weighed, rank)]
+
+
+@imports("SVDF", fused=True)
+def svdf(node: Node) -> Results:
+    (features,) = node.onnx("Gemm", node.plain(0), node.plain(_FEATURES), "", transB=1)
+    return _of_reals(node, features, node.plain(_TIMES))
+
+
+@hybrid("SVDF", fused=True)
+def hybrid_svdf(node: Node) -> Results:
+    own, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", False))
+    if len(own) > 1 or len(scales(node, _TIMES, 0)) > 1:
+        raise Unsupported("weights with several scales are not supported")
+    features = product_of_rows(node, node.plain(0), _FEATURES, own, asymmetric)
+    times = node.const(_TIMES, "weights").astype(np.float32) * scales(node, _TIMES, 0)
+    return _of_reals(node, features, node.spelled().constant(times.astype(np.float32)))
+
+
+@quantised("SVDF", any_width=True)
+def quantised_svdf(node: Node) -> Results:
+    """int8, with features, their weights and the state of int16. LiteRT passes over the activation."""
+    x, y, state = operand(node, 0), result(node), of_tensor(node.tensors[_STATE], ("int16",))
+    feature, time = of_tensor(node.tensors[_FEATURES], ("int8",)), of_tensor(node.tensors[_TIMES], ("int16",))
+    if (node.type(0).dtype, node.results[0].dtype) != ("int8", "int8") or zero(feature):
+        raise Unsupported(f"{node.type(0)} with results of {node.results[0].dtype} is not supported")
+    sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
+                     b_zero=0)
+    first = fixed.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
+    (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype="int16",
+                                 expr=clip(rescaled(X, first), -2**15, 2**15 - 1))
+    remembered, rank = _remembered(node, features)
+    (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)), expr=X * arg(1),
+                                dtype="int32")
+    last = fixed.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
+    expr = clip(call("rescale_fixed", X, *last) + zero(y), *fixed.limits("int8"))
+    return [typed(node, expr, _of_units(node, weighed, rank))]
+
+

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product
+from ...ir.types import DTYPES
 from ...ops.memory import memory_axes, split_at
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
 from ..parameters import UnitParameters
@@ -16,8 +17,10 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DequantizeParameters(UnitParameters):
-    """Of `dequantize.c.j2`. unit: the C type of a quantised element. zero: there are zero points."""
+    """Of `dequantize.c.j2`. unit: the C type of a quantised element; short: what functions of lanes call it. zero:
+    there are zero points."""
 
+    short: str
     zero: bool
 
 
@@ -34,6 +37,7 @@ class PerAxisKernel(Kernel):
 
     name = "lines"
     dtypes = (ANY, FLOAT32, ANY)
+    lanes = "i"
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -57,10 +61,11 @@ class PerAxisKernel(Kernel):
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         to_float = site.kind == "dequantize_linear"
         if to_float:
-            params = DequantizeParameters(site.x.c_type, site.has(2))
+            params = DequantizeParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.has(2))
         else:
             limits = np.iinfo(np.dtype(site.y.dtype))
-            params = QuantizeParameters(site.y.c_type, site.has(2), int(limits.min), int(limits.max))
+            params = QuantizeParameters(site.y.c_type, DTYPES[site.y.dtype].short, site.has(2), int(limits.min),
+                                        int(limits.max))
         operands = present(site, Operand("x", 0, outer * n * inner), Operand("scale", 1, n),
                            Operand("zero_point", 2, n))
         return Lowered(f"quant/{'dequantize' if to_float else 'quantize'}", params,
@@ -68,4 +73,4 @@ class PerAxisKernel(Kernel):
                        (Operand("y", 0, outer * n * inner),), outer * n, site.kind + "_zero" * site.has(2), self.name)
 
     def cost(self, site: Site) -> float:
-        return 3.0 * site.y.stored
+        return (1.0 + 8.0 / site.isa.lanes) * site.y.stored

@@ -75,7 +75,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", laid_step=8,
         sums="by_eights", **_ARM64_ISA),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
-        fallback="c", closes=True),
+        fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c"),
 )}

@@ -11,7 +11,12 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 #if defined(__aarch64__)
     return (mgc_i)vcvtnq_s32_f32(v);
 #else
-    return (mgc_i)vcvtq_s32_f32(mgc_round(v));
+    /* Adding 2^23 leaves no bit for a fraction. Bits of magnitudes compare as these do, and NaN is above them all; gcc
+     * makes scalar code of comparisons of floats. */
+    const float32x4_t limit = vdupq_n_f32(8388608.0f), magnitude = vabsq_f32(v);
+    const uint32x4_t small = vcltq_s32(vreinterpretq_s32_f32(magnitude), vdupq_n_s32(0x4b000000));
+    const float32x4_t whole = vbslq_f32(vdupq_n_u32(0x80000000u), v, vsubq_f32(vaddq_f32(magnitude, limit), limit));
+    return (mgc_i)vcvtq_s32_f32(vbslq_f32(small, whole, v));
 #endif
 }
 
@@ -185,12 +190,19 @@ static MGC_INLINE int32x4_t mgc_mlal_high(int32x4_t c, int16x8_t a, int16x8_t b)
 /* The lower halves of two vectors, and the upper ones. */
 static MGC_INLINE mgc_i mgc_ilower(mgc_i a, mgc_i b) { return (mgc_i)vzip1q_s64((int64x2_t)a, (int64x2_t)b); }
 static MGC_INLINE mgc_i mgc_iupper(mgc_i a, mgc_i b) { return (mgc_i)vzip2q_s64((int64x2_t)a, (int64x2_t)b); }
+#endif
 /* The sums of the lanes of four vectors. */
 static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 {
+#if defined(__aarch64__)
     return (mgc_i)vpaddq_s32(vpaddq_s32((int32x4_t)a, (int32x4_t)b), vpaddq_s32((int32x4_t)c, (int32x4_t)d));
-}
+#else
+    const int32x4_t p = (int32x4_t)a, q = (int32x4_t)b, r = (int32x4_t)c, s = (int32x4_t)d;
+    const int32x2_t low = vpadd_s32(vpadd_s32(vget_low_s32(p), vget_high_s32(p)), vpadd_s32(vget_low_s32(q), vget_high_s32(q)));
+    const int32x2_t high = vpadd_s32(vpadd_s32(vget_low_s32(r), vget_high_s32(r)), vpadd_s32(vget_low_s32(s), vget_high_s32(s)));
+    return (mgc_i)vcombine_s32(low, high);
 #endif
+}
 
 /* Two or four vectors as neighbours in memory: saturated to 16 bits, `zero` added, and brought within limits, which are
  * those of the type or closer. */

@@ -208,7 +208,7 @@ class DotProducts(Kernel):
         if skewed:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         fill = 0 if flat else laid.zero
-        narrow = sums == "by_sixteens" and is_narrow(site, w_zero)
+        narrow = sums.startswith("by_sixteens") and is_narrow(site, w_zero)
         parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
                                    DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,

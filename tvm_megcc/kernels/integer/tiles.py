@@ -14,7 +14,7 @@ _LATENCY = 8
 #: Cycles of a tile beside its products.
 _TILE = 25
 #: Vectors of channels in tiles of assembler.
-_WIDEST = {"by_fours": 4, "by_eights": 4, "by_sixteens": 2}
+_WIDEST = {"by_fours": 4, "by_eights": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def _room(target: Target, apart: bool) -> int:
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     """Sums, weights and one pixel, and what a product is before it is added, in registers. In assembler all pixels, two
     weights, and four lanes of each sum, or as many addresses as there are registers for."""
+    if sums == "by_sixteens_in_c":
+        return 2
     if sums == "by_sixteens":
         return (isa.registers - 5) // (4 * vectors + 1)
     if sums == "by_eights":

@@ -13,7 +13,8 @@ BYTES = ("conv", "conv", "depthwise", "depthwise", "sum", "sum", "product", "poo
          "transposed_conv", "quantize", "dense", "softmax", "extreme", "prelu", "depth", "gather", "difference",
          "pack", "tile", "split", "divided")
 WORDS = ("conv", "conv", "depthwise", "sum", "product", "pool", "relu", "curve", "pad", "mirror", "mean", "reshape",
-         "transpose", "concat", "slice", "strided", "quantize", "dense", "extreme", "gather", "leaky", "split")
+         "transpose", "concat", "slice", "strided", "quantize", "dense", "extreme", "gather", "leaky", "split",
+         "softmax")
 #: Operators that end a file: their results are no numbers of 8 or 16 bits.
 ENDS = ("dequantize", "arg", "compare")
 
@@ -266,10 +267,11 @@ class Network:
         self.add(kind, [], self.x.shape, scale, None, *options)
 
     def softmax(self) -> None:
-        if self.x.shape[-1] * len(self.x.shape) > 400 or not 1e-3 < self.x.scale < 3:
+        words = self.dtype == "int16"
+        if self.x.shape[-1] > 100 or not (1e-6 if words else 1e-3) < self.x.scale < (0.1 if words else 3):
             return self.pad()
-        return self.add("SOFTMAX", [], self.x.shape, 1 / 256, int(np.iinfo(self.dtype).min), "SoftmaxOptions",
-                        {"Beta": self.one_of(1.0, 0.5)})
+        ends = (2.0**-15, 0) if words else (1 / 256, int(np.iinfo(self.dtype).min))
+        return self.add("SOFTMAX", [], self.x.shape, *ends, "SoftmaxOptions", {"Beta": self.one_of(1.0, 0.5)})
 
     def pad(self) -> None:
         pads = self.random.integers(0, 3, (len(self.x.shape), 2))

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.null.test_tflite_quantised import FILES, FLOATS, Draw
+from tests.null.test_tflite_states import svdf, variables
 from tests.tflite_files import Tensor, litert, network, written
+from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.dispatch import parse_shape_sets
 from tvm_megcc.errors import MegccError, ModelError
@@ -22,6 +25,7 @@ from tvm_megcc.frontends.models import import_model
 from tvm_megcc.frontends.tflite import UnsupportedModel, file, import_tflite, input_dims
 from tvm_megcc.runtime import reference
 
+DETECTOR = "CUSTOM TFLite_Detection_PostProcess"
 MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
 FLOAT = ["ad_autoencoder_f32", "dtln_stage1", "dtln_stage2", "kwt1_keyword_transformer", "mobilenet_v1_025_224_f32",
          "resnet8_cifar10_f32", "tflm_mnist_lstm_f32",
@@ -152,12 +156,21 @@ def refused_or_read(data: bytes, of) -> bool:
     return refused
 
 
-def test_damaged_files(of):
+#: Files whose damage is tried, with tables and options of several kinds.
+SOUND = {"floats": network, "variables": variables, "svdf": lambda: svdf("int8", 3)[0],
+         "lstm": lambda: FILES["UNIDIRECTIONAL_SEQUENCE_LSTM"](Draw("UNIDIRECTIONAL_SEQUENCE_LSTM", 1)),
+         "detector": lambda: FILES[DETECTOR](Draw(DETECTOR, 2)),
+         "hybrid": lambda: FLOATS["CONV_2D"](Draw("CONV_2D", 1)),
+         "16 bits": lambda: Network(3).file, "8 bits": lambda: Network(4).file}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_damaged_files(name: str, of):
     """Bytes changed, words made large, parts cut off, at random."""
-    data, generator = network(), np.random.default_rng(7)
+    data, generator = SOUND[name](), np.random.default_rng(7)
     plain = bytearray(data)
     tables = len(data) - 4 * 1100  # constants lie in front of what describes them or behind: change both
-    count = int(os.environ.get("MEGCC_DAMAGED_FILES", "400"))
+    count = int(os.environ.get("MEGCC_DAMAGED_FILES", "400")) // (1 if name == "floats" else 4)
     refused = 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(count):

@@ -267,7 +267,10 @@ def mean(draw: Draw) -> bytes:
 def softmax(draw: Draw) -> bytes:
     shape = draw.one_of((3, 10), (2, 3, 1000), (4, 2), (1, 1))
     draw.add("x", shape, draw.scale(1e-3 if shape[-1] < 100 else 0.1, 3))  # LiteRT ends where sums reach 512
-    draw.add("y", shape, 1 / 256, int(np.iinfo(draw.dtype).min))
+    least = int(np.iinfo(draw.dtype).min)
+    if draw.dtype == "int16":
+        draw.add("x", shape, draw.scale(1e-5, 1e-2))
+    draw.add("y", shape, *((2**-15, 0) if draw.dtype == "int16" else (1 / 256, least)))
     return draw.file("SoftmaxOptions", {"Beta": draw.one_of(1.0, 1.0, 0.3, 2.0)}, ["x"], ["y"])
 
 

@@ -48,7 +48,7 @@ from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
 from .shape.dims import DimsKernel
-from .softmax.fixed import SoftmaxFixedLines
+from .softmax.fixed import SoftmaxFixedLines, SoftmaxWideLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .softmax.quantised import SoftmaxQuantisedLines
 from .sort.detections import DetectionsSearch
@@ -93,6 +93,7 @@ realise(ops.reduce.ArgExtreme, ArgExtremeScalars())
 realise(ops.reduce.Cumulative, CumulativeScalars())
 realise(ops.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
 realise(ops.softmax_fixed.SoftmaxFixed, SoftmaxFixedLines())
+realise(ops.softmax_wide.SoftmaxWide, SoftmaxWideLines())
 realise(ops.softmax_quantised.SoftmaxQuantised, SoftmaxQuantisedLines())
 realise(ops.sort.TopK, TopKHeap())
 realise(ops.detections.Detections, DetectionsSearch())

@@ -40,6 +40,7 @@ from . import (
     softmax,
     softmax_fixed,
     softmax_quantised,
+    softmax_wide,
     sort,
     spectral,
     tir,
@@ -49,4 +50,4 @@ __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", 
            "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "lookup", "lrn", "lstm_fixed",
            "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant", "quant_products", "reduce", "resample",
            "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed",
-           "softmax_quantised", "sort", "spectral", "tir"]
+           "softmax_wide", "softmax_quantised", "sort", "spectral", "tir"]

@@ -8,6 +8,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.dims import floordiv, product
 from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ...ops import softmax_wide
 from ...ops.elementwise import emit_broadcast
 from ...ops.windows import window_attrs
 from . import fixed
@@ -196,3 +197,17 @@ def _place(node: Node) -> Expr:
 def _shifted(value: Expr, bits: int) -> Expr:
     """value / 2^bits, down."""
     return call("rescale_once", value - 2**(bits - 1), 2**30, 1 - bits)
+
+
+@wide("SOFTMAX")
+def softmax(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 2^-15."""
+    same_types(node, ("int16",))
+    value = node.value(0)
+    if _power(result(node)) != -15:
+        raise Unsupported("its result is not in steps of 2^-15")
+    beta = np.float32(node.option("Beta"))
+    factor = fixed.multiplier(float(operand(node, 0).scale[0] * beta) / (softmax_wide.LEAST / 65535.0))
+    name = node.emit("softmax_wide", value.name, node.spelled().constant(softmax_wide.tables()),
+                     axis=value.order.index(len(value.order) - 1), significand=factor.significand, shift=factor.shift)
+    return [node.made(name, value.order)]

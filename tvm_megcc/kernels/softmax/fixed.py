@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of softmax in integers."""
+"""The kernels of softmax in integers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ...ops.softmax_fixed import SUM_BITS
+from ...ops.softmax_wide import POINTS
 from ..base import Lowered, Operand, extent_symbols
-from ..parameters import UnitParameters
+from ..parameters import Parameters, UnitParameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
@@ -41,3 +42,33 @@ class SoftmaxFixedLines(AlongAxis):
 
     def cost(self, site: Site) -> float:
         return 6.0 * site.likely.x.size
+
+
+@dataclass(frozen=True)
+class WideParameters(Parameters):
+    """Of `wide.c.j2`. significand, shift: the factor that differences get. points: of a table."""
+
+    significand: int
+    shift: int
+    points: int
+
+
+class SoftmaxWideLines(AlongAxis):
+    """A line of int16 a task, number by number: the same bits on every CPU."""
+
+    name = "wide"
+    dtypes = (("int16",), ("int16",))
+
+    def layouts(self, site: Site):
+        for (layout,), results in super().layouts(site):
+            yield (layout, site.inputs[1].layout), results
+
+    def lower(self, site: Site) -> Lowered:
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
+        size, (significand, shift) = outer * n * inner, (site.attrs.significand, site.attrs.shift)
+        return Lowered("softmax/wide", WideParameters(significand, shift, POINTS), self.extents(site),
+                       (Operand("x", 0, size), Operand("tables", 1, 2 * POINTS)), (Operand("y", 0, size),),
+                       outer * inner, f"{site.kind}_{significand:x}r{31 - shift}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return 20.0 * site.likely.x.size

@@ -39,6 +39,17 @@ def i64(values, constant: bool = False) -> Operand:
     return given(values, "int64", constant)
 
 
+def integers(dtype: str, *shape: int, constant: bool = False) -> Operand:
+    """Over the whole range of a type; of int32, sums that products of bytes have."""
+    low, high = (-40000, 40000) if dtype == "int32" else (np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
+    return given(np.random.RandomState(sum(shape)).randint(low, high, shape), dtype, constant)
+
+
+def qnn(relay, *numbers: float) -> list:
+    """Scales, which are written as float, and zero points."""
+    return [relay.const(value, "float32" if isinstance(value, float) else "int32") for value in numbers]
+
+
 @dataclass(frozen=True)
 class Case:
     """build: from TVM's module `relay` and the operands to the expression, a call or a tuple's field of one."""
@@ -238,6 +249,46 @@ CASES = (
          (IMAGE, given([[0, 0, 1, 4, 5]], "float32"))),
     Case("qnn.dequantize", lambda relay, a, s, z: relay.qnn.op.dequantize(a, s, z),
          (x(3, 5, dtype="int8"), given(0.5, "float32", True), given(3, "int32", True))),
+    Case("qnn.quantize", lambda relay, a: relay.qnn.op.quantize(a, *qnn(relay, 0.5, 3)),
+         (given([-0.75, -0.25, 0.25, 0.75, 1.25, 62.0, 500.0, -500.0, 1e30, -1e30, 0.2499999, 0.0], "float32"),)),
+    Case("qnn.quantize uint8", lambda relay, a: relay.qnn.op.quantize(a, *qnn(relay, 0.1, 128), out_dtype="uint8"),
+         (x(9, 31),)),
+    *(Case(f"qnn.conv2d {name}", lambda relay, a, b, more=more: relay.qnn.op.conv2d(
+        a, b, *qnn(relay, -3, 0, 0.5, 0.25), **more), operands) for name, more, operands in (
+            ("plain", {"kernel_size": (3, 3), "channels": 5, "padding": (1, 0)},
+             (integers("int8", 1, 4, 6, 6), integers("int8", 5, 4, 3, 3, constant=True))),
+            ("channels last", {"kernel_size": (3, 3), "channels": 5, "strides": (2, 1), "data_layout": "NHWC",
+                               "kernel_layout": "HWIO"},
+             (integers("int8", 1, 6, 6, 4), integers("int8", 3, 3, 4, 5, constant=True))),
+            ("depthwise", {"kernel_size": (3, 3), "channels": 4, "groups": 4, "data_layout": "NHWC",
+                           "kernel_layout": "HWOI", "padding": (1, 1)},
+             (integers("int8", 1, 6, 6, 4), integers("int8", 3, 3, 4, 1, constant=True))))),
+    Case("qnn.conv2d uint8", lambda relay, a, b: relay.qnn.op.conv2d(
+        a, b, *qnn(relay, 255, 7, 0.5, 0.25), kernel_size=(2, 2), channels=3, padding=(1, 1)),
+        (integers("uint8", 2, 4, 5, 6), integers("uint8", 3, 4, 2, 2, constant=True))),
+    Case("qnn.dense", lambda relay, a, b: relay.qnn.op.dense(a, b, *qnn(relay, 1, 0, 0.5, 0.25), units=5),
+         (integers("int8", 3, 7), integers("int8", 5, 7, constant=True))),
+    *(Case(f"qnn.{name}", lambda relay, a, b, name=name: getattr(relay.qnn.op, name)(
+        a, b, *qnn(relay, 0.5, 7, 0.125, -9, 0.55, 3)), (integers("int8", 3, 1, 9), integers("int8", 4, 9)))
+      for name in ("add", "subtract", "mul")),
+    Case("qnn.add of one scale", lambda relay, a, b: relay.qnn.op.add(a, b, *qnn(relay, *[0.5, 100] * 3)),
+         (integers("uint8", 3, 5), integers("uint8", 3, 5))),
+    Case("qnn.requantize", lambda relay, a: relay.qnn.op.requantize(a, *qnn(relay, 0.5, 7, 2.0, 3), out_dtype="int8"),
+         (integers("int32", 9, 31),)),
+    Case("qnn.requantize up", lambda relay, a: relay.qnn.op.requantize(
+        a, *qnn(relay, 5.1, 7, 0.3, 90), out_dtype="uint8"), (integers("uint8", 9, 31),)),
+    Case("qnn.requantize same", lambda relay, a: relay.qnn.op.requantize(
+        a, *qnn(relay, 0.3, 7, 0.3, 90), out_dtype="uint8"), (integers("int8", 9, 31),)),
+    Case("qnn.requantize each channel", lambda relay, a: relay.qnn.op.requantize(
+        a, relay.const(np.array([0.001, 0.0005, 0.3], "float32")), relay.const(0, "int32"), *qnn(relay, 0.25, -3),
+        axis=1, out_dtype="int8"), (integers("int32", 2, 3, 31),)),
+    *(Case(f"qnn.avg_pool2d {dtype}", lambda relay, a, zero=zero, pads=pads: relay.qnn.op.avg_pool2d(
+        a, *qnn(relay, 0.5, zero, 0.5, zero), (3, 2), (2, 1), pads, (1, 1), count_include_pad=True),
+        (integers(dtype, 2, 5, 7, 6),)) for dtype, zero, pads in (("int8", -5, (0, 0)), ("uint8", 100, (1, 1)))),
+    Case("qnn.concatenate", lambda relay, a, b: relay.qnn.op.concatenate(
+        relay.Tuple([a, b]), relay.Tuple([*qnn(relay, 0.5), *qnn(relay, 0.25)]),
+        relay.Tuple([*qnn(relay, 3), *qnn(relay, -9)]), *qnn(relay, 0.5, 3), axis=1),
+        (integers("int8", 2, 3), integers("int8", 2, 5))),
 )
 
 #: What stays with TVM, and what is said of it.
@@ -256,18 +307,10 @@ REFUSED = (
           (x(3, 5), x(3, 1))), "one less"),
     (Case("layer_norm over channels", lambda relay, a, g, b: relay.nn.layer_norm(a, g, b, axis=1),
           (IMAGE, w(4), w(4))), "over axis 1"),
-    (Case("qnn.conv2d", lambda relay, a, b: relay.qnn.op.conv2d(
-        a, b, relay.const(1, "int32"), relay.const(0, "int32"), relay.const(0.5), relay.const(0.25),
-        kernel_size=(3, 3), channels=5), (x(1, 4, 6, 6, dtype="int8"), w(5, 4, 3, 3, dtype="int8"))), "quantised"),
-    (Case("qnn.dense", lambda relay, a, b: relay.qnn.op.dense(
-        a, b, relay.const(1, "int32"), relay.const(0, "int32"), relay.const(0.5), relay.const(0.25), units=5),
-        (x(3, 7, dtype="int8"), w(5, 7, dtype="int8"))), "quantised"),
-    (Case("qnn.add", lambda relay, a, b: relay.qnn.op.add(
-        a, b, *(relay.const(value, dtype) for value, dtype in [(0.5, "float32"), (1, "int32")] * 3)),
-        (x(3, 5, dtype="int8"), x(3, 5, dtype="int8"))), "quantised"),
-    (Case("qnn.requantize", lambda relay, a: relay.qnn.op.requantize(
-        a, relay.const(0.5), relay.const(0, "int32"), relay.const(2.0), relay.const(3, "int32"), out_dtype="int8"),
-        (x(3, 5, dtype="int32"),)), "quantised"),
-    (Case("qnn.quantize", lambda relay, a: relay.qnn.op.quantize(a, relay.const(0.5), relay.const(3, "int32")),
-          (x(3, 5),)), "quantised"),
+    (Case("qnn.batch_matmul", lambda relay, a, b: relay.qnn.op.batch_matmul(
+        a, b, *qnn(relay, 1, 0), *qnn(relay, 0.5, 0.25)), (x(2, 3, 7, dtype="int8"), x(2, 5, 7, dtype="int8"))),
+     "is TVM's"),
+    (Case("qnn.requantize to nearest", lambda relay, a: relay.qnn.op.requantize(
+        a, *qnn(relay, 0.5, 0, 2.0, 3), rounding="TONEAREST", compute_dtype="float32", out_dtype="int8"),
+        (x(3, 5, dtype="int32"),)), "rounding 'TONEAREST' in float32"),
 )

@@ -15,9 +15,9 @@ from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
 from ..tvm_common.node import Importer, TvmNode, Values, importer_of, into, ints
 from ..tvm_common.ops import SPATIAL, extreme_index, reduced
-from . import move
+from . import move, qnn
 
-IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS}
+IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.IMPORTERS}
 imports = into(IMPORTERS)
 
 #: Further names of what our patterns speak of.
@@ -26,7 +26,7 @@ ALSO = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}
 BIASES = ("nn.bias_add",)
 #: Operators that are recognised and stay with TVM, by the beginning of their names, and why.
 LEFT = {
-    "qnn.": "it computes with quantised integers, which TVM does",
+    "qnn.": "this operator on quantised integers is TVM's",
     "dyn.": "its attributes are computed at run time",
     "vm.": "it is TVM's own", "memory.": "it is TVM's own", "annotation.": "it is TVM's own",
     "nn.deformable_conv2d": "TVM takes what is beyond an edge for the edge, we for zero",

@@ -3,54 +3,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import tflite
 
 from ...ir.expr import FUNCTIONS
+from ..fixed_point import Multiplier, Range, limits, multiplier
 from .file import Quantization
-
-
-class Range(NamedTuple):
-    """Integers from low to high."""
-
-    low: int
-    high: int
-
-
-class Multiplier(NamedTuple):
-    """A real factor: significand * 2^(shift - 31), as `rescale_fixed` takes it."""
-
-    significand: int
-    shift: int
-
-
-def multiplier(factor: float) -> Multiplier:
-    """A factor that is not negative, to the nearest of 31 bits; what is below 2^-32 is 0."""
-    fraction, shift = math.frexp(factor)
-    significand = _round(fraction * 2.0**31)
-    if significand == 2**31:
-        significand, shift = significand // 2, shift + 1
-    return Multiplier(0, 0) if shift < -31 or not significand else Multiplier(significand, shift)
-
-
-def _round(value: float) -> int:
-    """Halves away from zero, of what is not negative."""
-    return math.floor(value + 0.5)
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
     """float32 to the nearest whole numbers, halves away from zero."""
     whole = np.trunc(values)
     return whole + np.where(np.abs(values - whole) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
-
-
-def limits(dtype: str) -> Range:
-    numbers = np.iinfo(dtype)
-    return Range(int(numbers.min), int(numbers.max))
 
 
 #: Fused activations: the reals between which results lie.

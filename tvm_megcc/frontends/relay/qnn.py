@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relay's quantised operators, in integers: the bits of TVM's own lowering of them (src/relay/qnn/op), as it is where
+neither the operator nor the context says otherwise: rounding "UPWARD", computed in "int64".
+
+Scales and zero points are constants, as that lowering wants them too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError
+from ...ir.expr import Arg, Expr, X, arg, call, clip
+from ...ops.elementwise import emit_broadcast
+from ...ops.rules import axis_of
+from ..fixed_point import limits, multiplier
+from ..tvm_common.node import Importer, TvmNode, Values, into, ints
+from ..tvm_common.ops import pads_of
+
+BYTES = ("int8", "uint8")
+IMPORTERS: dict[str, Importer] = {}
+imports = into(IMPORTERS, "qnn.")
+
+
+def number(node: TvmNode, index: int) -> np.ndarray:
+    """A scale or a zero point: a scalar, or a line of them.
+
+    Raises:
+        MegccError: for one that the run computes.
+    """
+    name = node.inputs[index]
+    if not node.is_constant(name):
+        raise MegccError("its scales and zero points are computed at run time")
+    return node.builder.constants[name].reshape(-1)
+
+
+def single(node: TvmNode, index: int):
+    """A scale or zero point that is the same everywhere."""
+    values = number(node, index)
+    if (values != values[0]).any():
+        raise MegccError("it has a scale or zero point for each channel, which is not supported here")
+    return values[0].item()
+
+
+def one(node: TvmNode, index: int) -> np.ndarray:
+    """Such a scale as the array that `rescaled` takes."""
+    return np.array([single(node, index)], np.float32)
+
+
+def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
+    """An expression over integers and reals, of the call's element type if no other is given."""
+    return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
+
+
+def saturated(expr: Expr, dtype: str) -> Expr:
+    return expr if dtype == "int32" else clip(expr, *limits(dtype))
+
+
+class Lines:
+    """Numbers for each channel as operands of an expression, which is computed over `names`."""
+
+    def __init__(self, node: TvmNode, *names: str):
+        self.node, self.names = node, list(names)
+
+    def of(self, values: np.ndarray, axis: int) -> Expr | int:
+        """What an expression says for them; axis: of the channels in the first operand."""
+        if (values == values[0]).all():
+            return values[0].item()
+        rank = self.node.type_of(self.names[0]).rank
+        line = values.reshape(-1, *(1,) * (rank - 1 - axis_of(axis, rank)))
+        self.names.append(self.node.constant(line, "int32"))
+        return arg(len(self.names) - 1)
+
+
+def rescaled(lines: Lines, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
+    """Integers of one scale, or of one for each channel, in units of another: RequantizeLowerInt."""
+    if scale.size == 1 and scale[0] == np.float32(result):
+        return centred
+    factors = [multiplier(float(each) / float(np.float32(result))) for each in scale]
+    if max(factor.shift for factor in factors) > 30:
+        raise MegccError("its scales differ too much")
+    parts = [np.array(part) for part in zip(*factors, strict=True)]
+    return call("rescale_once", centred, *(lines.of(part, axis) for part in parts))
+
+
+def usual(attrs) -> None:
+    """Raises MegccError for another arithmetic than TVM has of itself."""
+    if str(attrs.rounding) not in ("None", "UPWARD") or str(attrs.compute_dtype) not in ("None", "int64"):
+        raise MegccError(f"rounding '{attrs.rounding}' in {attrs.compute_dtype}")
+
+
+@imports("requantize")
+def requantize(node: TvmNode) -> Values:
+    usual(node.attrs)
+    lines, axis, dtype = Lines(node, node.inputs[0]), int(node.attrs.axis), node.types[0].dtype
+    if node.type_of(node.inputs[0]).dtype not in (*BYTES, "int16", "int32"):
+        raise MegccError(f"of {node.type_of(node.inputs[0]).dtype}")
+    zeros = number(node, 2)
+    centred = X - lines.of(zeros, axis) if zeros.any() else X
+    expr = rescaled(lines, centred, number(node, 1), single(node, 3), axis) + single(node, 4)
+    return (typed(node, saturated(expr, dtype), *lines.names),)
+
+
+@imports("quantize")
+def quantize(node: TvmNode) -> Values:
+    """Halves away from zero; then the zero point, in float32."""
+    dtype, scale, zero = node.types[0].dtype, number(node, 1), number(node, 2)
+    if node.type_of(node.inputs[0]).dtype != "float32" or dtype not in (*BYTES, "int16", "int32"):
+        raise MegccError(f"from {node.type_of(node.inputs[0]).dtype} to {dtype}")
+    if dtype == "int32" or scale.size > 1 or zero.size > 1:
+        raise MegccError("scales for each channel, or results of int32")
+    low, high = limits(dtype)
+    # What lies beyond the limits is cut off first: as an integer it would not fit.
+    real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
+    # The largest float below a half: added to a half it makes one, to what is less it does not.
+    size = call("floor", call("abs", real) + 0.49999997)
+    expr = call("nearest", call("if_lt", real, 0, -size, size)) + int(zero[0])
+    return (typed(node, saturated(expr, dtype), node.inputs[0]),)
+
+
+def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
+    """A product of bytes. zeros: what it calls the zero points, operands 2 and 3."""
+    dtypes = {node.type_of(name).dtype for name in (x, w)}
+    if not dtypes <= {*BYTES} or node.types[0].dtype != "int32":
+        raise MegccError(f"of {', '.join(sorted(dtypes))} to {node.types[0].dtype}")
+    return node.emit(kind, x, w, **attrs, **{zeros[0]: int(single(node, 2)), zeros[1]: int(single(node, 3))})
+
+
+@imports("conv2d")
+def conv(node: TvmNode) -> Values:
+    a = node.attrs
+    x = node.transposed(node.inputs[0], a.data_layout, "NCHW")
+    w = node.transposed(node.inputs[1], a.kernel_layout, "OIHW")
+    y = sums(node, "conv2d_integer", x, w, ("x_zero", "w_zero"), strides=ints(a.strides), pads=pads_of(a.padding, 2),
+             dilations=ints(a.dilation), groups=int(a.groups))
+    return (node.transposed(y, "NCHW", a.out_layout or a.data_layout),)
+
+
+@imports("dense")
+def dense(node: TvmNode) -> Values:
+    return (sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
+
+
+@imports("add", "subtract")
+def add(node: TvmNode) -> Values:
+    """Both operands in the result's scale, each rounded."""
+    dtype, sign = node.types[0].dtype, {"qnn.add": 1, "qnn.subtract": -1}[node.op]
+    if dtype not in BYTES:
+        raise MegccError(f"of {dtype}")
+    lines = Lines(node, *node.inputs[:2])
+    parts = [rescaled(lines, Arg(i) - int(single(node, 3 + 2 * i)), one(node, 2 + 2 * i), single(node, 6), -1)
+             for i in range(2)]
+    return (typed(node, saturated(parts[0] + sign * parts[1] + int(single(node, 7)), dtype), *lines.names),)
+
+
+@imports("mul")
+def mul(node: TvmNode) -> Values:
+    dtype = node.types[0].dtype
+    if dtype not in BYTES:
+        raise MegccError(f"of {dtype}")
+    lines = Lines(node, *node.inputs[:2])
+    both = one(node, 2) * one(node, 4)
+    products = (X - int(single(node, 3))) * (arg(1) - int(single(node, 5)))
+    return (typed(node, saturated(rescaled(lines, products, both, single(node, 6), -1) + int(single(node, 7)), dtype),
+                  *lines.names),)
+
+
+@imports("avg_pool2d")
+def average_pool(node: TvmNode) -> Values:
+    """Sums of the numbers as they are, pads being zeros, divided towards zero."""
+    a, dtype = node.attrs, node.types[0].dtype
+    kernel, pads = ints(a.pool_size), pads_of(a.padding, 2)
+    count = int(np.prod(kernel))
+    if dtype not in BYTES or count * 255 >= 2**24 or a.ceil_mode or (any(pads) and not a.count_include_pad):
+        raise MegccError(f"of {dtype} with these windows")
+    if [single(node, 1), single(node, 2)] != [single(node, 3), single(node, 4)]:
+        raise MegccError("its result has another scale than its operand")
+    x = node.transposed(node.inputs[0], a.layout, "NCHW")
+    total = node.emit("sum_pool_integer", x, kernel=kernel, strides=ints(a.strides), dilations=ints(a.dilation),
+                      pads=pads, ceil=False, x_zero=0)
+    # float32 holds the sums, and a quotient that is no whole number is further from one than it is rounded.
+    quotient = call("real", X) / float(count)
+    size = call("floor", call("abs", quotient))
+    y = typed(node, saturated(call("nearest", call("if_lt", quotient, 0, -size, size)), dtype), total)
+    return (node.transposed(y, "NCHW", a.out_layout or a.layout),)
+
+
+@imports("concatenate")
+def concatenate(node: TvmNode) -> Values:
+    """Operands in the result's scale. Their scales and zero points are tuples, which stand flat among the operands."""
+    count, dtype = (len(node.inputs) - 2) // 3, node.types[0].dtype
+    if dtype not in BYTES or len(node.inputs) != 3 * count + 2:
+        raise MegccError(f"of {dtype}")
+    scale, zero = single(node, -2), int(single(node, -1))
+    parts = []
+    for index, name in enumerate(node.inputs[:count]):
+        own, own_zero = one(node, count + index), int(single(node, 2 * count + index))
+        if (own[0], own_zero) != (np.float32(scale), zero):
+            lines = Lines(node, name)
+            expr = rescaled(lines, X - own_zero, own, scale, -1) + zero
+            name = typed(node, saturated(expr, dtype), *lines.names)
+        parts.append(name)
+    return node.onnx("Concat", *parts, axis=int(node.attrs.axis))

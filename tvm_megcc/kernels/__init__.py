@@ -36,6 +36,7 @@ from .move.resize import ResizeLinear, ResizeNearest
 from .move.reverse import ReverseRuns
 from .move.scatter import ScatterLines, ScatterRows
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
+from .norm.l2 import L2Lines
 from .norm.lrn import LrnPixels
 from .pool.columns import ColumnsRows, ScatterMaxima
 from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
@@ -88,6 +89,7 @@ realise(ops.pool._GlobalPool, GlobalPool(), PlainGlobalPool())
 realise(ops.columns.Col2Im, ColumnsRows())
 realise(ops.columns.MaxUnpool, ScatterMaxima())
 realise(ops.lrn.Lrn, LrnPixels())
+realise(ops.inverse_root.L2Fixed, L2Lines())
 realise(ops.reduce.Reduction, ReduceVectors(), ReduceScalars())
 realise(ops.reduce.ArgExtreme, ArgExtremeScalars())
 realise(ops.reduce.Cumulative, CumulativeScalars())

@@ -56,3 +56,15 @@ def softmax(node: Node) -> Results:
     axis = value.order.index(len(value.order) - 1)
     powers = softmax_fixed.table(float(np.float32(node.option("Beta"))), fixed.scale(operand(node, 0)))
     return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), axis=axis), value.order)]
+
+
+@quantised("L2_NORMALIZATION")
+def l2_normalization(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 1 / 128."""
+    dtype, y, value = same_types(node), result(node), node.value(0)
+    if y.scale[0] != np.float32(1 / 128) or zero(y) != (0 if dtype == "int8" else 128):
+        raise Unsupported("its result is not in steps of 1 / 128 above and below the middle")
+    if node.option("FusedActivationFunction", 0):
+        raise Unsupported("an activation behind it is not supported")
+    axis = value.order.index(len(value.order) - 1)
+    return [node.made(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]

@@ -19,7 +19,8 @@
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
  *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
- *   mgc_total_<laid>(c,p,n)        c and n elements, whose sum is that of the lanes; mgc_isum(c): it
+ *   mgc_totals_<laid>(…)           for each of some pixels, the sum of what its window reads, times the zero point of weights,
+ *                                  negated; mgc_isum(v): the sum of the lanes
  *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
  *
  * <laid> is i16, elements less their zero point z; with AVX-512 VNNI also u8: bytes, of i8 with the sign bit turned over,
@@ -278,6 +279,25 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
     return i < n ? mgc_iadd(c, mgc_iload_i16_n(p + i, n - i)) : c;
 }
 
+#define MGC_TOTALS(name, type) \
+    static MGC_INLINE void mgc_totals_each_##name(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t lines, \
+        ptrdiff_t line, int32_t runs, ptrdiff_t run, int32_t length, int32_t zero) \
+    { \
+        for (int32_t i = 0; i < count; i++) { \
+            mgc_i total = mgc_iset1(0); \
+            for (int32_t j = 0; j < lines * runs; j++) { \
+                total = mgc_total_##name(total, x + i * pixel + j / runs * line + j % runs * run, length); \
+            } \
+            to[i] = (int32_t)(0u - (uint32_t)mgc_isum(total) * (uint32_t)zero); \
+        } \
+    }
+MGC_TOTALS(i16, int16_t)
+static MGC_INLINE void mgc_totals_i16(int32_t *to, const int16_t *x, int32_t count, ptrdiff_t pixel, int32_t lines, ptrdiff_t line,
+    int32_t runs, ptrdiff_t run, int32_t length, int32_t zero)
+{
+    mgc_totals_each_i16(to, x, count, pixel, lines, line, runs, run, length, zero);
+}
+
 /* Products of int16: pairs of them on x86. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
@@ -365,6 +385,36 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
         sum = _mm512_dpbusd_epi32(sum, _mm512_loadu_si512(p + i), ones);
     }
     return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
+}
+MGC_TOTALS(u8, uint8_t)
+/* The sums of a window of short runs, in four parts. */
+static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t lines, ptrdiff_t line, int32_t runs, ptrdiff_t run, __mmask16 first)
+{
+    __m128i total = _mm_setzero_si128();
+    for (int32_t j = 0; j < lines; j++) {
+        for (int32_t k = 0; k < runs; k++) {
+            total = _mm_dpbusd_epi32(total, _mm_maskz_loadu_epi8(first, x + j * line + k * run), _mm_set1_epi8(1));
+        }
+    }
+    return total;
+}
+static MGC_INLINE void mgc_totals_u8(int32_t *to, const uint8_t *x, int32_t count, ptrdiff_t pixel, int32_t lines, ptrdiff_t line,
+    int32_t runs, ptrdiff_t run, int32_t length, int32_t zero)
+{
+    int32_t i = 0;
+    if (length <= 16) {
+        const __mmask16 first = (__mmask16)((1u << length) - 1u);
+        const __m128i factor = _mm_set1_epi32((int32_t)(0u - (uint32_t)zero));
+        for (; i + 4 <= count; i += 4) {
+            __m128i t[4];
+            for (int32_t p = 0; p < 4; p++) {
+                t[p] = mgc_total_short(x + (i + p) * pixel, lines, line, runs, run, first);
+            }
+            const __m128i totals = _mm_hadd_epi32(_mm_hadd_epi32(t[0], t[1]), _mm_hadd_epi32(t[2], t[3]));
+            _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_mullo_epi32(totals, factor));
+        }
+    }
+    mgc_totals_each_u8(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
 }
 static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
 {

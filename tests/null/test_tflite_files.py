@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.null.test_tflite_quantised import FILES, FLOATS, Draw
 from tests.null.test_tflite_states import svdf, variables
+from tests.tflite_draws import FILES, FLOATS, Draw
 from tests.tflite_files import Tensor, litert, network, written
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main

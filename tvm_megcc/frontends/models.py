@@ -76,14 +76,16 @@ def _of_tflite(model, sets: Sequence[Shapes], rules, output_names):
     try:
         return import_tflite(model, shapes, output_names), buckets
     except UnsupportedModel as error:
+        advice = "Leave these operators in float32 when the model is converted"
         if importlib.util.find_spec("tvm") is None:
-            raise ModelError(str(model), error.findings,
-                             "TVM's importer reads more operators: pip install 'tvm_megcc[tflite]'") from None
+            more = "let TVM's importer read them, which takes some more: pip install 'tvm_megcc[tflite]'"
+            raise ModelError(str(model), error.findings, f"{advice}, or {more}") from None
         logger.info("%s comes in through TVM's importer: %s", model, error.findings[0])
         try:
             return _tvm.loaded(model)
         except MegccError as other:
-            raise ModelError(str(model), error.findings, f"TVM's importer does not take it either: {other}") from None
+            raise ModelError(str(model), error.findings,
+                             f"{advice}; TVM's importer does not take it either: {other}") from None
 
 
 def input_names(model) -> list[str]:

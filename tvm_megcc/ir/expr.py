@@ -110,7 +110,7 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
     """x * multiplier * 2^(shift - 31) as TFLite's `MultiplyByQuantizedMultiplier` rounds it: the doubled high half of
     the product with halves up, then a division by a power of two with halves away from zero. Arrays of int32; the
     multiplier is not negative. Shifts end at -31 and 30."""
-    shift = np.clip(shift, -31, 30)
+    shift = np.clip(shift, -31, 30).astype(np.int64)  # before numpy 2 its type would be that of the sums
     wide = (x << np.maximum(shift, 0)).astype(np.int32).astype(np.int64)
     high = (wide * multiplier + (1 << 30)) >> 31
     right = np.maximum(-shift, 0)
@@ -121,7 +121,7 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
 def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """x * multiplier * 2^(shift - 31) to the nearest int32, halves up. Arrays of int32; the multiplier is not
     negative. Shifts end at -31 and 30."""
-    below = np.int64(31) - np.clip(shift, -31, 30)
+    below = 31 - np.clip(shift, -31, 30).astype(np.int64)
     return ((x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below).astype(np.int32)
 
 

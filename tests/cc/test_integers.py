@@ -38,13 +38,16 @@ def test_same_bits_everywhere(target, optimize, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["native", "c"])
+@pytest.mark.parametrize("target", ["native", "c", "arm64"])
 def test_random_models(target, tmp_path):
-    """Models of ONNX, compiled: within one of the last place of their numpy meaning, nearly always equal."""
-    for seed in range(12):
+    """Models of ONNX, compiled: the bits of their numpy meaning, on every CPU."""
+    for seed in range(20):
         proto, inputs = random_model(seed)
         graph = import_onnx(proto)
         (expected,) = run(before_layouts(graph, Context(TARGETS["c"])), inputs).values()
-        session = tvm_megcc.load(compile_graph(graph, parse_targets(target)).save(tmp_path / str(seed)))
-        steps = np.abs(np.asarray(next(iter(session.run(inputs).values()))).astype(np.int64) - expected)
-        assert steps.max() <= 1 and (steps > 0).sum() <= 1 + expected.size // 100, seed
+        folder = compile_graph(graph, parse_targets(target)).save(tmp_path / str(seed))
+        try:
+            session = tvm_megcc.load(folder, None if target == "native" else target)
+        except ToolError as missing:
+            pytest.skip(str(missing))
+        np.testing.assert_array_equal(np.asarray(next(iter(session.run(inputs).values()))), expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...ir.types import DTYPES
 from ...ops.integer import BYTES
 from ..base import Kernel, Lowered, extent_symbols
 from ..matmul.packed import PanelMatMul, PanelParameters
@@ -18,9 +19,11 @@ EXACT = 256
 
 @dataclass(frozen=True)
 class BytePanelParameters(PlainMatMulParameters):
-    """Of `panel.c.j2`. result: C type of an element of y. vectors: of columns in a panel. rows: of a tile. exact:
-    products that are summed up in float32."""
+    """Of `panel.c.j2`. left_short, right_short: what functions of lanes call elements of a and b. result: C type of an
+    element of y. vectors: of columns in a panel. rows: of a tile. exact: products that are summed up in float32."""
 
+    left_short: str
+    right_short: str
     result: str
     vectors: int
     rows: int
@@ -41,8 +44,10 @@ class PanelBytesMatMul(Kernel):
         lowered = PanelMatMul().lower(site)
         panel: PanelParameters = lowered.params
         zeros, rows = (site.attrs.a_zero, site.attrs.b_zero), 8 if site.isa.registers > 16 else 4
-        parameters = BytePanelParameters(panel.trans_a, panel.trans_b, panel.bias, panel.batch, site.x.c_type,
-                                         site.inputs[1].c_type, *zeros, site.y.c_type, panel.vectors, rows, EXACT)
+        a, b = site.x, site.inputs[1]
+        parameters = BytePanelParameters(
+            panel.trans_a, panel.trans_b, panel.bias, panel.batch, a.c_type, b.c_type, *zeros, DTYPES[a.dtype].short,
+            DTYPES[b.dtype].short, site.y.c_type, panel.vectors, rows, EXACT)
         (K,) = extent_symbols("K")
         return replace(lowered, template="integer/panel", params=parameters, algorithm="panel",
                        operation=lowered.operation.replace("matmul", "matmul_integer") + "".join(map(zero_name, zeros)),

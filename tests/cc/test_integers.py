@@ -38,7 +38,7 @@ def test_same_bits_everywhere(target, optimize, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["native", "c", "arm64"])
+@pytest.mark.parametrize("target", ["native", "c", "arm64", "arm64-v82"])
 def test_random_models(target, tmp_path):
     """Models of ONNX, compiled: the bits of their numpy meaning, on every CPU."""
     for seed in range(20):

@@ -144,6 +144,7 @@ Conv2dInteger.cases = (
     _case((1, 8, 6, 6), (12, 8, 3, 3), pads=_SAME, constant=(), x_zero=-128),
     _case((1, 11, 6, 7), (21, 11, 3, 3), pads=_SAME, dtypes=("int16", "int8")),
     _case((1, 6, 6, 7), (6, 1, 3, 3), pads=_SAME, groups=6, dtypes=("int16", "uint8"), w_zero=128),
+    _case((2, 11, 3, 2), (11, 1, 3, 3), bias=False, pads=_SAME, groups=11, x_zero=47),
 )
 
 

@@ -35,7 +35,7 @@ def _joined(edit: Editor, op: Op) -> Op:
         if source is None:
             return op
         seen.add(source.outputs)
-        merged = simplify(graph, inline(op, source.outputs[0], source, graph))
+        merged = simplify(graph, inline(op, source.outputs[0], source, graph.types[op.outputs[0]].dtype))
         if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
             op = merged
 
@@ -71,14 +71,14 @@ def as_expression(op: Op) -> Op:
     return op if is_lanes(op) else op.with_(kind="elementwise", attrs=Attrs(expr=expression))
 
 
-def inline(op: Op, name: str, source: Op, graph: Graph) -> Op:
-    """The operator with the operand `name` replaced by the expression of its producer."""
+def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
+    """The operator with the operand `name` replaced by the expression of its producer. dtype: of its result."""
     offset = len(op.inputs)
     shifted = expressions.substitute(source.attrs.expr, [Arg(offset + i) for i in range(len(source.inputs))])
     replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]
     expression = expressions.substitute(op.attrs.expr, replaced)
     origin = f"{source.origin}+{op.origin}" if source.origin and op.origin else op.origin or source.origin
-    typed = {"dtype": graph.types[op.outputs[0]].dtype} if is_lanes(op) or is_lanes(source) else {}
+    typed = {"dtype": dtype} if is_lanes(op) or is_lanes(source) else {}
     return op.with_(attrs=Attrs(expr=expression, **typed), inputs=op.inputs + source.inputs, origin=origin)
 
 

@@ -378,6 +378,17 @@ def hybrid_product(draw: Draw) -> bytes:
     return draw.file("FullyConnectedOptions", fields, ["x", "w", draw.one_of("b", "b", "")], ["y"])
 
 
+def hybrid_matrices(draw: Draw) -> bytes:
+    left, right = draw.one_of(False, True), draw.one_of(False, True)
+    rows, depth, columns = draw.number(1, 5), draw.number(1, 30), draw.number(1, 6)
+    draw.tensors["x"] = (2, *((depth, rows) if left else (rows, depth)))
+    shape = (2, *((columns, depth) if right else (depth, columns)))
+    array = np.maximum(draw.numbers(shape, "int8"), -127)
+    draw.tensors.update(w=Quantized(shape, draw.scale(1e-3, 0.1), 0, "int8", array=array), y=(2, rows, columns))
+    fields = {"AdjX": left, "AdjY": right, "AsymmetricQuantizeInputs": draw.one_of(True, False)}
+    return draw.file("BatchMatMulOptions", fields, ["x", "w"], ["y"])
+
+
 def hybrid_lookup(draw: Draw) -> bytes:
     draw.tensors.update(rows=np.array([3, 0, 3], np.int32), y=(3, 5))
     draw.tensors["w"] = Quantized((4, 5), draw.scale(), 0, "int8", array=draw.numbers((4, 5), "int8"))
@@ -408,4 +419,4 @@ FILES: dict[str, Callable[[Draw], bytes]] = {
 #: Operators on floats with weights of 8 bits.
 FLOATS: dict[str, Callable[[Draw], bytes]] = {
     "CONV_2D": hybrid_conv, "DEPTHWISE_CONV_2D": hybrid_conv, "FULLY_CONNECTED": hybrid_product,
-    "EMBEDDING_LOOKUP": hybrid_lookup}
+    "EMBEDDING_LOOKUP": hybrid_lookup, "BATCH_MATMUL": hybrid_matrices}

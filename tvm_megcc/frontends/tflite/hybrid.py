@@ -138,16 +138,32 @@ def fully_connected(node: Node) -> Results:
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
 
-def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "") -> str:
-    """A matrix of floats times the transposed of operand `index`, whose scales are `own`."""
+def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
+                    turned: bool = True) -> str:
+    """A matrix of floats times operand `index` or, turned, its transposed. own: its scales."""
     rank = node.type_of(matrix).rank
     x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
-    sums = node.emit("matmul_integer", x, node.plain(index), trans_a=0, trans_b=1, a_zero=0, b_zero=0)
+    sums = node.emit("matmul_integer", x, node.plain(index), trans_a=0, trans_b=int(turned), a_zero=0, b_zero=0)
     if zero:
-        rows = node.spelled().constant(node.const(index, "weights").astype(np.int64).sum(-1).astype(np.int32))
+        columns = node.const(index, "weights").astype(np.int64).sum(-1 if turned else -2, keepdims=True)
+        rows = node.spelled().constant((columns.swapaxes(-1, -2) if turned else columns).astype(np.int32))
         expr = X - call("nearest", arg(1)) * arg(2)
         sums = emit_broadcast(node.spelled(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
     return _reals(node, sums, scale, own, bias, 0)
+
+
+@hybrid("BATCH_MATMUL")
+def batch_matmul(node: Node) -> Results:
+    """Each row of the first operand has a scale of its own."""
+    own = scales(node, 1, -1)
+    if len(own) > 1:
+        raise Unsupported("a matrix with several scales is not supported")
+    matrix = node.plain(0)
+    if node.option("AdjX"):
+        rank = node.type(0).rank
+        matrix = node.emit("transpose", matrix, perm=(*range(rank - 2), rank - 1, rank - 2))
+    asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+    return [product_of_rows(node, matrix, 1, own, asymmetric, turned=bool(node.option("AdjY")))]
 
 
 @hybrid("EMBEDDING_LOOKUP")

@@ -130,12 +130,21 @@ def batch_matmul(node: Node) -> Results:
 
 @quantised("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
-    """A convolution of the image with zeros between its elements, by the weights turned round."""
-    shape, x, own = node.dims(0, "output_shape"), operand(node, 2), weights(node, 0)
-    image, w = channels(node, 2), node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1]
-    attrs = windows(node)
+    x, own = operand(node, 2), weights(node, 0)
+    image, w, attrs = spread(node, zero(x))
+    operands = [image, node.spelled().constant(w), *filter(None, (bias(node, 3),))]
+    sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(own))
+    factors = fixed.products(x, own, result(node), node.type(2).dtype == "int8")
+    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+
+
+def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
+    """A transposed convolution as one of the image with `fill` between its elements, by the weights turned round: both,
+    and its attributes."""
+    shape, image = node.dims(0, "output_shape"), channels(node, 2)
+    w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
-    value, pads = _spread(node, image, strides, zero(x)), np.zeros((2, 2), np.int64)
+    value, pads = _apart(node, image, strides, fill), np.zeros((2, 2), np.int64)
     starts, ends = [0, 0], list(node.type_of(value).shape[2:])
     for axis, (wanted, kernel, stride) in enumerate(zip(shape[1:3], w.shape[2:], strides, strict=True)):
         if not isinstance(wanted, int):
@@ -149,14 +158,11 @@ def conv_transpose(node: Node) -> Results:
             raise ShapeError(f"a result of {shape} for {node.type(2)}")
     rows = node.type_of(value).shape
     cut = sliced(node, node.made(value), (0, 0, *starts), (rows[0], rows[1], *ends), (1, 1, 1, 1)).name
-    operands = [cut, node.spelled().constant(np.ascontiguousarray(w)), *filter(None, (bias(node, 3),))]
-    sums = node.emit("conv2d_integer", *operands, strides=(1, 1), pads=(*pads[:, 0].tolist(), *pads[:, 1].tolist()),
-                     dilations=(1, 1), groups=1, x_zero=zero(x), w_zero=zero(own))
-    factors = fixed.products(x, own, result(node), node.type(2).dtype == "int8")
-    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+    return cut, np.ascontiguousarray(w), {"strides": (1, 1), "dilations": (1, 1),
+                                          "pads": (*pads[:, 0].tolist(), *pads[:, 1].tolist())}
 
 
-def _spread(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
+def _apart(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
     """An image [N,C,H,W] with stride - 1 numbers between its elements."""
     n, c, height, width = node.type_of(image).shape
     if not isinstance(height, int) or not isinstance(width, int) or min(strides) < 1:

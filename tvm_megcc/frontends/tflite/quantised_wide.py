@@ -16,7 +16,7 @@ from .file import Quantization
 from .fixed import Multiplier
 from .node import Node, Results, Unsupported
 from .quantised import activation, elementwise, operand, rescaled, result, same_types, typed, wide
-from .quantised_products import weights
+from .quantised_products import spread, weights
 from .value import IMAGES
 from .windows import channels, windows
 
@@ -45,9 +45,9 @@ def _sums(node: Node, x: str, w: np.ndarray, own: Quantization, index: int, grou
     return node.emit("conv2d_integer", *operands, groups=groups, x_zero=0, w_zero=0, **attrs)
 
 
-def _results(node: Node, sums: str, own: Quantization, axes_behind: int, index: int) -> str:
+def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: int) -> str:
     """Sums as results: with a bias of 64 bits or none the factors have 15 bits, and sums are rounded once."""
-    x, y = operand(node, 0), result(node)
+    y = result(node)
     if own.zero_point.any():
         raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
     factors, how = fixed.products(x, own, y, True), "rescale_fixed"
@@ -56,7 +56,7 @@ def _results(node: Node, sums: str, own: Quantization, axes_behind: int, index: 
     within = activation(node)
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
-    parts = [np.array(part, np.int32).reshape(-1, *(1,) * axes_behind) for part in zip(*factors, strict=True)]
+    parts = [np.array(part, np.int32).reshape(-1, 1, 1) for part in zip(*factors, strict=True)]
     names = [sums, *map(node.spelled().constant, parts)]
     return typed(node, clip(call(how, X, arg(1), arg(2)), *within), *names)
 
@@ -80,7 +80,14 @@ def conv(node: Node) -> Results:
     attrs = window_attrs(node.spelled("Conv", (image, name), windows(node)), w.shape[2:])
     attrs.pop("kernel"), attrs.pop("ceil")
     sums = _sums(node, image, w, own, 2, inputs // each, **attrs)
-    return [node.made(_results(node, sums, own, 2, 2), IMAGES[4])]
+    return [node.made(_results(node, sums, own, operand(node, 0), 2), IMAGES[4])]
+
+
+@wide("TRANSPOSE_CONV")
+def conv_transpose(node: Node) -> Results:
+    own, (image, w, attrs) = weights(node, 0), spread(node, 0)
+    sums = _sums(node, image, w, own, 3, 1, **attrs)
+    return [node.made(_results(node, sums, own, operand(node, 2), 3), IMAGES[4])]
 
 
 @wide("FULLY_CONNECTED")

@@ -95,9 +95,12 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     blocks = ceildiv(k, block)
     if bits != 4:
         raise MegccError(f"has weights of {bits} bits; those of 4 are supported")
+    given = node.const(1, "B")
+    if block < 2 or given.size != n * blocks * (block // 2):
+        raise ShapeError(f"B is {node.type(1)}, not {n} rows of {blocks} blocks of {block} numbers")
     if node.has(4) and not np.array_equal(node.const(4, "g_idx").reshape(-1)[:k], np.arange(k) // block):
         raise MegccError("has an order of blocks (g_idx) that is not supported")
-    w = node.const(1, "B").reshape(n, -1)[:, :ceildiv(k, 2)]
+    w = given.reshape(n, -1)[:, :ceildiv(k, 2)]
     zero = np.full((n, blocks), 8, np.uint8)
     if node.has(3):
         given = node.const(3, "zero_points")

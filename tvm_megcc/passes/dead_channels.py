@@ -30,7 +30,7 @@ class _Channels:
 
 def drop_dead_channels(graph: Graph, context: Context) -> Graph:
     """The graph without channels that are known, where whatever reads them can do without."""
-    if not any(op.kind in _CONVOLUTIONS and _dead_filters(graph, op).any() for op in graph.ops):
+    if not any(op.kind in _CONVOLUTIONS and _dead_filters(op, _weights(graph, op)).any() for op in graph.ops):
         return graph
     known: dict[str, _Channels] = {}
     for op in graph.ops:
@@ -41,16 +41,20 @@ def drop_dead_channels(graph: Graph, context: Context) -> Graph:
 
 
 def _weights(graph: Graph, op: Op) -> np.ndarray | None:
-    """Those of a convolution, less their zero point, if it and its bias are constants."""
-    if any(name and name not in graph.constants for name in op.inputs[1:3]):
+    """Those of a convolution, if they and its bias are constants."""
+    if op.epilogue is not None or any(name and name not in graph.constants for name in op.inputs[1:3]):
         return None
-    w = graph.constants[op.inputs[1]]
+    return graph.constants[op.inputs[1]]
+
+
+def _exact(op: Op, w: np.ndarray) -> np.ndarray:
+    """Weights less their zero point, as their sums hold them."""
     return w.astype(np.int64) - op.attrs.w_zero if op.kind == "conv2d_integer" else w.astype(np.float64)
 
 
-def _dead_filters(graph: Graph, op: Op) -> np.ndarray:
-    w = _weights(graph, op) if op.epilogue is None else None
-    return np.zeros(0, bool) if w is None else ~w.reshape(w.shape[0], -1).any(1)
+def _dead_filters(op: Op, w: np.ndarray | None) -> np.ndarray:
+    zero = op.attrs.w_zero if op.kind == "conv2d_integer" else 0
+    return np.zeros(0, bool) if w is None else (w == zero).reshape(w.shape[0], -1).all(1)
 
 
 def _bias(graph: Graph, op: Op, channels: int) -> np.ndarray:
@@ -83,11 +87,11 @@ def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | Non
         w = _weights(graph, op)
         if w is None or not (_is_depthwise(op, w) or op.attrs.groups == 1):
             return None
-        same, numbers = ~w.reshape(w.shape[0], -1).any(1), _bias(graph, op, w.shape[0])
+        same, numbers = _dead_filters(op, w), _bias(graph, op, w.shape[0])
         x = known.get(op.inputs[0])
         if _is_depthwise(op, w) and x is not None and op.attrs.groups > 1:
             here = x.same & _padding(op, x.numbers)
-            numbers = np.where(here, numbers + w.reshape(w.shape[0], -1).sum(1) * _centred(op, x.numbers), numbers)
+            numbers = np.where(here, numbers + _exact(op, w).sum((1, 2, 3)) * _centred(op, x.numbers), numbers)
             same = same | here
         return _Channels(same, numbers.astype(y.dtype))
     if op.kind == "max_pool" and op.inputs[0] in known:
@@ -136,8 +140,7 @@ def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarra
             (y, *_), w = op.outputs, None
             if op.kind in _CONVOLUTIONS:
                 w = _weights(graph, op)
-            if op.kind in _CONVOLUTIONS and w is not None and op.epilogue is None and not (
-                    _is_depthwise(op, w) and op.attrs.groups > 1):
+            if w is not None and not (_is_depthwise(op, w) and op.attrs.groups > 1):
                 if op.inputs[0] in goes:
                     goes[op.inputs[0]] &= _padding(op, known[op.inputs[0]].numbers) & (op.attrs.groups == 1)
                 continue
@@ -190,12 +193,12 @@ def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[s
     w = _weights(graph, op)
     assert w is not None
     kept = ~goes[y] if y in goes else np.ones(w.shape[0], bool)
-    bias, stored, attrs = _bias(graph, op, w.shape[0]), graph.constants[weight], op.attrs
+    bias, stored, attrs = _bias(graph, op, w.shape[0]), w, op.attrs
     if _is_depthwise(op, w) and op.attrs.groups > 1:
         attrs = Attrs(attrs, groups=int(kept.sum()))
     elif x in goes:
         gone = goes[x]
-        sums = w[:, gone].sum((2, 3)) @ _centred(op, known[x].numbers)[gone]
+        sums = _exact(op, w[:, gone]).sum((2, 3)) @ _centred(op, known[x].numbers)[gone]
         bias, stored = bias + sums, stored[:, ~gone]
     dtype = np.int32 if op.kind == "conv2d_integer" else stored.dtype
     has_bias = (len(op.inputs) > 2 and op.inputs[2]) or bias.any()

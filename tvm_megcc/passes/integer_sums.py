@@ -20,6 +20,9 @@ from .quantisation import DEQUANTIZE, Parameters, finish_sums
 #: Numbers of 8 bits whose sum int32 holds, whatever they are.
 MOST = 2**31 // 256
 
+#: Places whose windows are counted when the model is compiled.
+LARGEST = 1 << 22
+
 
 def lower_sums(graph: Graph, context: Context) -> Graph:
     """Average pools, and means and sums over axes, of dequantised numbers with one scale."""
@@ -67,7 +70,9 @@ def _counts(attrs: Attrs, x: TensorType) -> np.ndarray | None:
     """Elements of each window; one number where all have as many. None where that depends on shapes of the run."""
     if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
-    if not all(isinstance(extent, int) for extent in (*x.shape[2:], *attrs.pads)):
+    padded = [extent + before + after for extent, before, after
+              in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True)]
+    if not all(isinstance(extent, int) for extent in padded) or product(padded) > LARGEST:
         return None
     inside = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
     added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)

@@ -66,6 +66,19 @@ def test_layers_that_stay_float(digits, tmp_path):
     assert "less than the 60 dB wanted" in str(report)
 
 
+def test_weights_that_are_integers_already(tmp_path):
+    """Of a network that computes in float on weights of int8: they count as weights."""
+    w = np.random.default_rng(0).integers(-99, 99, (4, 3, 3, 3)).astype(np.int8)
+    nodes = [node("DequantizeLinear", "w s", "real"), node("Conv", "data real", "y", name="conv", pads=[1, 1, 1, 1])]
+    onnx.save(model(nodes, {"data": [1, 3, 8, 10]}, {"y": [1, 4, 8, 10]}, {"w": w, "s": np.float32(0.02)}),
+              tmp_path / "net.onnx")
+    data = np.random.default_rng(1).normal(size=(8, 3, 8, 10)).astype(np.float32)
+    report = tvm_megcc.quantize(tmp_path / "net.onnx", {"data": data}, tmp_path / "y.onnx", method="minmax", time=False)
+    assert [(row["name"], row["integers"]) for row in report["layers"]] == [("conv", True)]
+    after = before_layouts(import_onnx(tmp_path / "y.onnx"), Context(TARGETS["x86-64-v3"]))
+    assert "conv2d_integer" in {op.kind for op in after.ops}
+
+
 def test_images(tmp_path):
     """A folder of images, brought to the size and the numbers that the network wants."""
     image = pytest.importorskip("PIL.Image")

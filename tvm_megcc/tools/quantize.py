@@ -88,6 +88,7 @@ class _Quantiser:
         version = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
         if version < 13:  # before it there is no scale for each channel
             proto = onnx.version_converter.convert_version(proto, 13)
+        _fold_weights(proto.graph)
         onnx.save(proto, self.path)
         quant_pre_process(str(self.path), str(self.path), skip_symbolic_shape=True)
         self.proto = onnx.load(self.path)
@@ -134,6 +135,21 @@ class _Quantiser:
                             list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
         made.quantize_model()
         return _Network(made.model.model)
+
+
+def _fold_weights(graph: onnx.GraphProto) -> None:
+    """Weights that are kept as integers already, without the arithmetic being so, become reals, and are quantised anew
+    with the rest."""
+    from onnx.reference import ReferenceEvaluator
+
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
+    for node in [node for node in graph.node if node.op_type == "DequantizeLinear"]:
+        if set(node.input) <= {*known, ""} and not outputs.intersection(node.output):
+            (real,) = ReferenceEvaluator(node).run(None, {name: onnx.numpy_helper.to_array(known[name])
+                                                          for name in node.input if name})
+            graph.initializer.append(onnx.numpy_helper.from_array(real, node.output[0]))
+            graph.node.remove(node)
 
 
 @dataclass(frozen=True)

@@ -261,6 +261,12 @@ def softmax(draw: Draw) -> bytes:
     return draw.file("SoftmaxOptions", {"Beta": draw.one_of(1.0, 1.0, 0.3, 2.0)}, ["x"], ["y"])
 
 
+def log_softmax(draw: Draw) -> bytes:
+    draw.dtype, shape = "int8", draw.one_of((3, 10), (2, 3, 400), (4, 2), (1, 1))
+    draw.add("x", shape, draw.scale(1e-3 if shape[-1] < 100 else 0.1, 3)), draw.add("y", shape, 1 / 16, 127)
+    return draw.file("", {}, ["x"], ["y"])
+
+
 def normalised(draw: Draw) -> bytes:
     shape = draw.one_of((3, 10), (2, 3, 40), (4, 2), (1, 1), (2, 3, 2, 5))
     draw.add("x", shape), draw.add("y", shape, 1 / 128, 0 if draw.dtype == "int8" else 128)
@@ -409,7 +415,7 @@ FILES: dict[str, Callable[[Draw], bytes]] = {
     "DEQUANTIZE": dequantize, "MAX_POOL_2D": pool, "AVERAGE_POOL_2D": pool, "MEAN": mean, "SOFTMAX": softmax,
     "CONCATENATION": concatenation, "PAD": pad, "PADV2": pad, "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm,
     "CUSTOM TFLite_Detection_PostProcess": detections,
-    "L2_NORMALIZATION": normalised,
+    "L2_NORMALIZATION": normalised, "LOG_SOFTMAX": log_softmax,
     "RESIZE_BILINEAR": resize, "BATCH_MATMUL": product, "TRANSPOSE_CONV": transposed_conv, "SUM": mean,
     "REDUCE_MAX": extreme_along, "REDUCE_MIN": extreme_along, "SPACE_TO_BATCH_ND": blocks,
     **dict.fromkeys(("ABS", "RSQRT", "ELU", "LOG", "GELU", "HARD_SWISH"), unary),

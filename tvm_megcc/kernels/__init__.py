@@ -51,6 +51,7 @@ from .sample.roi import RoiAlignBins, RoiPoolBins
 from .shape.dims import DimsKernel
 from .softmax.fixed import SoftmaxFixedLines, SoftmaxWideLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
+from .softmax.log import LogSoftmaxFixedLines
 from .softmax.quantised import SoftmaxQuantisedLines
 from .sort.detections import DetectionsSearch
 from .sort.heap import TopKHeap
@@ -97,6 +98,7 @@ realise(ops.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns()
 realise(ops.softmax_fixed.SoftmaxFixed, SoftmaxFixedLines())
 realise(ops.softmax_wide.SoftmaxWide, SoftmaxWideLines())
 realise(ops.softmax_quantised.SoftmaxQuantised, SoftmaxQuantisedLines())
+realise(ops.log_softmax_fixed.LogSoftmaxFixed, LogSoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
 realise(ops.detections.Detections, DetectionsSearch())
 

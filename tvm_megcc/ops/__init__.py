@@ -18,6 +18,7 @@ from . import (
     integer,
     integer_sums,
     inverse_root,
+    log_softmax_fixed,
     lookup,
     lrn,
     lstm_fixed,
@@ -48,7 +49,7 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "detections", "einsum",
-           "elementwise", "extern", "gather", "inputs", "integer", "inverse_root", "integer_sums", "lookup", "lrn",
-           "lstm_fixed", "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant", "quant_products", "reduce",
-           "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed",
-           "softmax_quantised", "softmax_wide", "sort", "spectral", "tir"]
+           "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "inverse_root", "log_softmax_fixed",
+           "lookup", "lrn", "lstm_fixed", "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant",
+           "quant_products", "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape",
+           "softmax", "softmax_fixed", "softmax_quantised", "softmax_wide", "sort", "spectral", "tir"]

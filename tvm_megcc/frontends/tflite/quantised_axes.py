@@ -7,7 +7,7 @@ import numpy as np
 
 from ...ir.dims import product
 from ...ir.expr import X
-from ...ops import softmax_fixed
+from ...ops import log_softmax_fixed, softmax_fixed
 from . import fixed
 from .node import Node, Results, Unsupported
 from .products import reduced
@@ -68,3 +68,15 @@ def l2_normalization(node: Node) -> Results:
         raise Unsupported("an activation behind it is not supported")
     axis = value.order.index(len(value.order) - 1)
     return [node.made(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]
+
+
+@quantised("LOG_SOFTMAX")
+def log_softmax(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 1 / 16 below the largest number."""
+    y, value = result(node), node.value(0)
+    if same_types(node) != "int8" or y.scale[0] != np.float32(1 / 16) or zero(y) != 127:
+        raise Unsupported("numbers of uint8, or results that are not in steps of 1 / 16 below 127, are not supported")
+    tables = log_softmax_fixed.tables(fixed.scale(operand(node, 0)))
+    axis = value.order.index(len(value.order) - 1)
+    return [node.made(node.emit("log_softmax_fixed", value.name, node.spelled().constant(tables), axis=axis),
+                      value.order)]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of log-softmax in integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ops import log_softmax_fixed as operator
+from ..base import Lowered, Operand, extent_symbols
+from ..parameters import Parameters
+from ..reduce.along_axis import AlongAxis
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class LogParameters(Parameters):
+    """Of `log.c.j2`: the constants of ops/log_softmax_fixed.py, and where the operand has what."""
+
+    sum_bits: int
+    bits: int
+    quarter: int
+    root: int
+    fourth_root: int
+    log_2: int
+    over: int
+    under: int
+    constant: int
+    linear: int
+    least: int
+    factor: int
+
+
+class LogSoftmaxFixedLines(AlongAxis):
+    """A line a task, number by number: the same bits on every CPU."""
+
+    name = "fixed"
+    dtypes = (("int8",), ("int32",))
+
+    def layouts(self, site: Site):
+        for (layout,), results in super().layouts(site):
+            yield (layout, site.inputs[1].layout), results
+
+    def lower(self, site: Site) -> Lowered:
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
+        size = outer * n * inner
+        parameters = LogParameters(operator.SUM_BITS, operator.BITS, operator.QUARTER, operator.ROOT,
+                                   operator.FOURTH_ROOT, operator.LOG_2, operator.OVER, operator.UNDER,
+                                   operator.CONSTANT, operator.LINEAR, operator.LEAST, operator.FACTOR)
+        return Lowered("softmax/log", parameters, self.extents(site),
+                       (Operand("x", 0, size), Operand("tables", 1, operator.ENTRIES)), (Operand("y", 0, size),),
+                       outer * inner, site.kind, self.name)
+
+    def cost(self, site: Site) -> float:
+        return 8.0 * site.likely.x.size

@@ -105,7 +105,7 @@ class DepthwiseBytes(Kernel):
         at_once = max(1, min(8, site.isa.registers - 4 - s.taps * held))
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        rows = _rows(s, lanes)
+        rows = _rows(s, lanes, max(_STRIP, site.target.l2 // 8))
         return replace(lowered, template="integer/depthwise", extents=extents | {"ROWS": rows},
                        params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
@@ -154,12 +154,12 @@ class DepthwiseBytes(Kernel):
 #: Pixels of 16 channels in a task.
 _OUTPUTS = 1024
 
-#: Bytes of laid-out rows that a task reads again and again.
+#: Bytes of laid-out rows that a task reads again and again; more where the second cache is large.
 _STRIP = 40 << 10
 
 
-def _rows(s: Geometry, lanes: int) -> int:
+def _rows(s: Geometry, lanes: int, strip: int) -> int:
     """Rows of the output in a task: few are laid out twice, and all stay near."""
     columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
-    fit = _STRIP // (4 * lanes * columns)
+    fit = strip // (4 * lanes * columns)
     return max(1, min(likely(s.oh), (fit - s.kh * s.dilations[0]) // s.strides[0]))

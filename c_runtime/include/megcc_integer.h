@@ -313,7 +313,14 @@ static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
 }
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 {
+#if defined(MGC_ISA_AVX512_VNNI) && defined(__clang__)
+    return (mgc_i)_mm512_dpwssd_epi32((__m512i)c, (__m512i)x, (__m512i)w);
+#elif defined(MGC_ISA_AVX512_VNNI)
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
+    return c;
+#else
     return (mgc_i)_mm512_add_epi32((__m512i)c, _mm512_madd_epi16((__m512i)x, (__m512i)w));
+#endif
 }
 #elif defined(MGC_ISA_AVX2)
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)

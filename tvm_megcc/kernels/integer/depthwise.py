@@ -28,6 +28,13 @@ class DepthwiseParameters(ByteParameters):
 
 
 @dataclass(frozen=True)
+class PairsParameters(DepthwiseParameters):
+    """Of `depthwise_pairs.c.j2`. weight_short: what functions of lanes call a weight."""
+
+    weight_short: str
+
+
+@dataclass(frozen=True)
 class FoursParameters(ConvParameters):
     """Of `depthwise_fours.c.j2`.
 
@@ -101,6 +108,8 @@ class DepthwiseBytes(Kernel):
             return self._by_fours(site, s, lowered, laid)
         if site.isa.closes:
             return self._by_halves(site, s, lowered)
+        if site.isa.int16_step == 2 and s.dilations[0] == 1:
+            return self._by_pairs(site, s, lowered, DTYPES[weight].short)
         held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
         at_once = max(1, min(8, site.isa.registers - 4 - s.taps * held))
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
@@ -110,6 +119,22 @@ class DepthwiseBytes(Kernel):
                        params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
                        scratch=4 * lanes * (s.taps + reached * columns))
+
+    @staticmethod
+    def _by_pairs(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
+        """For products that add up two numbers of 16 bits of a lane: of two rows of a column."""
+        lanes, parities = site.isa.lanes, 1 + s.strides[0] % 2
+        taps = (s.kh + 2) // 2 * s.kw
+        held = taps <= site.isa.registers // 2
+        at_once = max(1, min(8, site.isa.registers - 4 - taps * held))
+        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        parameters = PairsParameters(**vars(lowered.params), x_short=DTYPES[site.x.dtype].short, held=held,
+                                     pixels_at_once=at_once, weight_short=weight)
+        return replace(lowered, template="integer/depthwise_pairs", params=parameters, algorithm="pairs",
+                       extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes // 2, max(_STRIP, site.target.l2 // 8))},
+                       tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
+                       scratch=4 * lanes * (parities * taps + ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2) * columns))
 
     @staticmethod
     def _by_halves(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
@@ -158,7 +183,7 @@ _OUTPUTS = 1024
 _STRIP = 40 << 10
 
 
-def _rows(s: Geometry, lanes: int, strip: int) -> int:
+def _rows(s: Geometry, lanes: int, strip: int = _STRIP) -> int:
     """Rows of the output in a task: few are laid out twice, and all stay near."""
     columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
     fit = strip // (4 * lanes * columns)

@@ -279,8 +279,8 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
     return i < n ? mgc_iadd(c, mgc_iload_i16_n(p + i, n - i)) : c;
 }
 
-#define MGC_TOTALS(name, type) \
-    static MGC_INLINE void mgc_totals_each_##name(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t lines, \
+#define MGC_TOTALS(function, name, type) \
+    static MGC_INLINE void function(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t lines, \
         ptrdiff_t line, int32_t runs, ptrdiff_t run, int32_t length, int32_t zero) \
     { \
         for (int32_t i = 0; i < count; i++) { \
@@ -291,12 +291,10 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
             to[i] = (int32_t)(0u - (uint32_t)mgc_isum(total) * (uint32_t)zero); \
         } \
     }
-MGC_TOTALS(i16, int16_t)
-static MGC_INLINE void mgc_totals_i16(int32_t *to, const int16_t *x, int32_t count, ptrdiff_t pixel, int32_t lines, ptrdiff_t line,
-    int32_t runs, ptrdiff_t run, int32_t length, int32_t zero)
-{
-    mgc_totals_each_i16(to, x, count, pixel, lines, line, runs, run, length, zero);
-}
+MGC_TOTALS(mgc_totals_i16, i16, int16_t)
+#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+MGC_TOTALS(mgc_totals_i8, i8, int8_t)
+#endif
 
 /* Products of int16: pairs of them on x86. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
@@ -393,7 +391,7 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
     }
     return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
 }
-MGC_TOTALS(u8, uint8_t)
+MGC_TOTALS(mgc_totals_each, u8, uint8_t)
 /* The sums of a window of short runs, in four parts. */
 static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t lines, ptrdiff_t line, int32_t runs, ptrdiff_t run, __mmask16 first)
 {
@@ -421,7 +419,7 @@ static MGC_INLINE void mgc_totals_u8(int32_t *to, const uint8_t *x, int32_t coun
             _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_mullo_epi32(totals, factor));
         }
     }
-    mgc_totals_each_u8(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
+    mgc_totals_each(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
 }
 static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
 {

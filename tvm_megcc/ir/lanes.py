@@ -113,16 +113,22 @@ class Closed(NamedTuple):
 
 
 def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
-    """None where the expression does not end like that, or `dtype` is none of bytes."""
-    zero, limits = 0, {}
+    """None where the expression does not end like that, or `dtype` is none of bytes. A limit may be the type's."""
+    zero = 0
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
         zero, expr = int(expr.args[1].value), expr.args[0]
-    for name in ("min", "max"):
-        if not (isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const)):
-            return None
-        limits[name], expr = int(expr.args[1].value) + zero, expr.args[0]
     least, most = LIMITS.get(dtype, (0, -1))
+    limits = {"min": most, "max": least}
+    missing = {"min": 1, "max": -1}
+    for name in ("min", "max"):
+        if isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const):
+            limits[name], expr = int(expr.args[1].value) + zero, expr.args[0]
+            del missing[name]
     if kind_of(expr, kinds) != "i" or not least <= limits["max"] <= limits["min"] <= most or abs(zero) > 255:
+        return None
+    # Without a limit, the zero point may have wrapped.
+    is_far = not (isinstance(expr, Call) and expr.fn == "nearest_within")
+    if is_far and any(zero * sign > 0 for sign in missing.values()):
         return None
     return Closed(expr, zero, limits["max"], limits["min"])
 

@@ -147,7 +147,8 @@ def _name(op: Op, formula: str) -> str:
     """A word for the symbol; the digest tells formulas apart."""
     if op.kind != "elementwise" and not op.attrs:
         return op.kind
-    words = sorted(expressions.functions_of(op.attrs.expr))[:3] if op.kind == "elementwise" else [op.kind]
+    words = sorted(expressions.functions_of(op.attrs.expr))[:3] if op.kind == "elementwise" else []
+    words = words or [op.kind]  # an expression that only changes the type has no function
     return "_".join([*words, hashlib.sha256(formula.encode()).hexdigest()[:6]])
 
 

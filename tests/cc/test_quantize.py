@@ -99,6 +99,18 @@ def test_images(tmp_path):
     assert 1 / 255 < scales[0] < 4 / 255
 
 
+def test_weights_that_the_file_holds_in_integers(tmp_path):
+    """Of float operators: they are quantised as others, and the file does not hold both."""
+    w, x = np.random.default_rng(0).integers(-127, 128, (8, 4, 3, 3)).astype(np.int8), np.ones((2, 4, 9, 9), np.float32)
+    onnx.save(model([node("DequantizeLinear", "w s z", "wr", axis=0), node("Conv", "x wr", "y")], {"x": [1, 4, 9, 9]},
+                    {"y": [1, 8, 7, 7]}, {"w": w, "s": np.linspace(0.01, 0.02, 8, dtype=np.float32),
+                                          "z": np.zeros(8, np.int8)}), tmp_path / "net.onnx")
+    report = tvm_megcc.quantize(tmp_path / "net.onnx", {"x": x}, tmp_path / "out.onnx", method="minmax", time=False)
+    assert [row["integers"] for row in report["layers"]] == [True] and report["signal_to_noise"] > 30
+    held = onnx.load(tmp_path / "out.onnx").graph.initializer
+    assert sum(tuple(tensor.dims) == w.shape for tensor in held) == 1
+
+
 @pytest.mark.parametrize(("arguments", "why"), [
     ({"samples": {"image": np.zeros((4, 8, 8), np.float32)}}, "have 3 axes, the network's input has 4"),
     ({"samples": {"x": np.zeros((4, 1, 8, 8), np.float32)}}, "has no 'image'"),

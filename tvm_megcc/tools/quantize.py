@@ -150,6 +150,10 @@ def _fold_weights(graph: onnx.GraphProto) -> None:
                                                           for name in node.input if name})
             graph.initializer.append(onnx.numpy_helper.from_array(real, node.output[0]))
             graph.node.remove(node)
+    read = {name for node in graph.node for name in node.input} | outputs
+    for tensor in list(graph.initializer):
+        if tensor.name not in read:
+            graph.initializer.remove(tensor)
 
 
 @dataclass(frozen=True)

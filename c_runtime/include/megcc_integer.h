@@ -270,6 +270,31 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v)
     return (int32_t)sum;
 }
 #endif
+#if defined(MGC_ISA_SSE2) || (defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512))
+static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
+{
+    /* What is left are the last of eight elements, of which those before count already. */
+    static const int16_t last[16] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 };
+    __m128i total = _mm_setzero_si128();
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        total = _mm_add_epi32(total, _mm_madd_epi16(_mm_loadu_si128((const __m128i *)(const void *)(p + i)), _mm_set1_epi16(1)));
+    }
+    if (i < n && n >= 8) {
+        total = _mm_add_epi32(total, _mm_madd_epi16(_mm_loadu_si128((const __m128i *)(const void *)(p + n - 8)),
+                                                    _mm_loadu_si128((const __m128i *)(const void *)(last + n - i))));
+        i = n;
+    }
+    for (; i < n; i++) {
+        total = _mm_add_epi32(total, _mm_cvtsi32_si128(p[i]));
+    }
+#if defined(MGC_ISA_AVX2)
+    return mgc_iadd(c, (mgc_i)_mm256_inserti128_si256(_mm256_setzero_si256(), total, 0));
+#else
+    return mgc_iadd(c, (mgc_i)total);
+#endif
+}
+#else
 static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 {
     int32_t i = 0;
@@ -278,6 +303,7 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
     }
     return i < n ? mgc_iadd(c, mgc_iload_i16_n(p + i, n - i)) : c;
 }
+#endif
 
 #define MGC_TOTALS(function, name, type) \
     static MGC_INLINE void function(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t lines, \

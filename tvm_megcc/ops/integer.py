@@ -144,6 +144,11 @@ Conv2dInteger.cases = (
     _case((1, 8, 6, 6), (12, 8, 3, 3), pads=_SAME, constant=(), x_zero=-128),
     _case((1, 11, 6, 7), (21, 11, 3, 3), pads=_SAME, dtypes=("int16", "int8")),
     _case((1, 6, 6, 7), (6, 1, 3, 3), pads=_SAME, groups=6, dtypes=("int16", "uint8"), w_zero=128),
+    _case((1, 24, 6, 9), (18, 24, 3, 3), pads=(2, 2, 2, 2), dilations=(2, 1), x_zero=127, w_zero=255,
+          dtypes=("int8", "uint8")),
+    _case((2, 20, 7, 11), (20, 1, 4, 2), pads=(1, 2, 3, 0), strides=(3, 1), groups=20, x_zero=-128, w_zero=100,
+          dtypes=("int8", "uint8")),
+    _case((1, 33, 6, 19), (33, 1, 5, 5), pads=(2, 2, 2, 2), groups=33, x_zero=255, dtypes=("uint8", "int8")),
     _case((2, 11, 3, 2), (11, 1, 3, 3), bias=False, pads=_SAME, groups=11, x_zero=47),
 )
 

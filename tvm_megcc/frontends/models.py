@@ -76,7 +76,7 @@ def _of_tflite(model, sets: Sequence[Shapes], rules, output_names):
     try:
         return import_tflite(model, shapes, output_names), buckets
     except UnsupportedModel as error:
-        advice = "Leave these operators in float32 when the model is converted"
+        advice = "If they are quantised, leave them in float32 when the model is converted"
         if importlib.util.find_spec("tvm") is None:
             more = "let TVM's importer read them, which takes some more: pip install 'tvm_megcc[tflite]'"
             raise ModelError(str(model), error.findings, f"{advice}, or {more}") from None

@@ -38,7 +38,8 @@ def test_same_bits_everywhere(target, optimize, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["native", "c", "arm64", "arm64-v82"])
+@pytest.mark.parametrize("target", ["native", "arm64", *(pytest.param(name, marks=pytest.mark.long)
+                                                         for name in ("c", "arm64-v82"))])
 def test_random_models(target, tmp_path):
     """Models of ONNX, compiled: the bits of their numpy meaning, on every CPU."""
     for seed in range(20):

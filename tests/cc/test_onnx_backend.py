@@ -153,7 +153,7 @@ def test_a_sample():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nth", [8, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("nth", [16, pytest.param(1, marks=pytest.mark.long)])
 def test_with_parameters_as_constants(nth: int):
     """As real models have them: every nth test, and every fifth expansion of one into simpler operators."""
     names = sorted(node_tests())

@@ -10,7 +10,7 @@ from tests.graphs import assert_golden
 from tests.onnx_models import fed, model, node
 from tests.qdq import Quantised, random_network
 from tvm_megcc.context import Context
-from tvm_megcc.errors import ShapeError
+from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import Const, X, arg, call
@@ -144,8 +144,8 @@ def test_rescaling_is_that_of_tflite():
     np.testing.assert_array_equal(actual, expected)
 
 
-def of_onnx(nodes, inputs, constants, outputs=("y",)):
-    graph = import_onnx(model(nodes, inputs, outputs, constants, opset=17))
+def of_onnx(nodes, inputs, constants, outputs=("y",), opset=17):
+    graph = import_onnx(model(nodes, inputs, outputs, constants, opset))
     return graph, before_layouts(graph, CONTEXT)
 
 
@@ -219,6 +219,28 @@ def test_weights_that_are_quantised_or_turned_in_the_model():
     before, after = of_onnx(again, fed({"x": x.repeat(5, 1)[:, :5]}), {**constants, "ws0": np.float32(2.0)})
     assert [op.kind for op in after.ops] == ["matmul_integer"]
     np.testing.assert_array_equal(*(run(graph, {"x": x.repeat(5, 1)[:, :5]})["y"] for graph in (before, after)))
+
+
+@pytest.mark.parametrize(("block", "scales", "fits"), [
+    (16, (2, 8), True), (17, (2, 8), True), (31, (2, 8), True), (32, (1, 8), True), (2**40, (1, 8), True),
+    (-1, (2, 8), False), (0, (2, 8), False), (1, (2, 8), False), (15, (2, 8), False), (33, (2, 8), False),
+    (2**31, (2, 8), False), (2**40, (2, 8), False), (16, (2, 7), False), (16, (), False), (16, (2,), False),
+    (16, (2, 8, 1), False), (16, (0, 8), False)])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_blocks_that_do_not_fit(block, scales, fits, dtype):
+    """Whatever a file says of blocks is refused or right; uint8 here is of 4 bits, which is another importer."""
+    q = integers_of(dtype, 32, 8) // (16 if dtype == "uint8" else 1)
+    s = np.linspace(0.1, 0.9, int(np.prod(scales)), dtype=np.float32).reshape(scales)
+    nodes = [node("DequantizeLinear", "q s", "d", axis=0, block_size=block), node("MatMul", "x d", "y")]
+    x = np.ones((3, 32), np.float32)
+    try:
+        _, after = of_onnx(nodes, fed({"x": x}), {"q": q, "s": s}, opset=21)
+    except ModelError:
+        assert not fits or (dtype == "int8" and 32 % block)
+        return
+    assert fits
+    expected = x @ (q * np.repeat(s, min(block, 32), 0)[:32].astype(np.float64))
+    np.testing.assert_allclose(run(after, {"x": x})["y"], expected, 1e-5, 1e-4)  # sums of terms of about 100
 
 
 def test_a_bias_of_the_run():

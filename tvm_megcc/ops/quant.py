@@ -7,6 +7,7 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal, require_shape
+from ..ir.dims import ceildiv
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
@@ -20,18 +21,25 @@ def _along(parameter: np.ndarray, rank: int, attrs: Attrs, extent: int) -> np.nd
         return parameter.reshape(())
     if parameter.ndim == 1:
         return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(rank)])
-    return np.repeat(parameter, attrs.block, attrs.axis).take(range(extent), attrs.axis)
+    # A block may be longer than the axis, however long.
+    return np.repeat(parameter, min(attrs.block, max(extent, 1)), attrs.axis).take(range(extent), attrs.axis)
 
 
 def _check(attrs: Attrs, x: TensorType, scale: TensorType, zero_point: TensorType | None) -> None:
     if zero_point is not None and not scale.size == zero_point.size == 1:
         require_shape(zero_point.shape, scale.shape, f"zero point {zero_point} for scale {scale}")
+    if attrs.block and scale.rank != x.rank:
+        raise ShapeError(f"scale {scale} for {x} in blocks of {attrs.block}")
     if scale.rank == 1 and scale.size != 1:
         axis = axis_of(attrs.axis, x.rank)
         require_equal(scale.shape[0], x.shape[axis],
                       f"{scale.shape[0]} scales for axis {axis} of {shape_text(x.shape)}")
-    elif scale.rank > 1 and not attrs.block:
-        raise ShapeError(f"scale {scale} without a block size")
+    elif scale.rank > 1:
+        if attrs.block < 1:
+            raise ShapeError(f"scale {scale} with block size {attrs.block}")
+        axis = axis_of(attrs.axis, x.rank)
+        blocks = [ceildiv(extent, attrs.block) if at == axis else extent for at, extent in enumerate(x.shape)]
+        require_shape(scale.shape, blocks, f"scale {scale} for {x} in blocks of {attrs.block} on axis {axis}")
 
 
 class _Quantisation(Operator):
@@ -151,6 +159,8 @@ def _in_blocks(node: OnnxNode) -> tuple[str, str, str, tuple]:
     """The operand with its axis as [blocks][block], scale and zero point (or "") with one element a block, and the
     operand's own shape."""
     x, block = node.type(0), node.attr("block_size")
+    if node.type(1).rank != x.rank:
+        raise ShapeError(f"scale {node.type(1)} for {x} in blocks of {block}")
     axis = axis_of(node.attr("axis", 1), x.rank)
     blocks = node.type(1).shape[axis]
     require_equal(x.shape[axis], blocks * block, f"{blocks} blocks of {block} elements on axis {axis} of {x}")

@@ -80,6 +80,7 @@ class _Weights:
         rows = numbers if axis == 1 else numbers.T
         offset = 8 if numbers.dtype == np.int8 else 0
         rows, zero = rows.astype(np.int16) + offset, zero.astype(np.int16) + offset
+        block = min(block, -(-rows.shape[1] // 2) * 2)  # one that is longer than a row ends with it
         if block % 2 or rows.size == 0 or min(rows.min(), zero.min()) < 0 or max(rows.max(), zero.max()) > 15:
             return None
         return _Weights(rows, scale, zero, block, transposed != (axis == 0))

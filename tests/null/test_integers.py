@@ -11,6 +11,7 @@ from tests.onnx_models import fed, model, node
 from tests.qdq import Quantised, random_network
 from tvm_megcc.context import Context
 from tvm_megcc.errors import ModelError, ShapeError
+from tvm_megcc.frontends.fixed_point import multiplier
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import Const, X, arg, call
@@ -241,6 +242,18 @@ def test_blocks_that_do_not_fit(block, scales, fits, dtype):
     assert fits and all(op.attrs.get("block", 0) <= 32 for op in after.ops)
     expected = x @ (q * np.repeat(s, min(block, 32), 0)[:32].astype(np.float64))
     np.testing.assert_allclose(run(after, {"x": x})["y"], expected, 1e-5, 1e-4)  # sums of terms of about 100
+
+
+def test_numbers_of_a_file_that_are_none():
+    """Negative extents whose product fits, and scales whose product or quotient overflows."""
+    x, b = np.ones((3, 32), np.float32), np.zeros((8, 2, 8), np.uint8)
+    for k, n, block in ((-32, -8, 16), (32, 8, 0), (0, 8, 16), (32, 0, 16)):
+        op = node("MatMulNBits", "x b s", "y", domain="com.microsoft", K=k, N=n, bits=4, block_size=block)
+        with pytest.raises(ModelError):
+            of_onnx([op], fed({"x": x}), {"b": b, "s": np.ones(16, np.float32)})
+    for factor in (float("inf"), float("nan"), -1.0):
+        with pytest.raises(ShapeError, match="its scales give the factor"):
+            multiplier(factor)
 
 
 def test_a_bias_of_the_run():

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import ShapeError
+
 
 class Range(NamedTuple):
     """Integers from low to high."""
@@ -24,7 +26,13 @@ class Multiplier(NamedTuple):
 
 
 def multiplier(factor: float) -> Multiplier:
-    """A factor that is not negative, to the nearest of 31 bits; what is below 2^-32 is 0."""
+    """A factor that is not negative, to the nearest of 31 bits; what is below 2^-32 is 0.
+
+    Raises:
+        ShapeError: for a factor that is no such number: products and quotients of scales may overflow.
+    """
+    if not 0 <= factor < math.inf:
+        raise ShapeError(f"its scales give the factor {factor}")
     fraction, shift = math.frexp(factor)
     significand = math.floor(fraction * 2.0**31 + 0.5)
     if significand == 2**31:

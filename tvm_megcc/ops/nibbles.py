@@ -92,6 +92,8 @@ class DequantizeNibbles(Operator):
 def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     """A, B [N, blocks, bytes of a block], scales [N, blocks], zero points (4 bits each) or 8, order, bias."""
     bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
+    if min(block, k, n) < 1:
+        raise ShapeError(f"has {n} rows of {k} numbers in blocks of {block}")
     blocks = ceildiv(k, block)
     if bits != 4:
         raise MegccError(f"has weights of {bits} bits; those of 4 are supported")

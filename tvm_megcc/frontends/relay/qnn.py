@@ -76,6 +76,8 @@ def rescaled(lines: Lines, centred: Expr, scale: np.ndarray, result: float, axis
     """Integers of one scale, or of one for each channel, in units of another: RequantizeLowerInt."""
     if scale.size == 1 and scale[0] == np.float32(result):
         return centred
+    if not 0 < result < float("inf"):
+        raise MegccError(f"the scale of its result is {result}")
     factors = [multiplier(float(each) / float(np.float32(result))) for each in scale]
     if max(factor.shift for factor in factors) > 30:
         raise MegccError("its scales differ too much")
@@ -109,6 +111,8 @@ def quantize(node: TvmNode) -> Values:
         raise MegccError(f"from {node.type_of(node.inputs[0]).dtype} to {dtype}")
     if dtype == "int32" or scale.size > 1 or zero.size > 1:
         raise MegccError("scales for each channel, or results of int32")
+    if not 0 < scale[0] < float("inf"):
+        raise MegccError(f"its scale is {scale[0]}")
     low, high = limits(dtype)
     # What lies beyond the limits is cut off first: as an integer it would not fit.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)

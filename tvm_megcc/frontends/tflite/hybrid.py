@@ -12,11 +12,10 @@ from ...errors import ShapeError
 from ...ir.dims import Dim, floordiv, product
 from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ...ops.elementwise import emit_broadcast
-from ...ops.windows import window_attrs
 from .file import Tensor
 from .node import Importer, Node, Results, Unsupported
 from .value import IMAGES
-from .windows import channels, windows
+from .windows import channels, convolution
 
 #: Importers of operators on floats with weights of 8 bits.
 HYBRID: dict[str, Importer] = {}
@@ -103,19 +102,13 @@ def conv(node: Node) -> Results:
     """Each image has a scale of its own; a zero point too, where channels have their own scales or inputs."""
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     own, image = scales(node, 1, 3 if depthwise else 0), channels(node)
-    w = node.images(node.value(1), (3, 0, 1, 2) if depthwise else IMAGES[4])
-    inputs, (outputs, each) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
-    if not isinstance(inputs, int) or not inputs or not each or (outputs % inputs or each != 1 if depthwise
-                                                                 else inputs % each):
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    attrs = window_attrs(node.spelled("Conv", (image, w), windows(node)), node.type_of(w).shape[2:])
-    attrs.pop("kernel"), attrs.pop("ceil")
-    asymmetric = depthwise or len(set(own.tolist())) > 1 or each != inputs
+    w, attrs = convolution(node, image, depthwise)
+    asymmetric = depthwise or len(set(own.tolist())) > 1 or attrs["groups"] > 1
     x, scale, zero = measured(node, image, (1, 2, 3), asymmetric)
     if zero:
         expr = X - call("nearest", arg(1))
         x = emit_broadcast(node.spelled(), "elementwise", (x, zero), expr=expr, dtype="int16")[0]
-    sums = node.emit("conv2d_integer", x, w, **attrs, groups=inputs // each, x_zero=0, w_zero=0)
+    sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
     if len(set(own.tolist())) == 1:
         own = own[:1]
     return [node.made(_reals(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]

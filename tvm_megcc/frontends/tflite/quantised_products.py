@@ -10,7 +10,6 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.dims import floordiv, product
 from ...ir.expr import Expr, X, arg, call, clip, maximum
-from ...ops.windows import window_attrs
 from . import fixed
 from .file import Quantization
 from .fixed import Multiplier
@@ -29,7 +28,7 @@ from .quantised import (
     zero,
 )
 from .value import IMAGES
-from .windows import channels, windows
+from .windows import channels, convolution, windows
 
 
 def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behind: int, how: str) -> str:
@@ -84,15 +83,9 @@ def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     x, own = operand(node, 0), weights(node, 3 if depthwise else 0)
     image = channels(node)
-    w = node.images(node.value(1), (3, 0, 1, 2) if depthwise else IMAGES[4])
-    inputs, (outputs, each) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
-    if not isinstance(inputs, int) or not inputs or not each or (outputs % inputs or each != 1 if depthwise
-                                                                 else inputs % each):
-        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    attrs = window_attrs(node.spelled("Conv", (image, w), windows(node)), node.type_of(w).shape[2:])
-    attrs.pop("kernel"), attrs.pop("ceil")
+    w, attrs = convolution(node, image, depthwise)
     operands = [image, w, *filter(None, (bias(node, 2),))]
-    sums = node.emit("conv2d_integer", *operands, **attrs, groups=inputs // each, x_zero=zero(x), w_zero=zero(own))
+    sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(own))
     factors = fixed.products(x, own, result(node), node.type(0).dtype == "int8")
     return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
 

@@ -9,6 +9,7 @@ import tflite
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, ceildiv
 from ...ops.interpolation import nearest_indices, source_coordinates, tables
+from ...ops.windows import window_attrs
 from .node import Node, Results, Unsupported, imports
 from .value import IMAGES, Value
 
@@ -29,6 +30,22 @@ def windows(node: Node) -> dict:
 def channels(node: Node, index: int = 0) -> str:
     """An operand with channels first."""
     return node.images(node.value(index), IMAGES[4])
+
+
+def convolution(node: Node, image: str, depthwise: bool) -> tuple[str, dict]:
+    """Weights of a quantised or hybrid convolution with outputs first, and the attributes of our operator.
+
+    Raises:
+        ShapeError: for weights that do not fit the image.
+    """
+    w = node.images(node.value(1), (3, 0, 1, 2) if depthwise else IMAGES[4])
+    inputs, (outputs, each) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
+    if not isinstance(inputs, int) or not inputs or not each or (outputs % inputs or each != 1 if depthwise
+                                                                 else inputs % each):
+        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    attrs = window_attrs(node.spelled("Conv", (image, w), windows(node)), node.type_of(w).shape[2:])
+    attrs.pop("kernel"), attrs.pop("ceil")
+    return w, {**attrs, "groups": inputs // each}
 
 
 @imports("CONV_2D", fused=True)

@@ -74,7 +74,8 @@ def replace(folder: Path, files: Mapping[str, bytes], keep: str) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             with _one_writer(folder):
-                _put(new, folder, keep)
+                if not _consists_of(folder, files, keep):  # another process may have written the same
+                    _put(new, folder, keep)
         finally:
             _unlock(held)
 

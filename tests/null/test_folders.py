@@ -128,6 +128,17 @@ def test_the_same_files_are_left_alone(folder):
     assert "added.c" not in contents(folder)
 
 
+def test_the_same_files_that_came_meanwhile_are_left_alone(folder, monkeypatch):
+    """Two processes write the same new files: the second finds that it need not, or what the first is about to load
+    would be away for a moment."""
+    consists, before = folders._consists_of, (folder / "a.c").stat()
+    answers = iter([lambda *_: False])  # as it was when we came
+    monkeypatch.setattr(folders, "_consists_of", lambda *given: next(answers, consists)(*given))
+    folders.replace(folder, FIRST, KEEP)
+    assert os.path.samestat(before, (folder / "a.c").stat())
+    assert os.listdir(folder.parent) == ["out"]
+
+
 def test_a_link_stays_a_link(folder, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder)

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from .. import folders
 from ..codegen import container
 from ..errors import MegccError, ShapeError, ToolError
 from ..target import TARGETS
@@ -118,15 +119,15 @@ class NativeSession(Session):
         self._bound: Bound | None = None
         self._shapes: tuple[tuple[int | str, ...], ...] = ()
         try:
-            library = _open_library(built.library.resolve())  # type: ignore[union-attr]
+            with folders.locked(built.folder):  # or what was built is away while another process replaces the folder
+                library = _open_library(built.library.resolve())  # type: ignore[union-attr]
+                for name, (result, arguments) in _FUNCTIONS.items():
+                    function = getattr(library, f"megcc_py_{name}")
+                    function.restype, function.argtypes = result, arguments
+                    setattr(self, f"_c_{name}", function)
+                self._container = self._map_container(built.folder / f"{self.name}.megcc")
         except OSError as error:
             raise ToolError(f"{built.library} cannot be loaded: {error}") from None
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, f"megcc_py_{name}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, f"_c_{name}", function)
-
-        self._container = self._map_container(built.folder / f"{self.name}.megcc")
         self._text = ctypes.create_string_buffer(_TEXT_BYTES)
         self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.code,
                                     self._text, _TEXT_BYTES)

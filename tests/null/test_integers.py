@@ -15,7 +15,7 @@ from tvm_megcc.frontends.fixed_point import multiplier
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import Const, X, arg, call
-from tvm_megcc.ir.graph import Attrs
+from tvm_megcc.ir.graph import Attrs, Graph, Op
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ir.verify import verify
@@ -121,6 +121,19 @@ def test_a_table_is_not_part_of_a_product():
         x = b.real(b.input("x", 1, 4, 6, 6, dtype="int8"), *b.parameters())
         y = b.source(b.quantised(b.op(kind, b.quantised(b.convolution(x, 4, 3, 1, False)))))
         assert [op.kind for op in before_layouts(b.graph(y.inputs[0]), CONTEXT).ops] == kinds
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_what_a_result_is_saturated_to_stays_in_chains(dtype):
+    """An operator ends in the limits of its element type, also where its result is stored nowhere."""
+    types = {name: TensorType("int32" if name == "y" else dtype, (1, 1, 1, 256)) for name in "xay"}
+    ops = (Op("elementwise", Attrs(expr=X * 5 - 100, dtype=dtype), ("x",), ("a",)),
+           Op("elementwise", Attrs(expr=X * 3 + 1, dtype="int32"), ("a",), ("y",)))
+    before = Graph("chain", ("x",), ("y",), ops, types, {})
+    after = before_layouts(before, CONTEXT)
+    assert len(after.ops) == 1
+    fed = {"x": np.linspace(np.iinfo(dtype).min, np.iinfo(dtype).max, 256).astype(dtype).reshape(1, 1, 1, 256)}
+    np.testing.assert_array_equal(run(after, fed)["y"], run(before, fed)["y"])
 
 
 def multiply_by_quantized_multiplier(x: int, multiplier: int, shift: int) -> int:

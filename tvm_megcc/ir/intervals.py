@@ -13,6 +13,8 @@ from .expr import Arg, Call, Const, Expr, call
 #: Least and greatest value; None: not known, or perhaps no number.
 Interval = Union[tuple[float, float], None]
 INT32 = (-2.0**31, 2.0**31 - 1)
+#: Of types that stores saturate to.
+SATURATED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
 #: Reals have 24 bits: what an operation may add to a bound by rounding it, with room to spare.
 _ROUNDED = 2.0**-20
 
@@ -61,11 +63,7 @@ def _of_call(fn: str, known: Sequence[tuple[float, float]]) -> Interval:
 def simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], dtype: str = "") -> Expr:
     """The same values by fewer instructions. dtype: of integers that results are saturated to, "" if they are not."""
     found = _simplified(expr, operands, kinds)
-    return _unlimited(found, operands, kinds, *_LIMITS[dtype]) if dtype in _LIMITS else found
-
-
-#: Of types that stores saturate to.
-_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
+    return _unlimited(found, operands, kinds, *SATURATED[dtype]) if dtype in SATURATED else found
 
 
 def _simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Expr:

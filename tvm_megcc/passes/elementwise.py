@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from ..context import Context
 from ..ir import expr as expressions
-from ..ir.expr import MOST_CALLS, Arg, Const, Expr
+from ..ir.expr import MOST_CALLS, Arg, Const, Expr, clip
 from ..ir.graph import Attrs, Graph, Op
+from ..ir.intervals import INT32, SATURATED, interval
+from ..ir.lanes import KINDS
 from ..ops.base import operator
 from .edit import Editor
 from .integers import dequantises
@@ -35,9 +37,23 @@ def _joined(edit: Editor, op: Op) -> Op:
         if source is None:
             return op
         seen.add(source.outputs)
-        merged = simplify(graph, inline(op, source.outputs[0], source, graph.types[op.outputs[0]].dtype))
+        within = _saturated(graph, source)
+        merged = simplify(graph, inline(op, source.outputs[0], within, graph.types[op.outputs[0]].dtype))
         if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
             op = merged
+
+
+def _saturated(graph: Graph, op: Op) -> Op:
+    """The operator with the limits that storing its result has, as far as its expression may exceed them."""
+    dtype, *operands = (graph.types[name].dtype for name in (*op.outputs, *op.inputs))
+    if dtype not in SATURATED:
+        return op
+    low, high = SATURATED[dtype]
+    bounds = [SATURATED.get(operand, INT32) if operand != "float32" else None for operand in operands]
+    found = interval(op.attrs.expr, bounds, [KINDS[operand] for operand in operands])
+    if found and low <= found[0] and found[1] <= high:
+        return op
+    return op.with_(attrs=Attrs(op.attrs, expr=clip(op.attrs.expr, low, high)))
 
 
 def _inlines(edit: Editor, source: Op, op: Op) -> bool:

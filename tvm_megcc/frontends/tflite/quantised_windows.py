@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.expr import X, arg, call, clip
+from ...ir.expr import X, arg, call, clip, maximum
 from ...ops.windows import output_extent, window_attrs
 from . import fixed
+from .fixed import Multiplier
 from .node import Node, Results, Unsupported
 from .quantised import (
     activation,
@@ -30,34 +31,44 @@ def max_pool(node: Node) -> Results:
     return [node.made(y, IMAGES[4])]
 
 
-#: Sums of so many numbers, and halves between them, are exact in float32.
-_MOST_COUNTED = {"int8": 2**15, "uint8": 2**15, "int16": 2**8}
+#: Quotients of sums of so many numbers are exact by a factor of 31 bits (`_factor`); of 16 bits, sums in float32.
+_MOST_COUNTED = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
 
 
 @quantised("AVERAGE_POOL_2D", any_width=True)
 def average_pool(node: Node) -> Results:
-    """Sums in float32, which are exact, over how many there are, halves away from zero."""
+    """Sums over how many numbers there are, halves away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
     attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)
-    if kernel[0] * kernel[1] >= _MOST_COUNTED[node.type(0).dtype]:
+    dtype = node.type(0).dtype
+    if kernel[0] * kernel[1] > _MOST_COUNTED[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
-    real = node.emit("elementwise", image, expr=call("real", X), dtype="float32")
-    sums = node.emit("sum_pool", real, **attrs)
     counts = [_counts(node, extent, *(attrs[name][axis] for name in ("kernel", "strides")), attrs["pads"][axis::2])
               for axis, extent in enumerate(node.type_of(image).shape[2:])]
     count = np.outer(*counts)
-    # (|sum| + count // 2) // count: half a unit more keeps the quotient off whole numbers.
-    half = (count // 2 + 0.5).astype(np.float32)
-    within = activation(node)
-    if (count == count[0, 0]).all():
-        size = call("floor", (call("abs", X) + float(half[0, 0])) / float(count[0, 0]))
-        operands: list[str] = []
+    if dtype == "int16":
+        real = node.emit("elementwise", image, expr=call("real", X), dtype="float32")
+        sums, total = node.emit("sum_pool", real, **attrs), call("nearest", X)
     else:
-        size = call("floor", (call("abs", X) + arg(1)) / arg(2))
-        operands = [node.spelled().constant(table[None, None]) for table in (half, count.astype(np.float32))]
-    expr = clip(call("nearest", call("if_lt", X, 0, -size, size)), *within)
-    return [node.made(typed(node, expr, sums, *operands), IMAGES[4])]
+        sums, total = node.emit("sum_pool_integer", image, **attrs, x_zero=0), X
+    several = np.unique(count).size > 1
+    factors = [_factor(int(each)) for each in (count.flat if several else count.flat[:1])]
+    parts = [np.array(part, np.int32).reshape(1, 1, *count.shape) for part in zip(*factors, strict=True)] \
+        if several else []
+    factor = (arg(1), arg(2)) if several else factors[0]
+    mean = call("rescale_once", total, *factor)
+    if dtype != "uint8" and not (count % 2).all():  # sums below zero may be halfway between two multiples
+        mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
+    expr = clip(mean, *activation(node))
+    return [node.made(typed(node, expr, sums, *map(node.spelled().constant, parts)), IMAGES[4])]
+
+
+def _factor(count: int) -> Multiplier:
+    """1 / count in 31 bits, rounded up: what lies on a half stays there. It is less than 2^-30 / count too large, and
+    sums of `count` numbers of 8 bits times that are less than 1 / (2 count), the way to the next half."""
+    bits = (count - 1).bit_length()
+    return Multiplier(-(-2**(30 + bits) // count), 1 - bits)
 
 
 def _counts(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:

@@ -15,7 +15,8 @@
  *   mgc_nearest_within(f)          the same of what is within int32
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
- *   mgc_rescale_once(x,m,s)        the same to the nearest integer, halves up
+ *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not
+ *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, halves up
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
  *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
@@ -151,8 +152,8 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n) { mgc_is
 /* Shifts are data: beyond its bits, C does not define a shift of an integer. */
 static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
 
-/* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
 #if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+/* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 {
     /* An arithmetic shift: the sum is made positive first, and its high part taken off again. */
@@ -171,7 +172,6 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
     return high;
 }
 #endif
-#endif
 
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
@@ -188,8 +188,11 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     return (high >> right) - (mgc_i)(rest > half);
 #endif
 }
+static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_fixed(x, multiplier, shift);
+}
 
-#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE int32_t mgc_rescale_once_lane(int32_t x, int32_t multiplier, int32_t shift)
 {
     /* An arithmetic shift, as in mgc_doubling_high_lane. */

@@ -151,10 +151,11 @@ class Epilogue:
             return self._definition("epilogue", self.expression, "mgc_v", params, text)
         result = types[lanes.kind_of(self.expression, self.lanes)]
         text = self._definition("epilogue", self.expression, result, params,
-                                lanes.to_c(self.expression, names, self.lanes))
+                                lanes.to_c(self.expression, names, self.lanes, least=lanes.least(self.result)))
         if self.is_opened and self.closed:
-            inner = self.closed.inner
-            text += self._definition("opened", inner, "mgc_i", params, lanes.to_c(inner, names, self.lanes))
+            inner, least = self.closed.inner, self.closed.low - self.closed.zero
+            text += self._definition("opened", inner, "mgc_i", params,
+                                     lanes.to_c(inner, names, self.lanes, least=least))
         return text
 
     @staticmethod

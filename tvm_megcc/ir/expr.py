@@ -118,6 +118,11 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
     return ((high >> right) + ((high & mask) > (mask >> 1) + (high < 0))).astype(np.int32)
 
 
+def _rescale_positive(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """`_rescale_fixed` where that is more than 0; elsewhere any number that is not."""
+    return np.maximum(_rescale_fixed(x, multiplier, shift), 0)
+
+
 def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """x * multiplier * 2^(shift - 31) to the nearest int32, halves up. Arrays of int32; the multiplier is not
     negative. Shifts end at -31 and 30."""
@@ -146,6 +151,7 @@ FUNCTIONS = {
     "acosh": Function(np.arccosh, cost=400), "atanh": Function(np.arctanh, cost=400),
     "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
     "rescale_fixed": Function(_rescale_fixed, cost=12, takes="iii", gives="i"),
+    "rescale_positive": Function(_rescale_positive, cost=9, takes="iii", gives="i"),
     "rescale_once": Function(_rescale_once, cost=12, takes="iii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),

@@ -81,9 +81,38 @@ def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kin
     return np.asarray(FUNCTIONS[expr.fn].numpy(*values)).astype(np.float32)
 
 
-def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "") -> str:
-    """The expression in C over `mgc_i` and `mgc_v`."""
-    return _text(_cancelled(expr, kinds), names, kinds, kind).text
+def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "", least: int | None = None) -> str:
+    """The expression in C over `mgc_i` and `mgc_v`. least: where it is less than this, how much does not matter."""
+    return _text(_limited(_cancelled(expr, kinds), kinds, least), names, kinds, kind).text
+
+
+def least(dtype: str) -> int | None:
+    """What numbers are at least that are saturated to an element type of 8 or 16 bits."""
+    return int(np.iinfo(dtype).min) if dtype in KINDS and dtype not in ("int32", "float32") else None
+
+
+def _limited(expr: Expr, kinds: Sequence[str], least: int | None) -> Expr:
+    """An expression that is the same where it is more than `least`, and elsewhere no more than that: numbers that end
+    at a zero point, as behind Relu, need no roundings of negative ones."""
+    if not isinstance(expr, Call):
+        return expr
+    first, others = expr.args[0], tuple(_limited(argument, kinds, None) for argument in expr.args[1:])
+    if expr.fn == "rescale_fixed" and least is not None and least >= 0:
+        return Call("rescale_positive", (_limited(first, kinds, None), *others))
+    inner = None
+    if kind_of(expr, kinds) == "i" and others and isinstance(others[0], Const):
+        inner = _reached(expr.fn, int(others[0].value), least)
+    return Call(expr.fn, (_limited(first, kinds, inner), *others))
+
+
+def _reached(fn: str, constant: int, least: int | None) -> int | None:
+    """What the first operand may not matter below, if the result does not below `least`. Rescaled numbers whose
+    roundings differ were shifted to the right: they are so far within int32 that they do not wrap here."""
+    if fn == "max":
+        return constant if least is None else max(least, constant)
+    if least is None or abs(constant) >= 2**16:
+        return None
+    return {"min": least, "add": least - constant, "sub": least + constant}.get(fn)
 
 
 def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:

@@ -290,6 +290,13 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     const int32x4_t high = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier);
     return (mgc_i)vrshlq_s32(vqaddq_s32(high, vshrq_n_s32(vandq_s32(high, right), 31)), right);
 }
+/* Halves of positive numbers go up as it is. */
+static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));
+    const int32x4_t left = vmaxq_s32(by, vdupq_n_s32(0)), right = vminq_s32(by, vdupq_n_s32(0));
+    return (mgc_i)vrshlq_s32(vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier), right);
+}
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t a = (int32x4_t)x, m = (int32x4_t)multiplier;

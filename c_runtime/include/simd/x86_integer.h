@@ -225,14 +225,30 @@ MGC_BYTES(i8, int8_t, _mm_packs_epi16)
 MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
 #endif
 
-/* Products of 64 bits, of even lanes and of odd ones. */
+/* Products of 64 bits, of even lanes and of odd ones. The two roundings of mgc_rescale_fixed are one sum and one shift:
+ *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
+ * where p is the product and h = 2^(r - 1), one less for negative numbers so that halves go away from zero; 0 if r is 0.
+ * h may be less for every negative p: where the inner quotient is 0 all the same, (h - 1) / 2^r is 0, too. |p| <= 2^62 and
+ * h * 2^31 <= 2^61, so no sum overflows. What depends on the factor only is computed once, where it is held in a variable. */
 #if defined(MGC_ISA_AVX512)
-static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+static MGC_INLINE __m512i mgc_rescaled_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
-    const __m512i half = _mm512_set1_epi64(1 << 30), x = (__m512i)a, y = (__m512i)b;
-    const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(x, y), half);
-    const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(y, 32)), half);
-    return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
+    const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
+    const __m512i half = _mm512_add_epi64(first, _mm512_slli_epi64(_mm512_andnot_si512(one, _mm512_sllv_epi64(one, right)), 30));
+    const __m512i less = _mm512_maskz_slli_epi64(_mm512_test_epi64_mask(right, right), one, 31);
+    const __m512i product = _mm512_mul_epi32(x, multiplier), sum = _mm512_add_epi64(product, half);
+    return _mm512_srav_epi64(negative ? _mm512_mask_sub_epi64(sum, _mm512_movepi64_mask(product), sum, less) : sum,
+                             _mm512_add_epi64(right, _mm512_set1_epi64(31)));
+}
+static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
+{
+    const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const __m512i right = (__m512i)mgc_imax(zero - by, zero), low = _mm512_set1_epi64(0xffffffff);
+    const __m512i wide = _mm512_sllv_epi32((__m512i)x, (__m512i)mgc_imax(by, zero));
+    const __m512i even = mgc_rescaled_fixed(wide, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
+    const __m512i odd = mgc_rescaled_fixed(_mm512_srli_epi64(wide, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+                                           _mm512_srli_epi64(right, 32), negative);
+    return (mgc_i)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
 }
 static MGC_INLINE __m512i mgc_rescaled(__m512i x, __m512i multiplier, __m512i right)
 {
@@ -249,14 +265,30 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
 #elif defined(MGC_ISA_AVX2)
-static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
-{
-    const __m256i half = _mm256_set1_epi64x(1 << 30), x = (__m256i)a, y = (__m256i)b;
-    const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(x, y), half);
-    const __m256i odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(y, 32)), half);
-    return (mgc_i)_mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(odd, 1), 0xaa);
-}
 /* There is no arithmetic shift of 64 bits: sums are made positive first, and what that adds is taken off again. */
+static MGC_INLINE __m256i mgc_rescaled_fixed(__m256i x, __m256i multiplier, __m256i right, int negative)
+{
+    const __m256i one = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
+    const __m256i first = _mm256_add_epi64(_mm256_set1_epi64x(1 << 30), _mm256_slli_epi64(one, 63));
+    const __m256i half = _mm256_add_epi64(first, _mm256_slli_epi64(_mm256_andnot_si256(one, _mm256_sllv_epi64(one, right)), 30));
+    const __m256i less = _mm256_andnot_si256(_mm256_cmpeq_epi64(right, zero), _mm256_slli_epi64(one, 31));
+    const __m256i product = _mm256_mul_epi32(x, multiplier);
+    const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, less), (__m256d)product);
+    return _mm256_srlv_epi64(_mm256_add_epi64(product, negative ? (__m256i)added : half),
+                             _mm256_add_epi64(right, _mm256_set1_epi64x(31)));
+}
+static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
+{
+    const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const __m256i right = (__m256i)mgc_imax(zero - by, zero), low = _mm256_set1_epi64x(0xffffffff);
+    const __m256i wide = _mm256_sllv_epi32((__m256i)x, (__m256i)mgc_imax(by, zero));
+    const __m256i even = mgc_rescaled_fixed(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
+    const __m256i odd = mgc_rescaled_fixed(_mm256_srli_epi64(wide, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+                                           _mm256_srli_epi64(right, 32), negative);
+    /* 2^63 / 2^(31 + r) in 32 bits: shifted by 32, for r = 0, nothing is left. */
+    const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_sub_epi32(_mm256_set1_epi32(32), right));
+    return mgc_isub((mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa), (mgc_i)top);
+}
 static MGC_INLINE __m256i mgc_rescaled(__m256i x, __m256i multiplier, __m256i right)
 {
     const __m256i half = _mm256_srli_epi64(_mm256_sllv_epi64(_mm256_set1_epi64x(1), right), 1);
@@ -272,6 +304,16 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     const __m256i odd = mgc_rescaled(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                      _mm256_srli_epi64(right, 32));
     return (mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+#endif
+#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_either(x, multiplier, shift, 1);
+}
+static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_either(x, multiplier, shift, 0);
 }
 #endif
 

@@ -184,7 +184,8 @@ class LaneKernel(Broadcast):
         return f"not on {unknown}" if unknown else None
 
     def formula(self, site: Site) -> str:
-        return lanes.to_c(site.attrs.expr, [f"a{n}" for n in range(len(site.inputs))], _kinds(site))
+        return lanes.to_c(site.attrs.expr, [f"a{n}" for n in range(len(site.inputs))], _kinds(site),
+                          least=lanes.least(site.y.dtype))
 
     def parameters(self, site: Site, loop: LoopParameters) -> LaneParameters:
         return LaneParameters(**vars(loop), types=tuple(t.c_type for t in site.inputs), result=site.y.c_type,
@@ -197,8 +198,8 @@ class LaneKernel(Broadcast):
         if found is None:
             return {"opened": "", "zero": 0, "low": 0, "high": 0}
         names = [f"a{n}" for n in range(len(site.inputs))]
-        return {"opened": lanes.to_c(found.inner, names, _kinds(site)), "zero": found.zero, "low": found.low,
-                "high": found.high}
+        opened = lanes.to_c(found.inner, names, _kinds(site), least=found.low - found.zero)
+        return {"opened": opened, "zero": found.zero, "low": found.low, "high": found.high}
 
     def cost(self, site: Site) -> float:
         return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))

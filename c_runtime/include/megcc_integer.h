@@ -47,7 +47,10 @@ typedef int32_t mgc_i __attribute__((vector_size(4 * MGC_LANES)));
 
 static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s - (mgc_i){ 0 }; }
 static MGC_INLINE mgc_i mgc_iselect(mgc_i mask, mgc_i a, mgc_i b) { return (a & mask) | (b & ~mask); }
-#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a < b), a, b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
 #endif

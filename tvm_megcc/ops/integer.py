@@ -141,6 +141,7 @@ Conv2dInteger.cases = (
     _case((1, 64, 25, 5), (64, 1, 25, 5), groups=64, x_zero=-128),
     _case((1, 5, 4, 4), (10, 1, 3, 3), pads=_SAME, groups=5, x_zero=-1),
     _case((1, 300, 1, 1), (70, 300, 1, 1), x_zero=64),
+    _case((1, 64, 21, 29), (64, 64, 1, 1), x_zero=3),
     _case((1, 8, 6, 6), (12, 8, 3, 3), pads=_SAME, constant=(), x_zero=-128),
     _case((1, 11, 6, 7), (21, 11, 3, 3), pads=_SAME, dtypes=("int16", "int8")),
     _case((1, 6, 6, 7), (6, 1, 3, 3), pads=_SAME, groups=6, dtypes=("int16", "uint8"), w_zero=128),

@@ -36,7 +36,7 @@ class DotParameters(ByteParameters):
     x_zero: what is subtracted from x when it is laid out. laid: C type of what is laid out; step: its elements that are
     multiplied at a time; fill: what lies around x. laid_short, x_short, weight_short: what functions of lanes call
     these types. result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last
-    whole tile, 0 if there are none. heights: pixels of the tiles, tallest first. flat: windows are pixels, without
+    whole tile, 0 if there are none. heights, even: of tiles, as `Tile` has them. flat: windows are pixels, without
     padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
     ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point.
     """
@@ -51,6 +51,7 @@ class DotParameters(ByteParameters):
     vectors: int
     rest: int
     heights: tuple[int, ...]
+    even: bool
     flat: bool
     copied: bool
     sums: str
@@ -179,12 +180,16 @@ class DotProducts(Kernel):
         sums = isa.sums if laid.dtype == isa.laid else ""
         tile = Tile.of(site, sums, depth // laid.step, s.oc, pixels)
         channels = block(target, tile, depth, s.oc)
+        rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
+        if rows == 0:
+            tile = Tile.of(site, sums, depth // laid.step, s.oc, pixels, even=False)
+            channels = block(target, tile, depth, s.oc)
+            rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
                                                                       "ROWS", "CHANNELS")
         laid_out: Dim
         if flat:
-            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc,
-                       "ROWS": tile.pixels(target, item * s.ic, channels < s.oc)}
+            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc, "ROWS": rows}
             x_size, y_size, strips, laid_out = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
         else:
             # Of what windows of one row or column step over, nothing is laid out.
@@ -212,7 +217,7 @@ class DotProducts(Kernel):
         parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
                                    DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
-                                   tile.heights, flat, copied, sums, narrow, skewed)
+                                   tile.heights, tile.even, flat, copied, sums, narrow, skewed)
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),

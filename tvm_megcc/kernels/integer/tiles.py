@@ -13,49 +13,62 @@ from ..site import Site
 _LATENCY = 8
 #: Cycles of a tile beside its products.
 _TILE = 25
+#: Of 64-bit Arm.
+_REGISTERS = 32
 #: Vectors of channels in tiles of assembler.
-_WIDEST = {"by_fours": 4, "by_eights": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
+_WIDEST = {"by_fours": 6, "by_eights": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
 @dataclass(frozen=True)
 class Tile:
     """vectors: of channels in a tile; rest: of those after the last whole tile, 0 if there are none. heights: pixels of
-    the tiles, tallest first."""
+    the tiles, tallest first. even: of two heights that differ by one, as few of the lower one as make up a row."""
 
     vectors: int
     rest: int
     heights: tuple[int, ...]
+    even: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.vectors}x{'x'.join(map(str, self.heights))}" + f"_{self.rest}" * bool(self.rest)
+        between = "e" if self.even else "x"
+        return f"{self.vectors}x{between.join(map(str, self.heights))}" + f"_{self.rest}" * bool(self.rest)
 
     @staticmethod
-    def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim) -> Tile:
-        """For sums of some steps over so many channels of rows of pixels. sums: how they are added up (`Isa`)."""
+    def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim, even: bool = True) -> Tile:
+        """For sums of some steps over so many channels of rows of pixels. sums: as in `Isa`. even: may
+        be as `Tile.even`."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
             # Tiles that many calls can share.
-            vectors = min(needed, _WIDEST.get(sums) or (4 if isa.registers > 16 else 2))
+            vectors = min(needed, _WIDEST.get(sums, 4), 4 if isa.registers > 16 else 2)
             height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
         widest = min(needed, _WIDEST.get(sums) or isa.registers // 4)
         widths = [w for w in range(1, widest + 1) if _tallest(isa, sums, w) >= 1]
-        made = (_fitting(isa, sums, width, needed, pixels) for width in reversed(widths))
-        return min(made, key=lambda tile: _cycles(tile, steps, needed, pixels))
+        made = (tile for width in reversed(widths) for tile in _fitting(isa, sums, width, needed, pixels)
+                if even or not tile.even)
+        return min(made, key=lambda tile: _cycles(tile, sums, steps, needed, pixels))
 
     def per_row(self, pixels: int) -> list[int]:
         """The heights of the tiles that cover a row."""
         found = []
+        if self.even:
+            low = -pixels % self.heights[0]
+            return [self.heights[0]] * ((pixels - low * self.heights[1]) // self.heights[0]) + [self.heights[1]] * low
         for height in self.heights:
             found += [height] * (pixels // height)
             pixels %= height
         return found
 
-    def pixels(self, target: Target, pixel: int, apart: bool) -> int:
-        """Pixels of so many bytes in a task, in whole tiles. apart: its weights are not those of all channels."""
+    def pixels(self, target: Target, pixel: int, apart: bool, total: Dim) -> int:
+        """Pixels of so many bytes in a task, in whole tiles of the first height; 0 if the tiles do not make up what is
+        left for the last one. apart: its weights are not those of all channels. total: pixels of all tasks."""
         height = self.heights[0]
-        return max(1, _room(target, apart) // pixel // height) * height
+        most = max(1, _room(target, apart) // pixel // height) * height
+        if not self.even or not isinstance(total, int) or total <= most:
+            return most
+        return next((rows for rows in range(most, most // 2, -height) if _makes_up(height, total % rows)), 0)
 
     @staticmethod
     def rows(target: Target, row: int, down: int, reach: int, most: int, apart: bool) -> int:
@@ -93,16 +106,35 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     return min(16, (isa.registers - vectors - 2) // vectors)
 
 
-def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> Tile:
+def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> list[Tile]:
     """The tiles that divide a row most evenly."""
-    count = -(-pixels // _tallest(isa, sums, vectors))
+    tallest, rest = _tallest(isa, sums, vectors), needed % vectors
+    count = -(-pixels // tallest)
     height = -(-pixels // count)
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
-    return Tile(vectors, needed % vectors, tuple(heights))
+    found = [Tile(vectors, rest, tuple(heights))]
+    if sums == "by_fours":
+        found += [Tile(vectors, rest, (high, high - 1), True) for high in range(3, tallest + 1)
+                  if _makes_up(high, pixels)]
+    return found
 
 
-def _cycles(tile: Tile, steps: int, needed: int, pixels: int) -> float:
+def _makes_up(high: int, pixels: int) -> bool:
+    """Whether tiles of this height and one less cover so many pixels, some of both."""
+    low = -pixels % high
+    return 0 < low and low * (high - 1) < pixels
+
+
+def _cycles(tile: Tile, sums: str, steps: int, needed: int, pixels: int) -> float:
     """Of a row of pixels over all channels."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
-    return sum(_TILE + steps * max(_LATENCY, p * v + (p + v) * 0.3) + 3 * p * v
+    return sum(_TILE + steps * max(_LATENCY, p * v + _loads(sums, p, v)) + 3 * p * v
                for p in tile.per_row(likely(pixels)) for v in widths)
+
+
+def _loads(sums: str, pixels: int, vectors: int) -> float:
+    """Of a step, in cycles. In assembler four steps are loaded at once, of weights what there are registers for."""
+    if sums != "by_fours":
+        return (pixels + vectors) * 0.3
+    spare = _REGISTERS - pixels * (vectors + 1)
+    return pixels / 4 + vectors / (4 if spare >= 4 else 2 if spare >= 2 else 1) + 0.4

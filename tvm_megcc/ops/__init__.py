@@ -4,6 +4,10 @@
 from . import (
     activation,
     columns,
+    contrib,
+    contrib_attention,
+    contrib_norm,
+    contrib_quant,
     conv,
     conv3d,
     conv_transpose,
@@ -48,8 +52,10 @@ from . import (
     tir,
 )
 
-__all__ = ["activation", "columns", "conv", "conv3d", "conv_transpose", "copy", "deform_conv", "detections", "einsum",
-           "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "inverse_root", "log_softmax_fixed",
-           "lookup", "lrn", "lstm_fixed", "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant",
-           "quant_products", "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape",
-           "softmax", "softmax_fixed", "softmax_quantised", "softmax_wide", "sort", "spectral", "tir"]
+__all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "conv", "conv3d",
+           "conv_transpose", "copy", "deform_conv", "detections", "einsum", "elementwise", "extern",
+           "gather", "inputs", "integer", "integer_sums", "inverse_root", "log_softmax_fixed", "lookup",
+           "lrn", "lstm_fixed", "matmul", "move", "nibbles", "norm", "pool", "qlinear", "quant",
+           "quant_products", "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter",
+           "shape", "softmax", "softmax_fixed", "softmax_quantised", "softmax_wide", "sort", "spectral",
+           "tir"]

@@ -103,11 +103,13 @@ def simplify(graph: Graph, op: Op) -> Op:
     order: list[str] = []
     replacement: list[Expr] = []
     used = {a.index for a in _args(op.attrs.expr)}
+    scalars = {name for name in op.inputs if name in graph.constants and graph.constants[name].size == 1}
+    # A constant [1] beside a scalar gives the result its axis: it stays.
+    rank = max((graph.types[name].rank for name in op.inputs if name not in scalars), default=0)
     for index, name in enumerate(op.inputs):
         if index not in used:
             replacement.append(Const(0.0))
-        elif name in graph.constants and graph.constants[name].size == 1 \
-                and graph.types[name].rank <= graph.types[op.outputs[0]].rank:
+        elif name in scalars and graph.types[name].rank <= rank:
             replacement.append(Const(float(graph.constants[name].reshape(()))))
         else:
             if name not in order:

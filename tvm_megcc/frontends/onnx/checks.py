@@ -37,10 +37,20 @@ def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return [*path[start:][::-1], path[-1]] if len(path[start:]) > 1 else [node, node]
 
 
+#: Operators that ONNX Runtime writes in ONNX's domain whatever the operator set: the set that has them first, None if
+#: none has.
+_RUNTIME = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
+
+
 def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
     if any(True for _ in subgraphs(proto)):
         return
+    if not domain and proto.op_type in _RUNTIME:
+        first = _RUNTIME[proto.op_type]
+        if first is None:
+            return
+        opset = max(opset, first)
     if not domain and opset < OLDEST_OPSET:
         try:
             since, then = (onnx.defs.get_schema(proto.op_type, version).since_version

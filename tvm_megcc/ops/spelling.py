@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of ONNX within the importers of others: `onnx_operator(node, "Softmax", x, axis=-1)`."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+
+from ..errors import MegccError
+from .base import DECOMPOSITIONS, OPERATORS, OnnxNode
+
+#: The operator set whose rules they follow.
+OPSET = 22
+
+
+def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, opset: int = OPSET,
+                   **attributes) -> tuple[str, ...]:
+    """What ONNX's operator `kind` gives of these operands, "" one that is absent. The node gives its origin only."""
+    spelled = copy(node)
+    while inputs and not inputs[-1]:
+        inputs = inputs[:-1]
+    vars(spelled).update(op_type=kind, inputs=inputs, opset=opset, num_outputs=outputs,
+                         attr=lambda name, default=None: attributes.get(name, default),
+                         declared=lambda output=0: None)
+    if kind in DECOMPOSITIONS:
+        return tuple(DECOMPOSITIONS[kind](spelled))
+    for declaration in OPERATORS.values():
+        if kind in declaration.onnx:
+            return tuple(declaration.from_onnx(spelled))
+    raise MegccError(f"there is no kernel for {kind} yet")
+
+
+def onnx_operator(node: OnnxNode, kind: str, *inputs: str, opset: int = OPSET, **attributes) -> str:
+    """The first result of one."""
+    return onnx_operators(node, kind, *inputs, opset=opset, **attributes)[0]
+
+
+def given(node: OnnxNode, index: int) -> str:
+    """Operand `index`, "" where it is absent."""
+    return node.inputs[index] if node.has(index) else ""
+
+
+def number(node: OnnxNode, value: float, dtype: str) -> str:
+    """A constant of one number."""
+    return node.constant(np.array(value, np.dtype(dtype)))
+
+
+def no_attributes(node: OnnxNode, *names: str) -> None:
+    """Raises:
+        MegccError: where the node has one of these attributes, which would change what it means, set.
+    """
+    for name in names:
+        if node.attr(name, 0):
+            raise MegccError(f"attribute {name} = {node.attr(name)} is not supported")
+
+
+def no_operands(node: OnnxNode, *indices: int, what: str) -> None:
+    """Raises:
+        MegccError: where the node has one of these operands.
+    """
+    for index in indices:
+        if node.has(index):
+            raise MegccError(f"operand {index} ({what}) is not supported")

@@ -143,6 +143,7 @@ def test_normalisations_and_others():
         *(case("GridSample", [f(1, 2, 5, 6), f(1, 3, 9, 2)], mode=mode, padding_mode=padding, align_corners=corners)
           for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection")
           for corners in (0, 1) if (mode, padding) != ("bicubic", "border")),
+        case("Inverse", [f(2, 3, 4, 4)]), case("Inverse", [f(5, 5).astype(np.float64)]),
         case("Trilu", [f(4, 5)], upper=0), case("ExpandDims", [f(4, 5), np.int32(-1)], constant="1"),
         case("Pad", [f(4, 5), np.array([1, 0, 2, 1]), np.float32(2)], constant="1 2"),
         case("GatherND", [f(4, 5), i(4, 2, 3, 1, dtype=np.int64)]),

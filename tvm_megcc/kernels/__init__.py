@@ -24,7 +24,7 @@ from .integer.dot import DotConv, DotMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
-from .linear.determinant import DeterminantKernel
+from .linear.determinant import DeterminantKernel, InverseKernel
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.copies import ConcatRuns, PadRows
@@ -70,6 +70,7 @@ realise(ops.integer.MatMulInteger, DotMatMul(), PanelBytesMatMul(), PlainBytesMa
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())
+realise(ops.spectral.Inverse, InverseKernel())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())

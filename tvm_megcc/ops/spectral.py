@@ -132,6 +132,13 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     return (node.constant(result.astype(dtype)),)
 
 
+def _square(x: TensorType) -> None:
+    why = f"wants square matrices, not {x}"
+    if x.rank < 2:
+        raise ShapeError(why)
+    require_equal(x.shape[-1], x.shape[-2], why)
+
+
 @register
 class Determinant(Operator):
     """Of the square matrices on the last two axes."""
@@ -144,12 +151,33 @@ class Determinant(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
-        why = f"wants square matrices, not {x}"
-        if x.rank < 2:
-            raise ShapeError(why)
-        require_equal(x.shape[-1], x.shape[-2], why)
+        _square(x)
         return (TensorType(x.dtype, x.shape[:-2]),)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         return (np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype),)
+
+
+@register
+class Inverse(Operator):
+    """Of the square matrices on the last two axes; NaNs where there is none."""
+
+    kind = "inverse"
+    onnx = ("com.microsoft::Inverse",)
+    cases = (Case((f32(3, 5, 5),)), Case((((2, 3, 1, 1), "float64"),)), Case((f32(4, 4),)),
+             Case((f32(3, 3),), values={0: np.array([[0, 1, 2], [0, 0, 3], [4, 5, 6]])}),
+             Case((((11, 11), "float64"),)), Case((f32(2, 2, 2),), values={0: np.array([1, 1, 1, 1, 0, 2, 3, 0])}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        _square(x)
+        return (x,)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        result = np.full(x.shape, np.nan, np.float64)
+        for index in np.ndindex(*x.shape[:-2]):
+            if np.linalg.det(x[index].astype(np.float64)) != 0:
+                result[index] = np.linalg.inv(x[index].astype(np.float64))
+        return (result.astype(x.dtype),)

@@ -26,7 +26,7 @@ from .checks import check_schema, cycle, label, stated_shape
 from .externs import importers
 from .functions import Function, function_of, is_function
 from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
-from .refused import REFUSED
+from .refused import REFUSED, REFUSED_DOMAINS
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern (docs/extern.md)")
@@ -345,8 +345,8 @@ class _Importer:
             return [self._constant(node)]
         if name == "If":
             return [] if unknown else self._if(node, proto, scope, opsets)
-        if name in REFUSED:
-            raise MegccError(REFUSED[name])
+        if name in REFUSED or domain in REFUSED_DOMAINS:
+            raise MegccError(REFUSED.get(name) or REFUSED_DOMAINS[domain])
         if name in self.importers:
             check_schema(proto, domain, node.opset)
             if unknown:

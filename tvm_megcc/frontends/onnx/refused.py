@@ -18,3 +18,9 @@ REFUSED = {
     **dict.fromkeys(("Loop", "Scan"), _LOOP),
     **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRING),
 }
+
+#: Domains that are refused as a whole.
+REFUSED_DOMAINS = {
+    "com.microsoft.nchwc": "is of a file that ONNX Runtime wrote for one CPU, in blocks of channels that it does not "
+                           "state; let it write the file with ORT_ENABLE_EXTENDED",
+}

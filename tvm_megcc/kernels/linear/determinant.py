@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determinants of small matrices."""
+"""Determinants and inverses of small matrices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from ..parameters import UnitParameters
 from ..site import Site
 
 
-class DeterminantKernel(Kernel):
+class Elimination(Kernel):
+    """A task is a matrix, of doubles in the scratch."""
+
     name = "elimination"
     dtypes = (("float32", "float64"),)
 
@@ -17,9 +19,21 @@ class DeterminantKernel(Kernel):
         n = site.x.shape[-1]
         return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
 
+
+class DeterminantKernel(Elimination):
     def lower(self, site: Site) -> Lowered:
         x = site.x
         count, n = extent_symbols("COUNT", "N")
         return Lowered("linear/determinant", UnitParameters(x.c_type),
                        {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]}, (Operand("x", 0, count * n * n),),
                        (Operand("y", 0, count),), count, "determinant", self.name, scratch=8 * n * n)
+
+
+class InverseKernel(Elimination):
+    def lower(self, site: Site) -> Lowered:
+        x = site.x
+        count, n = extent_symbols("COUNT", "N")
+        size = count * n * n
+        return Lowered("linear/inverse", UnitParameters(x.c_type), {"COUNT": product(x.shape[:-2]), "N": x.shape[-1]},
+                       (Operand("x", 0, size),), (Operand("y", 0, size),), count, "inverse", self.name,
+                       scratch=16 * n * n)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that ONNX Runtime's optimiser wrote, with operators of its own domain in place of those of ONNX: the results that
-it has of them. (Those of a dynamically quantised network differ from the original's where a number rounds otherwise.)"""
+"""Files that ONNX Runtime's optimiser wrote, with operators of its own domain in place of those of ONNX: the results
+that it has of them. (Those of a dynamically quantised network differ from the original, by its roundings.)
+"""
 
 from __future__ import annotations
 

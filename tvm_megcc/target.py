@@ -39,6 +39,7 @@ class Isa:
         `integer/sums.neon.c.j2`; "" where it is C.
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
+    dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Isa:
     closes: bool = False
     sums: str = ""
     ahead: int = 0
+    dsp: bool = False
 
 
 _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
@@ -77,7 +79,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
-    Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c"),
+    Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
 )}
 
 

@@ -472,5 +472,9 @@ static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
 }
 #endif
 
+#if defined(MGC_ISA_CORTEX_M4)
+#include "simd/dsp_integer.h"
+#endif
+
 #endif
 #endif

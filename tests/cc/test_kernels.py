@@ -64,7 +64,7 @@ MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4"}
 SHOWN = {("arm64-v86", "size"): {"conv2d_integer", "matmul_integer"}}
 SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum"}
 #: Operators whose kernels run on the emulated board; those with templates of a bare machine's own have to.
-ON_BOARD = {*SHOWN_ON_ALL, "conv2d"}
+ON_BOARD = {*SHOWN_ON_ALL, "conv2d", "conv2d_integer", "matmul_integer"}
 
 
 #: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates

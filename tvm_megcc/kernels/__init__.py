@@ -23,7 +23,9 @@ from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
+from .integer.planes import DspDepthwise
 from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
+from .integer.triples import DspConv, DspMatMul
 from .linear.determinant import DeterminantKernel, InverseKernel
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
@@ -65,8 +67,8 @@ realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
-realise(ops.integer.Conv2dInteger, DotConv(), DepthwiseBytes(), PlainBytesConv())
-realise(ops.integer.MatMulInteger, DotMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
+realise(ops.integer.Conv2dInteger, DotConv(), DspConv(), DspDepthwise(), DepthwiseBytes(), PlainBytesConv())
+realise(ops.integer.MatMulInteger, DotMatMul(), DspMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())

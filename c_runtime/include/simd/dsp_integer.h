@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of bytes on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. What is assembler
+ * there is C elsewhere, so that the same kernels can be tested on any machine.
+ *
+ *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD); mgc_bb, mgc_bt, mgc_tb, mgc_tt:
+ *                                  of one half of each (bottom, top), a's first
+ *   mgc_word(p)                    four bytes at any address
+ *   mgc_both(a,b)                  a in the low half, b in the high one
+ *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
+ *   mgc_lay3_<type>(to,p,q,r,n,z)  n fours of three rows of bytes less z, row by row in turn: of each four, elements 0 and 2 of
+ *                                  the rows, then 1 and 3
+ *   mgc_tile_3x2(x,w,n,s)          products of three such rows with n fours of two columns of weights [n][2][4]. s[0] and s[1] are
+ *                                  what their sums begin with; afterwards s[0] to s[2] are those of the first column
+ *   mgc_tile_1x4_<type>(x,w,n,s)   of one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: as z of mgc_even
+ *   mgc_close_fixed(x,m,k,r)       x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for |x| < 2^30, r >= 1:
+ *                                  k = 2^(r - 1) + zero * 2^r. mgc_close_once(x,m,k,r): rounded once, r >= 2: k = 2^(r - 2) +
+ *                                  zero * 2^(r - 1)
+ */
+#ifndef MEGCC_DSP_INTEGER_H
+#define MEGCC_DSP_INTEGER_H
+
+#if defined(__arm__) && defined(__ARM_FEATURE_DSP) && MGC_GNU
+#define MGC_DSP_ASSEMBLER 1
+#else
+#define MGC_DSP_ASSEMBLER 0
+#endif
+
+/* Where there is no C library, compilers know memcpy by this name only. */
+#if MGC_GNU
+#define MGC_COPY __builtin_memcpy
+#else
+#define MGC_COPY memcpy
+#endif
+
+static MGC_INLINE uint32_t mgc_word(const void *p)
+{
+    uint32_t word;
+    MGC_COPY(&word, p, sizeof word);
+    return word;
+}
+
+static MGC_INLINE uint32_t mgc_both(int32_t a, int32_t b) { return ((uint32_t)a & 0xffffu) | (uint32_t)b << 16; }
+
+static MGC_INLINE int32_t mgc_low(uint32_t w) { return (int32_t)((w & 0xffffu) ^ 0x8000u) - 0x8000; }
+static MGC_INLINE int32_t mgc_high(uint32_t w) { return mgc_low(w >> 16); }
+
+#if MGC_DSP_ASSEMBLER
+#define MGC_MULTIPLY(name, instruction) \
+    static MGC_INLINE int32_t name(int32_t c, uint32_t a, uint32_t b) \
+    { \
+        __asm__(instruction " %0, %1, %2, %0" : "+r"(c) : "r"(a), "r"(b)); \
+        return c; \
+    }
+MGC_MULTIPLY(mgc_pairs, "smlad")
+MGC_MULTIPLY(mgc_bb, "smlabb")
+MGC_MULTIPLY(mgc_bt, "smlabt")
+MGC_MULTIPLY(mgc_tb, "smlatb")
+MGC_MULTIPLY(mgc_tt, "smlatt")
+
+static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
+{
+    x += x;
+    __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
+    return (k + (x >> 31)) >> r;
+}
+static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
+{
+    __asm__("smmla %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
+    return k >> (r - 1);
+}
+static MGC_INLINE int32_t mgc_within_i8(int32_t v)
+{
+    __asm__("ssat %0, #8, %0" : "+r"(v));
+    return v;
+}
+static MGC_INLINE int32_t mgc_within_u8(int32_t v)
+{
+    __asm__("usat %0, #8, %0" : "+r"(v));
+    return v;
+}
+#else
+static MGC_INLINE int32_t mgc_bb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_low(a) * mgc_low(b)); }
+static MGC_INLINE int32_t mgc_bt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_low(a) * mgc_high(b)); }
+static MGC_INLINE int32_t mgc_tb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_high(a) * mgc_low(b)); }
+static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_high(a) * mgc_high(b)); }
+static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return mgc_tt(mgc_bb(c, a, b), a, b); }
+
+/* Shifts of negative numbers are not defined in C; of their complement they are. */
+static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
+static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
+{
+    return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
+}
+static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
+{
+    const uint64_t sum = (uint64_t)((int64_t)x * m) + ((uint64_t)1 << 63);
+    return mgc_shifted((int32_t)((int64_t)(sum >> 32) - ((int64_t)1 << 31)) + k, r - 1);
+}
+static MGC_INLINE int32_t mgc_within_i8(int32_t v) { return mgc_imin(mgc_imax(v, -128), 127); }
+static MGC_INLINE int32_t mgc_within_u8(int32_t v) { return mgc_imin(mgc_imax(v, 0), 255); }
+#endif
+
+#if MGC_DSP_ASSEMBLER
+#define MGC_LAY3(name, type, extend) \
+    static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
+    { \
+        const uint32_t less = ((uint32_t)-zero & 0xffffu) * 0x10001u; \
+        const type *last = p + 4 * n; \
+        __asm__ volatile("1:\n\t" \
+                         "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
+                         extend " r4, %4, r8\n\t" extend " r5, %4, r9\n\t" extend " r6, %4, r10\n\t" \
+                         extend " r8, %4, r8, ror #8\n\t" extend " r9, %4, r9, ror #8\n\t" extend " r10, %4, r10, ror #8\n\t" \
+                         "stmia %0!, {r4, r5, r6}\n\tstmia %0!, {r8, r9, r10}\n\t" \
+                         "cmp %1, %5\n\tbne 1b" \
+                         : "+r"(to), "+r"(p), "+r"(q), "+r"(r) : "r"(less), "r"(last) \
+                         : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory"); \
+    }
+#define MGC_EXTEND(name, extend) \
+    static MGC_INLINE uint32_t mgc_even_##name(uint32_t z, uint32_t w) \
+    { \
+        __asm__(extend " %0, %1, %2" : "=r"(w) : "r"(z), "r"(w)); \
+        return w; \
+    } \
+    static MGC_INLINE uint32_t mgc_odd_##name(uint32_t z, uint32_t w) \
+    { \
+        __asm__(extend " %0, %1, %2, ror #8" : "=r"(w) : "r"(z), "r"(w)); \
+        return w; \
+    }
+#define MGC_LAY_ROWS(name, type, extend) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend)
+MGC_LAY_ROWS(i8, int8_t, "sxtab16")
+MGC_LAY_ROWS(u8, uint8_t, "uxtab16")
+#else
+#define MGC_LAY_ROWS(name, type) \
+    static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
+    { \
+        for (int32_t i = 0; i < 4 * n; i++) { \
+            int16_t *place = to + i / 4 * 12 + i % 2 * 6 + i % 4 / 2; \
+            place[0] = (int16_t)(p[i] - zero); \
+            place[2] = (int16_t)(q[i] - zero); \
+            place[4] = (int16_t)(r[i] - zero); \
+        } \
+    } \
+    static MGC_INLINE uint32_t mgc_even_##name(uint32_t z, uint32_t w) \
+    { \
+        return mgc_both(mgc_low(z) + (type)(w & 255u), mgc_high(z) + (type)(w >> 16 & 255u)); \
+    } \
+    static MGC_INLINE uint32_t mgc_odd_##name(uint32_t z, uint32_t w) { return mgc_even_##name(z, w >> 8); }
+MGC_LAY_ROWS(i8, int8_t)
+MGC_LAY_ROWS(u8, uint8_t)
+#endif
+
+#if MGC_DSP_ASSEMBLER
+/* Compilers keep sums of a tile on the stack; here each of the 14 registers has its part. The steps that no four are made of
+ * come first. sp[0]: where these end, sp[1]: where the weights do. */
+#define MGC_TILE_FUNCTION(name, type) \
+    static __attribute__((naked, noinline, unused)) void name(const type *x MGC_IN_R0_TO_R3, const int8_t *w MGC_IN_R0_TO_R3, \
+                                                              int32_t n MGC_IN_R0_TO_R3, int32_t *s MGC_IN_R0_TO_R3)
+#define MGC_IN_R0_TO_R3 __attribute__((unused))
+#define MGC_TILE_HEAD(shift) \
+    "push {r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\t" \
+    "and r12, r2, #3\n\tadd lr, r1, r2, lsl #" shift "\n\tadd r12, r1, r12, lsl #" shift "\n\tpush {r12, lr}\n\t"
+#define MGC_TILE_LOOPS(step) \
+    "cmp r1, r12\n\tbeq 2f\n" \
+    "1:\n\t" step "ldr r2, [sp]\n\tcmp r1, r2\n\tbcc 1b\n" \
+    "2:\n\tldr r2, [sp, #4]\n\tcmp r1, r2\n\tbcs 4f\n" \
+    "3:\n\t" step step step step "ldr r2, [sp, #4]\n\tcmp r1, r2\n\tbcc 3b\n" \
+    "4:\n\tadd sp, #8\n\tpop {r3}\n\t"
+#define MGC_STEP_3X2 \
+    "ldmia r1!, {r2, r3}\n\tldmia r0!, {r10, r11, r12}\n\tsxtb16 lr, r2\n\t" \
+    "smlad r4, r10, lr, r4\n\tsmlad r5, r11, lr, r5\n\tsmlad r6, r12, lr, r6\n\tsxtb16 lr, r3\n\t" \
+    "smlad r7, r10, lr, r7\n\tsmlad r8, r11, lr, r8\n\tsmlad r9, r12, lr, r9\n\t" \
+    "ldmia r0!, {r10, r11, r12}\n\tsxtb16 r2, r2, ror #8\n\t" \
+    "smlad r4, r10, r2, r4\n\tsmlad r5, r11, r2, r5\n\tsmlad r6, r12, r2, r6\n\tsxtb16 r3, r3, ror #8\n\t" \
+    "smlad r7, r10, r3, r7\n\tsmlad r8, r11, r3, r8\n\tsmlad r9, r12, r3, r9\n\t"
+#define MGC_COLUMN_1X4(w, sum) \
+    "sxtb16 r12, " w "\n\tsmlad " sum ", r8, r12, " sum "\n\tsxtb16 " w ", " w ", ror #8\n\tsmlad " sum ", r9, " w ", " sum "\n\t"
+#define MGC_STEP_1X4(extend) \
+    "ldmia r1!, {r2, r3, r10, r11}\n\tldr r9, [r0], #4\n\t" extend " r8, lr, r9\n\t" extend " r9, lr, r9, ror #8\n\t" \
+    MGC_COLUMN_1X4("r2", "r4") MGC_COLUMN_1X4("r3", "r5") MGC_COLUMN_1X4("r10", "r6") MGC_COLUMN_1X4("r11", "r7")
+
+MGC_TILE_FUNCTION(mgc_tile_3x2, int16_t)
+{
+    __asm__ volatile(MGC_TILE_HEAD("3") "ldr r4, [r3]\n\tldr r7, [r3, #4]\n\t"
+                     "mov r5, r4\n\tmov r6, r4\n\tmov r8, r7\n\tmov r9, r7\n\t" MGC_TILE_LOOPS(MGC_STEP_3X2)
+                     "stmia r3, {r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}");
+}
+#define MGC_TILE_1X4(name, type, extend) \
+    MGC_TILE_FUNCTION(mgc_tile_1x4_##name, type) \
+    { \
+        __asm__ volatile(MGC_TILE_HEAD("4") "ldmia r3, {r4, r5, r6, r7}\n\tldr lr, [r3, #16]\n\t" \
+                         MGC_TILE_LOOPS(MGC_STEP_1X4(extend)) \
+                         "stmia r3, {r4, r5, r6, r7}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}"); \
+    }
+MGC_TILE_1X4(i8, int8_t, "sxtab16")
+MGC_TILE_1X4(u8, uint8_t, "uxtab16")
+#else
+static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n, int32_t *s)
+{
+    const int32_t first = s[0], second = s[1];
+    for (int32_t i = 0; i < 6; i++) {
+        s[i] = i < 3 ? first : second;
+    }
+    for (int32_t k = 0; k < 4 * n; k++) {
+        for (int32_t i = 0; i < 6; i++) {
+            const int32_t weight = w[k / 4 * 8 + i / 3 * 4 + k % 4];
+            s[i] = mgc_iadd(s[i], x[k / 4 * 12 + k % 2 * 6 + i % 3 * 2 + k % 4 / 2] * weight);
+        }
+    }
+}
+#define MGC_TILE_1X4(name, type) \
+    static MGC_INLINE void mgc_tile_1x4_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    { \
+        for (int32_t k = 0; k < 4 * n; k++) { \
+            for (int32_t i = 0; i < 4; i++) { \
+                s[i] = mgc_iadd(s[i], (x[k] + mgc_low((uint32_t)s[4])) * w[k / 4 * 16 + i * 4 + k % 4]); \
+            } \
+        } \
+    }
+MGC_TILE_1X4(i8, int8_t)
+MGC_TILE_1X4(u8, uint8_t)
+#endif
+
+#endif

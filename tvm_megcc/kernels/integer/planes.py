@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution of one filter a channel on cores with Arm's DSP extension: four channels at a time are laid out as
+planes of int16, in which two neighbours of a row are one operand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.dims import ceildiv, likely, product, round_up
+from ...ir.types import NHWC
+from ...ops.integer import BYTES
+from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..conv2d.geometry import Geometry
+from ..packing import packer
+from ..site import Site
+from .dot import ByteParameters, weight_type, zero_name
+from .rescaled import Closing, closing
+
+#: Outputs of a row that are summed up together.
+_AT_ONCE = 2
+#: Words of planes that a task lays out.
+_ROOM = 1 << 10
+
+
+@dataclass(frozen=True)
+class PlanesParameters(ByteParameters):
+    """Of `planes.c.j2`.
+
+    result: C type of an element of y. short: what functions of bytes call the type of x. pairs: of neighbouring weights
+    of a row of the window that are one operand; the second may be none (-1). steps: of a row, (output, which function
+    of products, word of x, pair of weights). words: of x in a row that these take. held: all weights stay in variables.
+    close: the epilogue.
+    """
+
+    result: str
+    short: str
+    pairs: tuple[tuple[int, int], ...]
+    steps: tuple[tuple[int, str, int, int], ...]
+    words: tuple[int, ...]
+    held: bool
+    close: Closing
+
+
+@packer("planes")
+def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
+    """[C, 1, KH, KW], less the zero point → [C, KH, KW]."""
+    return (array[:, 0].astype(np.int32) - zero).astype(np.int8)
+
+
+def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
+    """The products of a row of the window, and their pairs of weights: two products at once where neighbours of x, from
+    an even column on, are multiplied by neighbours of the window."""
+    doubles: list[tuple[int, int, int]] = []
+    singles: list[tuple[int, int, int]] = []
+    for output in range(_AT_ONCE):
+        tap = 0
+        while tap < kw:
+            column = output * stride + tap * dilation
+            if dilation == 1 and column % 2 == 0 and tap + 1 < kw:
+                doubles.append((output, column // 2, tap))
+                tap += 2
+            else:
+                singles.append((output, column, tap))
+                tap += 1
+    pairs = list(dict.fromkeys((tap, tap + 1) for _, _, tap in doubles))
+    for _, _, tap in singles:
+        if not any(tap in pair for pair in pairs):
+            pairs.append((tap, tap + 1 if tap + 1 < kw else -1))
+    steps = [(output, "pairs", word, pairs.index((tap, tap + 1))) for output, word, tap in doubles]
+    for output, column, tap in singles:
+        index = next(i for i, pair in enumerate(pairs) if tap in pair)
+        steps.append((output, "bt"[column % 2] + "bt"[pairs[index].index(tap)], column // 2, index))
+    return tuple(sorted(steps, key=lambda step: (step[2], step[0]))), tuple(pairs)
+
+
+class DspDepthwise(Kernel):
+    """A task is some rows of four channels."""
+
+    name = "planes"
+    dtypes = (BYTES, BYTES, ("int32",))
+    fuses_epilogue, lanes = True, "i"
+    constants = (1, 2)
+
+    def layouts(self, site: Site):
+        yield around(site, NHWC)
+
+    def refuse(self, site: Site):
+        if not site.isa.dsp:
+            return "for cores with Arm's DSP extension"
+        outputs, per_group, *_ = site.inputs[1].shape
+        if per_group != 1 or outputs != site.attrs.groups:
+            return "needs one filter a channel"
+        if weight_type(site.inputs[1].dtype, site.attrs.w_zero) != "int8":
+            return "weights less their zero point are no int8"
+        return None
+
+    def lower(self, site: Site) -> Lowered:
+        s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
+        N, C, IH, IW, OH, OW, ROWS = extent_symbols("N", "C", "IH", "IW", "OH", "OW", "ROWS")
+        extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
+                   "PL": s.pads[1], "ROWS": _rows(s)}
+        operands = present(site, Operand("x", 0, N * IH * IW * C),
+                           Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
+        steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
+        close = closing(site, zeros, True)
+        parameters = PlanesParameters(
+            *s.window, s.bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type,
+            "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
+            s.kh * len(pairs) <= 16, close)
+        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
+        columns = (round_up(OW, _AT_ONCE) - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 2
+        return Lowered("integer/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
+                       N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
+                       "planes" + close.name, scratch=16 * reached * ceildiv(columns, 2) + 4 * len(pairs) * s.kh,
+                       channels=C)
+
+    def cost(self, site: Site) -> float:
+        s = Geometry.of(site)
+        return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 0.9 + 15 + 2 * product(s.strides))
+
+
+def _rows(s: Geometry) -> int:
+    """Rows of the output in a task."""
+    words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
+    return max(1, min(likely(s.oh), (_ROOM // words - (s.kh - 1) * s.dilations[0] - 1) // s.strides[0] + 1))

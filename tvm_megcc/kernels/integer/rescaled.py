@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Epilogues that only rescale sums as TFLite does: kernels that know all numbers need fewer instructions for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.expr import Arg, Call, Const, Expr
+from ...ir.lanes import LIMITS
+from ...ops.base import operator
+from ..parameters import Parameters
+from ..site import Site
+from ..support import operand_class
+
+
+@dataclass(frozen=True)
+class Closing(Parameters):
+    """How sums become bytes. kind: "fixed" or "once", as the functions of integers are called; "" where it is any other
+    epilogue. multiplier, shift: C of them, for the channel `c`. zero: is added; low, high: limits behind that."""
+
+    kind: str = ""
+    multiplier: str = ""
+    shift: str = ""
+    zero: int = 0
+    low: int = 0
+    high: int = 0
+
+    @property
+    def name(self) -> str:
+        """In the name of a kernel."""
+        return f"_{self.kind}" * bool(self.kind)
+
+
+#: The shifts to the right that `mgc_close_*` takes.
+_SHIFTS = {"rescale_fixed": (1, 22), "rescale_once": (2, 22)}
+
+
+def closing(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
+    """Of sums of products of operands with these zero points, less which weights are packed."""
+    split = _split(site.op.epilogue, site.y.dtype)
+    if split is None:
+        return Closing()
+    rescale, zero, low, high = split
+    multiplier, shift = (_numbers(site, argument) for argument in rescale.args[1:])
+    least, most = _SHIFTS[rescale.fn]
+    if multiplier is None or shift is None or multiplier.min() < 0 or -shift.max() < least or -shift.min() > most \
+            or abs(zero) << -int(shift.min()) > 2**29:
+        return Closing()
+    if rescale.fn == "rescale_fixed" and not _is_small(site, zeros, outputs_first):
+        return Closing()
+    texts = [_text(site, argument) for argument in rescale.args[1:]]
+    return Closing(rescale.fn.removeprefix("rescale_"), *texts, zero, low, high)
+
+
+def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
+    """An expression as limits of a rescaled sum plus a zero point."""
+    if dtype not in LIMITS:
+        return None
+    low, high = LIMITS[dtype]
+    zero = 0
+    while isinstance(expr, Call) and isinstance(expr.args[-1], Const) and expr.fn in ("min", "max", "add"):
+        number = int(expr.args[1].value)
+        if expr.fn == "add":
+            zero, low, high = zero + number, low - number, high - number
+        else:
+            # What is limited here is limited again by what has been found.
+            bound = min(max(number, low), high)
+            low, high = (low, bound) if expr.fn == "min" else (bound, high)
+        expr = expr.args[0]
+    if not isinstance(expr, Call) or expr.fn not in _SHIFTS or expr.args[0] != Arg(0):
+        return None
+    return expr, zero, low + zero, high + zero
+
+
+def _numbers(site: Site, argument: Expr) -> np.ndarray | None:
+    if isinstance(argument, Const):
+        return np.array([int(argument.value)], np.int64)
+    value = site.values.get(site.op.epilogue_start + argument.index - 1) if isinstance(argument, Arg) else None
+    return None if value is None or not value.size else value.astype(np.int64).reshape(-1)
+
+
+def _text(site: Site, argument: Expr) -> str:
+    if isinstance(argument, Const):
+        return str(int(argument.value))
+    assert isinstance(argument, Arg)
+    type_ = site.types[site.op.epilogue_start + argument.index - 1]
+    kind = operand_class(type_, site.y, operator(site.kind).channel_axis)
+    return f"e{argument.index}[{'c' if kind == 'channel' else '0'}]"
+
+
+def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
+    """Whether no sum reaches 2^30."""
+    weights, bias = site.values.get(1), site.values.get(2) if site.has(2) else np.zeros(1)
+    if weights is None or bias is None:
+        return False
+    limits = np.iinfo(site.x.dtype)
+    most = max(limits.max - zeros[0], zeros[0] - limits.min)
+    rows = weights if outputs_first else weights.T
+    sums = np.abs(rows.astype(np.int64) - zeros[1]).reshape(rows.shape[0], -1).sum(axis=1)
+    return bool((sums * most + np.abs(bias.astype(np.int64)).reshape(-1) < 2**30).all())

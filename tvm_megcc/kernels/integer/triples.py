@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and products of 8-bit operands on cores with Arm's DSP extension: what windows of three pixels read is
+laid out in turn as int16, less the zero point, and multiplied by two columns of weights; all sums stay in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...ir.dims import Dim, product, round_up
+from ...ir.types import NHWC
+from ...ops.integer import BYTES
+from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..conv2d.geometry import Geometry
+from ..site import Site
+from .dot import ByteParameters, _rows, less, zero_name
+from .rescaled import Closing, closing
+
+
+@dataclass(frozen=True)
+class TriplesParameters(ByteParameters):
+    """Of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
+    a pixel and four channels at a time. flat: windows are pixels, without padding. close: the epilogue."""
+
+    result: str
+    short: str
+    single: bool
+    flat: bool
+    close: Closing
+
+
+class DspProducts(Kernel):
+    """What both kernels share. A task is an image, or of flat ones all pixels, of one group."""
+
+    name = "triples"
+    dtypes = (BYTES, BYTES, ("int32",))
+    fuses_epilogue, lanes = True, "i"
+    constants = (1, 2)
+
+    @staticmethod
+    def unable(site: Site, w_zero: int) -> str | None:
+        if not site.isa.dsp:
+            return "for cores with Arm's DSP extension"
+        return "weights less their zero point are no int8" if less(site.inputs[1].dtype, w_zero) != w_zero else None
+
+    @staticmethod
+    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
+        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        flat, (x_zero, w_zero) = s.is_pointwise, zeros
+        pixels: Dim = s.n * s.oh * s.ow if flat else s.oh * s.ow
+        single = isinstance(pixels, int) and pixels <= 2
+        N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
+        if flat:
+            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc}
+            x_size, y_size = N * G * IC, N * G * OC
+        else:
+            extents = s.extents(s.oh, s.ow)
+            x_size, y_size = N * IH * IW * G * IC, N * OH * OW * G * OC
+        depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
+        gathered = 0 if flat and s.ic % 4 == 0 else rows * depth
+        packed = G * round_up(OC, width) * depth
+        operands = present(site, Operand("x", 0, x_size),
+                           Operand("w", 1, packed, ("dot", outputs_first, w_zero, s.g, 1, width, 1, 4), "int8"),
+                           Operand("b", 2, G * OC))
+        close = closing(site, zeros, outputs_first)
+        parameters = TriplesParameters(*s.window, s.bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
+                                       "i8" if site.x.dtype == "int8" else "u8", single, flat, close)
+        return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
+                       G if flat else N * G, operation + "_bias" * s.bias + zero_name(x_zero),
+                       ("single" if single else "triples") + "_flat" * flat + close.name,
+                       scratch=gathered + (0 if single else 6 * depth), channels=G * OC)
+
+    @staticmethod
+    def cycles(s: Geometry) -> float:
+        """Of one image after another, all extents known."""
+        pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
+        return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
+
+
+class DspConv(DspProducts):
+    """Convolution, channels last."""
+
+    def layouts(self, site: Site):
+        yield around(site, NHWC)
+
+    def refuse(self, site: Site):
+        return self.unable(site, site.attrs.w_zero)
+
+    def lower(self, site: Site) -> Lowered:
+        s = Geometry.of(site)
+        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
+                         replace(s, bias=False).name("conv2d_integer"))
+
+    def cost(self, site: Site) -> float:
+        return self.cycles(Geometry.of(site))
+
+
+class DspMatMul(DspProducts):
+    """A constant matrix on the right: a 1x1 convolution whose pixels are the rows of a."""
+
+    def refuse(self, site: Site):
+        if site.inputs[1].rank != 2:
+            return "the second operand must be one matrix"
+        if site.attrs.trans_a:
+            return "the first operand must not be transposed"
+        return self.unable(site, site.attrs.b_zero)
+
+    def lower(self, site: Site) -> Lowered:
+        return self.call(site, _rows(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
+                         "matmul_integer")
+
+    def cost(self, site: Site) -> float:
+        return self.cycles(_rows(site))

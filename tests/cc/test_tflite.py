@@ -15,6 +15,9 @@ from tests.null.test_tflite_states import steps_of, svdf
 from tests.tflite_files import Quantized, litert, network, written
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
+from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.frontends.tflite.importer import load
+from tvm_megcc.runtime import reference
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
@@ -173,3 +176,27 @@ def test_networks(name: str, tmp_path):
                 np.testing.assert_allclose(found[key], wanted, atol=7e-4 if name == "basic_pitch_nmp" else 1e-4)
             else:
                 np.testing.assert_array_equal(found[key], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kws_dscnn_int8", "resnet8_cifar10_int8"])
+def test_every_tensor(name: str, tmp_path):
+    """Each result of each operator of a trained network, to the bit: in numpy, and in C that gives all of them."""
+    path = MODELS / name / "model.tflite"
+    if not path.exists():
+        pytest.skip(f"{name} is not on this machine (set MEGCC_MODELS)")
+    file = load(path)
+    made = [file.tensors[index].name for operator in file.operators for index in operator.outputs]
+    assert len({*made}) == len(made) > 9
+    graph = import_tflite(path, output_names=made)
+    _, session = compiled(path.read_bytes(), tmp_path, "native", output_names=made)
+    with np.load(path.with_name("reference_tflite.npz")) as arrays:
+        given = {name: arrays[f"in:{name}"] for name in graph.inputs}
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        feeds = {name: random.integers(-128, 128, array.shape).astype(np.int8) if seed else array
+                 for name, array in given.items()}
+        expected, numpy, found = litert(path.read_bytes(), feeds, made), reference.run(graph, feeds), session.run(feeds)
+        for tensor in made:
+            np.testing.assert_array_equal(numpy[tensor], expected[tensor], err_msg=tensor)
+            np.testing.assert_array_equal(found[tensor], expected[tensor], err_msg=tensor)

@@ -422,7 +422,53 @@ FILES: dict[str, Callable[[Draw], bytes]] = {
     **dict.fromkeys(("PRELU", "SQUARED_DIFFERENCE", "DIV", "EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER",
                      "GREATER_EQUAL"), other_binary),
 }
+
+
+def hybrid_layer(draw: Draw) -> bytes:
+    """LSTM layers with all they may have, of floats too, and RNN layers."""
+    time, batch, inputs, units = (draw.number(1, high) for high in (4, 3, 9, 20))
+    simple, major = draw.kind == "UNIDIRECTIONAL_SEQUENCE_RNN", draw.one_of(True, False)
+    floats, coupled, peepholes, normalised = (draw.one_of(True, False) for _ in range(4))
+    projects = not simple and draw.one_of(True, False)
+    results = draw.number(1, 9) if projects else units
+
+    def weights(name: str, *shape: int, spread: float = 1.0) -> str:
+        numbers = np.maximum(draw.numbers(shape, "int8"), -127)
+        draw.tensors[name] = (numbers * np.float32(spread / 127)).astype(np.float32) if floats and not simple else \
+            Quantized(shape, spread / 127, 0, "int8", 0, numbers)
+        return name
+
+    def reals(name: str, *shape: int) -> str:
+        draw.tensors[name] = draw.random.standard_normal(shape).astype(np.float32)
+        return name
+
+    draw.tensors["x"] = (time, batch, inputs) if major else (batch, time, inputs)
+    draw.tensors["y"] = (*draw.tensors["x"][:2], results)
+    draw.tensors["h"] = Tensor((batch, results), variable=True)
+    fields = {"FusedActivationFunction": 4, "TimeMajor": major,
+              "AsymmetricQuantizeInputs": draw.one_of(True, False) and not floats}
+    if simple:
+        read = ["x", weights("w", units, inputs), weights("r", units, units), reals("b", units), "h"]
+        return draw.file("SequenceRNNOptions", fields, read, ["y"])
+    draw.tensors["c"] = Tensor((batch, units), variable=True)
+    gates = range(int(coupled), 4)
+
+    def named(make, mark: str, *shape: int, which=range(4)) -> list[str]:
+        return [make(f"{mark}{gate}", *shape) if gate in gates else "" for gate in which]
+
+    read = ["x", *named(weights, "w", units, inputs), *named(weights, "r", units, results),
+            *(named(weights, "p", units, which=(0, 1, 3)) if peepholes else [""] * 3), *named(reals, "b", units),
+            weights("p", results, units, spread=0.5) if projects else "",
+            reals("q", results) if projects and draw.one_of(True, False) else "", "h", "c",
+            *(named(reals, "n", units) if normalised else [""] * 4)]
+    # Clipped cells have ends of one size, whose zero point lies between two numbers: it hangs on the last place.
+    clip = 0.0 if fields["AsymmetricQuantizeInputs"] else draw.one_of(0.0, 0.7)
+    fields |= {"CellClip": clip, "ProjClip": draw.one_of(0.0, 0.6)}
+    return draw.file("UnidirectionalSequenceLSTMOptions", fields, read, ["y"])
+
+
 #: Operators on floats with weights of 8 bits.
 FLOATS: dict[str, Callable[[Draw], bytes]] = {
     "CONV_2D": hybrid_conv, "DEPTHWISE_CONV_2D": hybrid_conv, "FULLY_CONNECTED": hybrid_product,
-    "EMBEDDING_LOOKUP": hybrid_lookup, "BATCH_MATMUL": hybrid_matrices}
+    "EMBEDDING_LOOKUP": hybrid_lookup, "BATCH_MATMUL": hybrid_matrices,
+    **dict.fromkeys(("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"), hybrid_layer)}

@@ -46,6 +46,7 @@ from .quant.axis import PerAxisKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
 from .reduce.folds import ReduceScalars, ReduceVectors
 from .rnn.fixed import FixedSteps
+from .rnn.measured import MeasuredSteps
 from .rnn.steps import DotSteps, PackedSteps
 from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
@@ -77,6 +78,7 @@ realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
 realise(ops.lstm_fixed.LstmFixed, FixedSteps())
+realise(ops.recurrent_steps.RecurrentSteps, MeasuredSteps())
 
 realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
 realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)

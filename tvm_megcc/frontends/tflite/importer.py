@@ -27,6 +27,7 @@ from . import (  # noqa: F401  (they register importers)
     quantised_wide,
     quantised_windows,
     recurrent,
+    recurrent_steps,
     svdf,
     windows,
 )

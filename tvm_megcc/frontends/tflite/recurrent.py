@@ -7,11 +7,12 @@ import numpy as np
 import tflite
 
 from .node import Node, Results, Unsupported, imports
+from .recurrent_steps import lstm as lstm_steps
+from .recurrent_steps import needs_steps
 
 #: Operands of an LSTM by what they belong to, in the order of our gates: i, o, f, c.
 _INPUT, _RECURRENT, _BIAS = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
 _PEEPHOLES = (9, 11, 10)
-_PROJECTION, _NORMS = (16, 17), (20, 21, 22, 23)
 
 _ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "Tanh", tflite.ActivationFunctionType.RELU: "Relu",
                 tflite.ActivationFunctionType.NONE: "Affine"}
@@ -27,9 +28,8 @@ def _activation(node: Node) -> str:
 @imports("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: Node) -> Results:
     """Without an input gate (its weights are absent) that gate is 1 - f: a sigmoid of what is added to f, negated."""
-    for operands, what in ((_PROJECTION, "a projection"), (_NORMS, "layer normalisation")):
-        if any(map(node.has, operands)):
-            raise Unsupported(f"has {what}, which is not supported")
+    if needs_steps(node):
+        return lstm_steps(node)
     coupled = not node.has(_INPUT[0])
     w, r = (_stacked(node, operands, coupled) for operands in (_INPUT, _RECURRENT))
     bias = _stacked(node, _BIAS, coupled)

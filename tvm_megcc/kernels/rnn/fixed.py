@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...ops.base import operator
 from ...ops.lstm_fixed import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
 from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..integer.dot import zero_name
 from ..parameters import Parameters
 from ..site import Site
 
@@ -51,7 +52,15 @@ class FixedSteps(Kernel):
         return Lowered("rnn/fixed", parameters, {"T": steps, "N": batch, "H": site.inputs[1].shape[1]}, operands,
                        tuple(Operand(name, index, T * N * H if name == "y" else N * H)
                              for index, name in enumerate(results)),
-                       N, f"lstm_fixed_q{attrs.cell_bits}" + "_coupled" * bool(attrs.coupled), self.name, scratch=4 * H)
+                       N, _what(parameters), self.name, scratch=4 * H)
 
     def cost(self, site: Site) -> float:
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
+
+
+def _what(params: FixedLstmParameters) -> str:
+    """Left part of the symbol: all that kernels differ in."""
+    words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
+             *(name for name in params.operands[4:]), *params.results[1:],
+             f"clip{params.cell_clip}" if params.cell_clip else "", zero_name(params.zero).strip("_")]
+    return "_".join(filter(None, words))

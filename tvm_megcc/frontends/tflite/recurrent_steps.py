@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers with weights of 8 bits beside floats, with projections, or with normalised gates. What inputs add to
+the gates is one product for all steps. Each run begins with states of zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tflite
+
+from .hybrid import hybrid, multiplied, scales
+from .node import Node, Results, Unsupported
+
+#: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
+INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
+PROJECTION, PROJECTION_BIAS, NORMS = 16, 17, (20, 21, 22, 23)
+
+_ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "tanh", tflite.ActivationFunctionType.RELU: "relu",
+                tflite.ActivationFunctionType.NONE: "affine"}
+
+
+def needs_steps(node: Node) -> bool:
+    """Whether an LSTM layer of floats has more than ONNX's."""
+    return any(map(node.has, (PROJECTION, PROJECTION_BIAS, *NORMS)))
+
+
+@hybrid("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstm(node: Node) -> Results:
+    """Of floats too. Without an input gate (its weights are absent) that gate is 1 - f."""
+    coupled = not node.has(INPUT[0])
+    gates, normalised = range(int(coupled), 4), any(map(node.has, NORMS))
+    r = _stacked(node, [RECURRENT[gate] for gate in gates])
+    peepholes = norms = ""
+    if any(map(node.has, PEEPHOLES)):
+        rows = [_reals(node, index) if node.has(index) else None for index in PEEPHOLES]
+        units = next(row for row in rows if row is not None).size
+        peepholes = node.constant([np.zeros(units) if row is None else row.reshape(-1) for row in rows], "float32")
+    biases = _stacked(node, [BIAS[gate] for gate in gates])
+    if normalised:
+        factors = _stacked(node, [NORMS[gate] for gate in gates])
+        norms = node.constant([factors.reshape(-1), biases.reshape(-1)], "float32")
+    projection = node.plain(PROJECTION) if node.has(PROJECTION) else ""
+    own = [PROJECTION] if projection else []
+    _require_alike(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *own])
+    scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *own], r)
+    x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
+    y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates),
+               cell_clip=float(node.option("CellClip", 0.0)), projection_clip=float(node.option("ProjClip", 0.0)))
+    return [node.made(y, order(node))]
+
+
+@hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
+def rnn(node: Node) -> Results:
+    """Operands: x, weights, recurrent weights, bias, state."""
+    _require_alike(node, [1, 2])
+    r, bias = node.const(2, "weights"), node.const(3, "bias")
+    x = _inputs(node, [1], bias)
+    y = _steps(node, x, r, _scales(node, [2], r), [], 1, cell_clip=0.0, projection_clip=0.0)
+    return [node.made(y, order(node))]
+
+
+def order(node: Node) -> tuple[int, ...]:
+    """Axes of a sequence, the first being that of time."""
+    return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
+
+
+def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str], gates: int, **attrs) -> str:
+    function = node.option("FusedActivationFunction")
+    if function not in _ACTIVATIONS:
+        raise Unsupported(f"activation {function} of a recurrent layer is not supported")
+    recurrent = node.spelled().constant(r)
+    return node.emit("recurrent_steps", x, recurrent, scale, *others, gates=gates, activation=_ACTIVATIONS[function],
+                     asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), results=("Y",), **attrs)
+
+
+def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:
+    """What the inputs of all steps add to the gates: [T, N, gates * units]."""
+    x, weights = node.images(node.value(0), order(node)), _stacked(node, operands)
+    steps, batch, inputs = node.type_of(x).shape
+    rows = node.emit("reshape", x, shape=(steps * batch, inputs))
+    constant = node.spelled().constant
+    name, bias = constant(weights), "" if biases is None else constant(biases.reshape(-1))
+    if weights.dtype == np.int8:
+        own = np.concatenate([np.repeat(_scale(node, index), node.type(index).shape[0]) for index in operands])
+        asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+        sums = multiplied(node, rows, name, weights, own, asymmetric, bias)
+    else:
+        (sums,) = node.onnx("Gemm", rows, name, bias, transB=1)
+    return node.emit("reshape", sums, shape=(steps, batch, len(weights)))
+
+
+def _stacked(node: Node, operands: Sequence[int]) -> np.ndarray:
+    return np.concatenate([node.const(index, "weights") for index in operands])
+
+
+def _require_alike(node: Node, operands: Sequence[int]) -> None:
+    dtypes = {node.type(index).dtype for index in operands}
+    if len(dtypes) != 1 or not dtypes <= {"int8", "float32"}:
+        raise Unsupported(f"weights of {', '.join(sorted(dtypes))} are not supported")
+
+
+def _scale(node: Node, index: int) -> np.ndarray:
+    own = scales(node, index, 0)
+    if len(own) != 1:
+        raise Unsupported("weights with several scales are not supported")
+    return own
+
+
+def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
+    """Those of the recurrent weights and of the projection, "" of floats."""
+    if r.dtype != np.int8:
+        return ""
+    own = [_scale(node, index)[0] for index in operands]
+    gates = len(operands) - (PROJECTION in operands)
+    return node.constant(own if len(own) > gates else [*own, 1.0], "float32")
+
+
+def _reals(node: Node, index: int) -> np.ndarray:
+    """Constants of floats, or of int8 with a scale."""
+    array = node.const(index, "weights")
+    return array if array.dtype == np.float32 else array.astype(np.float32) * _scale(node, index)

@@ -37,9 +37,15 @@ LONG = {
     "models/test_compiled.py": tuple(f"[light_{name}{rest}]" for name in (
         "vgg19", "zfnet512", "bvlc_alexnet", "densenet121", "inception_v2")
         for rest in ("", "-native-speed", "-arm64-speed")) + (
-        "[deeplab_v3_257-arm64-speed]", "[basic_pitch_nmp-arm64-speed]", "[yolox_nano_416-arm64-size]"),
-    "models/test_builds.py": ("[ultraface_rfb320]",),
-    "models/test_dynamic.py": ("find_nothing[minilm_l1_f32]", "find_nothing[vespa_tiny_transformer]"),
+        "[yolox_nano_416-arm64-size]",) + tuple(f"[{name}-arm64-speed]" for name in (
+        "deeplab_v3_257", "basic_pitch_nmp", "yolox_nano_416", "lw_person_detector_192", "sinet_portrait_seg",
+        "yunet_n_dynamic", "light_shufflenet", "kwt1_keyword_transformer")),
+    "models/test_builds.py": ("[ultraface_rfb320]", "[yolox_nano_416]", "find_nothing[light_resnet50]"),
+    "models/test_dynamic.py": tuple(f"find_nothing[{name}]" for name in (
+        "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic")),
+    "models/test_reference.py": ("[light_vgg19]", "[light_zfnet512]"),
+    "cc/test_bundle.py": ("test_cmake_in_a_project_and_installed[embedded]",),
+    "cc/test_runtime_fuzz.py": ("of_a_network[size]", "of_a_network[buckets]"),
     "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
 }
 

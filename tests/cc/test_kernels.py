@@ -37,7 +37,9 @@ def toolchain(name: str) -> tuple[Compiler, list[str], list[str]]:
         pytest.skip(str(missing))
     if emulator:
         return compiler, ["-O1", "-static", *flags], [*emulator]
-    return compiler, ["-O1", *SANITIZE, *flags], []
+    # Sanitizers triple what optimising takes. What is optimised is tested on other targets; without it gcc refuses
+    # constants in Intel's own macros for masks.
+    return compiler, ["-O1" if "avx512" in target.isa.name else "-O0", *SANITIZE, *flags], []
 
 
 def slow(*values) -> object:
@@ -155,7 +157,7 @@ class Firmware(Program):
 @pytest.mark.parametrize("kind", [kind if kind == "softmax" else slow(kind) for kind in sorted(ON_BOARD)])
 def test_kernels_on_the_board(kind: str, tmp_path: Path):
     target = TARGETS["cortex-m4"]
-    jobs = calls(kind, target, "speed")
+    jobs = calls(kind, target, "speed", None if ALL_KERNELS else 0)
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
     except ToolError as missing:

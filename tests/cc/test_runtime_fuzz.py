@@ -79,12 +79,12 @@ def test_kept_corpus(name: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_guided(tmp_path: Path):
-    """A minute from the kept corpus, where the compiler can be guided by coverage."""
+    """A few seconds from each kept corpus, where the compiler can be guided by coverage."""
     cc = run.guided_compiler()
     if cc is None:
         pytest.skip("no clang with libFuzzer is installed")
     for subject in run.kept(tmp_path):
-        assert run.guided(subject, ["-max_total_time=15", "-seed=1"], cc, tmp_path)
+        assert run.guided(subject, ["-max_total_time=5", "-seed=1"], cc, tmp_path)
 
 
 @pytest.mark.slow

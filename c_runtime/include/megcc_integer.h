@@ -16,6 +16,7 @@
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not
+ *   mgc_rescale_down(x,m,s)        both for s no less than -31 and no more than -1, as mgc_rescale_down_positive(x,m,s)
  *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, halves up
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
@@ -220,6 +221,16 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 }
 #endif
 #endif
+#endif
+#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_fixed(x, multiplier, shift);
+}
+static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_positive(x, multiplier, shift);
+}
 #endif
 
 /* Elements as products take them: less a zero point, as int16. */

@@ -152,6 +152,9 @@ FUNCTIONS = {
     "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
     "rescale_fixed": Function(_rescale_fixed, cost=12, takes="iii", gives="i"),
     "rescale_positive": Function(_rescale_positive, cost=9, takes="iii", gives="i"),
+    # The same of shifts that are negative.
+    "rescale_down": Function(_rescale_fixed, cost=10, takes="iii", gives="i"),
+    "rescale_down_positive": Function(_rescale_positive, cost=8, takes="iii", gives="i"),
     "rescale_once": Function(_rescale_once, cost=12, takes="iii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),

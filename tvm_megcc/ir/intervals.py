@@ -73,6 +73,8 @@ def _simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) 
     first, second = expr.args[0], expr.args[1] if len(expr.args) == 2 else None
     if expr.fn == "nearest" and _lies_within(interval(first, operands, kinds), INT32[0] + 2**10, INT32[1] - 2**10):
         return call("nearest_within", first)
+    if expr.fn == "rescale_fixed" and _lies_within(interval(expr.args[2], operands, kinds), INT32[0], -1):
+        return Call("rescale_down", expr.args)
     if not isinstance(second, Const) or lanes.kind_of(expr, kinds) != "i":
         return expr
     bounds = interval(first, operands, kinds)

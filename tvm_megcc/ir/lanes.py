@@ -19,6 +19,8 @@ from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float
 KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
 #: Functions of int32 lanes, as C spells them.
 _INTEGER = {"add": "mgc_iadd", "sub": "mgc_isub", "mul": "mgc_imul", "min": "mgc_imin", "max": "mgc_imax"}
+#: Functions -> those that round positive numbers as they do, and give others nothing above 0.
+_POSITIVE = {"rescale_fixed": "rescale_positive", "rescale_down": "rescale_down_positive"}
 _LANES = {"i": np.int32, "f": np.float32}
 
 
@@ -97,8 +99,8 @@ def _limited(expr: Expr, kinds: Sequence[str], least: int | None) -> Expr:
     if not isinstance(expr, Call):
         return expr
     first, others = expr.args[0], tuple(_limited(argument, kinds, None) for argument in expr.args[1:])
-    if expr.fn == "rescale_fixed" and least is not None and least >= 0:
-        return Call("rescale_positive", (_limited(first, kinds, None), *others))
+    if expr.fn in _POSITIVE and least is not None and least >= 0:
+        return Call(_POSITIVE[expr.fn], (_limited(first, kinds, None), *others))
     inner = None
     if kind_of(expr, kinds) == "i" and others and isinstance(others[0], Const):
         inner = _reached(expr.fn, int(others[0].value), least)

@@ -93,6 +93,7 @@ def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, lis
 
 
 _FIXED = call("rescale_fixed", X, Y, arg(2))
+_DOWN = call("rescale_down", X, Y, arg(2))
 #: Numbers around those that are halves once they are shifted to the right; significands and shifts beside each other.
 _NEAR_HALVES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
                 for sign in (-1, 1)]
@@ -135,6 +136,9 @@ class Fused(Elementwise):
              *(_lane_case(expr, dtype, (((72, 1), "int32"), ((60,), "int32"), ((60,), "int32")),
                           {0: _NEAR_HALVES, 1: _FACTORS[0], 2: _FACTORS[1]})
                for dtype, expr in (("int32", _FIXED), ("int8", _FIXED - 128), ("uint8", maximum(_FIXED - 3, -3) + 3))),
+             *(_lane_case(expr, dtype, (((72, 1), "int32"), ((40,), "int32"), ((40,), "int32")),
+                          {0: _NEAR_HALVES, 1: _FACTORS[0][:40], 2: _FACTORS[1][:40]})
+               for dtype, expr in (("int32", _DOWN), ("int8", _DOWN - 128))),
              _lane_case(call("nearest", call("real", X) * Y), "uint8", (((3, 37), "int8"), f32()), {1: [0.5]}),
              _lane_case(call("nearest", X * 3.7), "int32", (f32(9),),
                         {0: [np.nan, np.inf, -np.inf, 1e9, -1e9, 0.5, 1.5, -2.5, 8388609.0]}),

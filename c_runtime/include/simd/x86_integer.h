@@ -229,12 +229,13 @@ MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
  *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
  * where p is the product and h = 2^(r - 1), one less for negative numbers so that halves go away from zero; 0 if r is 0.
  * h may be less for every negative p: where the inner quotient is 0 all the same, (h - 1) / 2^r is 0, too. |p| <= 2^62 and
- * h * 2^31 <= 2^61, so no sum overflows. What depends on the factor only is computed once, where it is held in a variable. */
+ * h * 2^31 <= 2^61, so no sum overflows. What depends on the factor only is computed once, where it is held in a variable;
+ * it is put together by "or", for a compiler may add sums in another order, element by element. */
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE __m512i mgc_rescaled_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
     const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
-    const __m512i half = _mm512_add_epi64(first, _mm512_slli_epi64(_mm512_andnot_si512(one, _mm512_sllv_epi64(one, right)), 30));
+    const __m512i half = _mm512_or_si512(first, _mm512_slli_epi64(_mm512_andnot_si512(one, _mm512_sllv_epi64(one, right)), 30));
     const __m512i less = _mm512_maskz_slli_epi64(_mm512_test_epi64_mask(right, right), one, 31);
     const __m512i product = _mm512_mul_epi32(x, multiplier), sum = _mm512_add_epi64(product, half);
     return _mm512_srav_epi64(negative ? _mm512_mask_sub_epi64(sum, _mm512_movepi64_mask(product), sum, less) : sum,
@@ -249,6 +250,23 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     const __m512i odd = mgc_rescaled_fixed(_mm512_srli_epi64(wide, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
                                            _mm512_srli_epi64(right, 32), negative);
     return (mgc_i)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
+}
+/* By 2^-1 and less: of the sums, the higher 32 bits are enough. */
+static MGC_INLINE __m512i mgc_scaled_down(__m512i x, __m512i multiplier, __m512i right, int negative)
+{
+    const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
+    const __m512i half = _mm512_or_si512(first, _mm512_sllv_epi64(first, right));
+    const __m512i product = _mm512_mul_epi32(x, multiplier), sum = _mm512_add_epi64(product, half);
+    return negative ? _mm512_mask_sub_epi64(sum, _mm512_movepi64_mask(product), sum, _mm512_slli_epi64(one, 31)) : sum;
+}
+static MGC_INLINE mgc_i mgc_rescale_either_down(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
+{
+    const __m512i one = _mm512_set1_epi32(1), low = _mm512_set1_epi64(0xffffffff);
+    const __m512i right = (__m512i)(mgc_iset1(0) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(-1)));
+    const __m512i even = mgc_scaled_down((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
+    const __m512i odd = mgc_scaled_down(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+                                        _mm512_srli_epi64(right, 32), negative);
+    return (mgc_i)_mm512_srav_epi32(_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd), _mm512_sub_epi32(right, one));
 }
 static MGC_INLINE __m512i mgc_rescaled(__m512i x, __m512i multiplier, __m512i right)
 {
@@ -269,8 +287,8 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 static MGC_INLINE __m256i mgc_rescaled_fixed(__m256i x, __m256i multiplier, __m256i right, int negative)
 {
     const __m256i one = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
-    const __m256i first = _mm256_add_epi64(_mm256_set1_epi64x(1 << 30), _mm256_slli_epi64(one, 63));
-    const __m256i half = _mm256_add_epi64(first, _mm256_slli_epi64(_mm256_andnot_si256(one, _mm256_sllv_epi64(one, right)), 30));
+    const __m256i first = _mm256_or_si256(_mm256_set1_epi64x(1 << 30), _mm256_slli_epi64(one, 63));
+    const __m256i half = _mm256_or_si256(first, _mm256_slli_epi64(_mm256_andnot_si256(one, _mm256_sllv_epi64(one, right)), 30));
     const __m256i less = _mm256_andnot_si256(_mm256_cmpeq_epi64(right, zero), _mm256_slli_epi64(one, 31));
     const __m256i product = _mm256_mul_epi32(x, multiplier);
     const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, less), (__m256d)product);
@@ -288,6 +306,22 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     /* 2^63 / 2^(31 + r) in 32 bits: shifted by 32, for r = 0, nothing is left. */
     const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_sub_epi32(_mm256_set1_epi32(32), right));
     return mgc_isub((mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa), (mgc_i)top);
+}
+static MGC_INLINE __m256i mgc_scaled_down(__m256i x, __m256i multiplier, __m256i right, int negative)
+{
+    const __m256i first = _mm256_set1_epi64x(1 << 30), less = _mm256_slli_epi64(_mm256_set1_epi64x(1), 31);
+    const __m256i half = _mm256_or_si256(first, _mm256_sllv_epi64(first, right)), product = _mm256_mul_epi32(x, multiplier);
+    const __m256d added = _mm256_blendv_pd((__m256d)half, (__m256d)_mm256_sub_epi64(half, less), (__m256d)product);
+    return _mm256_add_epi64(product, negative ? (__m256i)added : half);
+}
+static MGC_INLINE mgc_i mgc_rescale_either_down(mgc_i x, mgc_i multiplier, mgc_i shift, int negative)
+{
+    const __m256i one = _mm256_set1_epi32(1), low = _mm256_set1_epi64x(0xffffffff);
+    const __m256i right = (__m256i)(mgc_iset1(0) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(-1)));
+    const __m256i even = mgc_scaled_down((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
+    const __m256i odd = mgc_scaled_down(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+                                        _mm256_srli_epi64(right, 32), negative);
+    return (mgc_i)_mm256_srav_epi32(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa), _mm256_sub_epi32(right, one));
 }
 static MGC_INLINE __m256i mgc_rescaled(__m256i x, __m256i multiplier, __m256i right)
 {
@@ -314,6 +348,14 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
 static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     return mgc_rescale_either(x, multiplier, shift, 0);
+}
+static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_either_down(x, multiplier, shift, 1);
+}
+static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    return mgc_rescale_either_down(x, multiplier, shift, 0);
 }
 #endif
 

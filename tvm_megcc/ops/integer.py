@@ -151,6 +151,14 @@ Conv2dInteger.cases = (
           dtypes=("int8", "uint8")),
     _case((1, 33, 6, 19), (33, 1, 5, 5), pads=(2, 2, 2, 2), groups=33, x_zero=255, dtypes=("uint8", "int8")),
     _case((2, 11, 3, 2), (11, 1, 3, 3), bias=False, pads=_SAME, groups=11, x_zero=47),
+    _case((1, 10, 24, 1), (10, 1, 10, 1), groups=10, x_zero=12),
+    _case((1, 7, 1, 12), (7, 1, 1, 5), strides=(1, 2), groups=7, x_zero=-9),
+    _case((1, 20, 4, 4), (20, 1, 3, 3), pads=_SAME, strides=(2, 2), groups=20, x_zero=30),
+    _case((1, 16, 5, 5), (15, 16, 3, 3), pads=_SAME, strides=(2, 2), x_zero=-20),
+    _case((1, 3, 6, 6), (8, 3, 3, 3), pads=(0, 0, 1, 1), strides=(2, 2), x_zero=1),
+    # Of one pixel, operands that have a number for each channel have one for each element.
+    _case((1, 24, 15, 1), (24, 1, 15, 1), groups=24, x_zero=-128),
+    _case((1, 12, 3, 3), (9, 12, 3, 3), x_zero=7),
 )
 
 

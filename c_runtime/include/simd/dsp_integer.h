@@ -183,14 +183,14 @@ MGC_TILE_FUNCTION(mgc_tile_3x2, int16_t)
 {
     __asm__ volatile(MGC_TILE_HEAD("3") "ldr r4, [r3]\n\tldr r7, [r3, #4]\n\t"
                      "mov r5, r4\n\tmov r6, r4\n\tmov r8, r7\n\tmov r9, r7\n\t" MGC_TILE_LOOPS(MGC_STEP_3X2)
-                     "stmia r3, {r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}");
+                     "stmia r3, {r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
 }
 #define MGC_TILE_1X4(name, type, extend) \
     MGC_TILE_FUNCTION(mgc_tile_1x4_##name, type) \
     { \
         __asm__ volatile(MGC_TILE_HEAD("4") "ldmia r3, {r4, r5, r6, r7}\n\tldr lr, [r3, #16]\n\t" \
                          MGC_TILE_LOOPS(MGC_STEP_1X4(extend)) \
-                         "stmia r3, {r4, r5, r6, r7}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}"); \
+                         "stmia r3, {r4, r5, r6, r7}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory"); \
     }
 MGC_TILE_1X4(i8, int8_t, "sxtab16")
 MGC_TILE_1X4(u8, uint8_t, "uxtab16")

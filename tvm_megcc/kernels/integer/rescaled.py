@@ -12,7 +12,6 @@ from ...ir.lanes import LIMITS
 from ...ops.base import operator
 from ..parameters import Parameters
 from ..site import Site
-from ..support import operand_class
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,10 @@ def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
         return None
     low, high = LIMITS[dtype]
     zero = 0
-    while isinstance(expr, Call) and isinstance(expr.args[-1], Const) and expr.fn in ("min", "max", "add"):
-        number = int(expr.args[1].value)
-        if expr.fn == "add":
+    while isinstance(expr, Call) and isinstance(expr.args[-1], Const) and expr.fn in ("min", "max", "add", "sub"):
+        number = int(expr.args[-1].value)
+        if expr.fn in ("add", "sub"):
+            number = number if expr.fn == "add" else -number
             zero, low, high = zero + number, low - number, high - number
         else:
             # What is limited here is limited again by what has been found.
@@ -77,8 +77,13 @@ def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
 def _numbers(site: Site, argument: Expr) -> np.ndarray | None:
     if isinstance(argument, Const):
         return np.array([int(argument.value)], np.int64)
-    value = site.values.get(site.op.epilogue_start + argument.index - 1) if isinstance(argument, Arg) else None
-    return None if value is None or not value.size else value.astype(np.int64).reshape(-1)
+    if not isinstance(argument, Arg):
+        return None
+    value = site.values.get(site.op.epilogue_start + argument.index - 1)
+    axis = operator(site.kind).channel_axis
+    if value is None or axis is None or value.size not in (1, site.y.shape[axis]):
+        return None
+    return value.astype(np.int64).reshape(-1)
 
 
 def _text(site: Site, argument: Expr) -> str:
@@ -86,8 +91,8 @@ def _text(site: Site, argument: Expr) -> str:
         return str(int(argument.value))
     assert isinstance(argument, Arg)
     type_ = site.types[site.op.epilogue_start + argument.index - 1]
-    kind = operand_class(type_, site.y, operator(site.kind).channel_axis)
-    return f"e{argument.index}[{'c' if kind == 'channel' else '0'}]"
+    # Of one pixel, an operand with a number for each channel has one for each element.
+    return f"e{argument.index}[{'c' if type_.size != 1 else '0'}]"
 
 
 def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:

@@ -204,11 +204,13 @@ def resize(draw: Draw) -> bytes:
 
 def product(draw: Draw) -> bytes:
     """Of two matrices that are both data."""
-    draw.dtype, (left, right) = "int8", (draw.one_of(False, True), draw.one_of(False, True))
-    rows, depth, columns = draw.number(1, 5), draw.number(1, 30), draw.number(1, 6)
+    wide, (left, right) = draw.dtype == "int16", (draw.one_of(False, True), draw.one_of(False, True))
+    draw.dtype = "int16" if wide else "int8"
+    rows, depth, columns = draw.number(1, 5), draw.number(1, draw.one_of(30, 300) if wide else 30), draw.number(1, 6)
     a = draw.add("x0", (2, *((depth, rows) if left else (rows, depth))), draw.scale(1e-3, 0.1))
-    b = draw.add("x1", (draw.one_of(1, 2), *((columns, depth) if right else (depth, columns))), draw.scale(1e-3, 0.1))
-    draw.add("y", (2, rows, columns), a.scale * b.scale * draw.scale(20, 2000))
+    b = draw.add("x1", (draw.one_of(1, 2), *((columns, depth) if right else (depth, columns))), draw.scale(1e-3, 0.1),
+                 dtype=draw.one_of("int16", "int8") if wide else "", zero=0 if wide else None)
+    draw.add("y", (2, rows, columns), a.scale * b.scale * draw.scale(20, 2000) * (200 if wide else 1))
     return draw.file("BatchMatMulOptions", {"AdjX": left, "AdjY": right}, ["x0", "x1"], ["y"])
 
 
@@ -232,6 +234,17 @@ def extreme_along(draw: Draw) -> bytes:
     shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape)]
     draw.add("y", shape, x.scale, x.zero_point)
     return draw.file("ReducerOptions", {"KeepDims": True}, ["x", "axes"], ["y"])
+
+
+def product_along(draw: Draw) -> bytes:
+    axes, draw.dtype = draw.one_of((1,), (2, 3), (1, 3), (0, 1, 2, 3)), draw.dtype if draw.dtype == "int16" else "int8"
+    x, keep = draw.add("x", (2, 3, 2, 4), draw.scale(0.01, 0.1)), draw.one_of(True, False)
+    draw.tensors["axes"] = np.array(axes, np.int32)
+    shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape) if keep or axis not in axes]
+    count = int(np.prod([x.shape[axis] for axis in axes]))
+    size = x.scale * (2.0**13 if draw.dtype == "int16" else 40.0)
+    draw.add("y", shape, size**count / (2.0**14 if draw.dtype == "int16" else 60.0) if count < 9 else x.scale)
+    return draw.file("ReducerOptions", {"KeepDims": keep}, ["x", "axes"], ["y"])
 
 
 def blocks(draw: Draw) -> bytes:
@@ -404,7 +417,7 @@ def hybrid_lookup(draw: Draw) -> bytes:
 #: Files that showed what others did not: here a result that lies between two numbers.
 FOUND = {"FULLY_CONNECTED": (677,)}
 #: Operators in test_tflite_states.py.
-KEPT = {"SVDF"}
+KEPT = {"CUSTOM CIRCULAR_BUFFER", "SVDF"}
 #: Operators of int8 and int16 that LiteRT has no reference kernel for, or one that takes numbers for those of uint8.
 OTHERS = ("ELU", "SUM")
 
@@ -417,7 +430,7 @@ FILES: dict[str, Callable[[Draw], bytes]] = {
     "CUSTOM TFLite_Detection_PostProcess": detections,
     "L2_NORMALIZATION": normalised, "LOG_SOFTMAX": log_softmax,
     "RESIZE_BILINEAR": resize, "BATCH_MATMUL": product, "TRANSPOSE_CONV": transposed_conv, "SUM": mean,
-    "REDUCE_MAX": extreme_along, "REDUCE_MIN": extreme_along, "SPACE_TO_BATCH_ND": blocks,
+    "REDUCE_PROD": product_along, "REDUCE_MAX": extreme_along, "REDUCE_MIN": extreme_along, "SPACE_TO_BATCH_ND": blocks,
     **dict.fromkeys(("ABS", "RSQRT", "ELU", "LOG", "GELU", "HARD_SWISH"), unary),
     **dict.fromkeys(("PRELU", "SQUARED_DIFFERENCE", "DIV", "EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER",
                      "GREATER_EQUAL"), other_binary),

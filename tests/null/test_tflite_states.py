@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 from tests.tflite_files import Quantized, Tensor, written
 from tvm_megcc.errors import ModelError
@@ -112,3 +113,33 @@ def test_variables_that_begin_with_numbers(tmp_path):
     path.write_bytes(variables((0.0, 1.0)))
     with pytest.raises(ModelError, match="variable 'sum' begins with other numbers than 0: make it an input"):
         import_tflite(path)
+
+
+def circular(zero: int, slots: int, cycles: int) -> bytes:
+    options = flexbuffers.Builder()
+    with options.Map():
+        options.Int("cycles_max", cycles)
+    tensors = {"x": Quantized((2, 1, 1, 3), 0.5, zero), "kept": Quantized((2, slots, 1, 3), 0.5, zero, variable=True),
+               "y": Quantized((2, slots, 1, 3), 0.25, -7)}
+    return written(tensors, [(":CIRCULAR_BUFFER", "", {}, ["x"], ["kept"], {"custom": bytes(options.Finish())}),
+                             ("QUANTIZE", "", {}, ["kept"], ["y"])], ["x"], ["y"])
+
+
+@pytest.mark.parametrize("zero", [-128, 0, 127])
+def test_circular_buffers(zero: int, tmp_path):
+    """TFLite Micro's operator: the last steps, before the first ones the zero point."""
+    random = np.random.default_rng(1)
+    feeds = [random.integers(-128, 128, (2, 1, 1, 3)).astype(np.int8) for _ in range(6)]
+    for slots in (1, 4):
+        found = found_of(circular(zero, slots, 1), feeds, tmp_path / "one.tflite")
+        steps = [np.full((2, 1, 1, 3), zero, np.int8)] * slots
+        for x, y in zip(feeds, found, strict=True):
+            steps = [*steps[1:], x]
+            kept = (np.concatenate(steps, 1).astype(int) - zero) * 2 - 7
+            np.testing.assert_array_equal(y, np.clip(kept, -128, 127))
+
+
+def test_circular_buffers_that_are_refused(tmp_path):
+    (tmp_path / "one.tflite").write_bytes(circular(0, 4, 2))
+    with pytest.raises(ModelError, match="every 2 times only"):
+        import_tflite(tmp_path / "one.tflite")

@@ -45,6 +45,7 @@ from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .quant.axis import PerAxisKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
 from .reduce.folds import ReduceScalars, ReduceVectors
+from .reduce.products import FixedProducts
 from .rnn.fixed import FixedSteps
 from .rnn.measured import MeasuredSteps
 from .rnn.steps import DotSteps, PackedSteps
@@ -77,6 +78,7 @@ realise(ops.spectral.Inverse, InverseKernel())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
+realise(ops.product_fixed.ProductFixed, FixedProducts())
 realise(ops.lstm_fixed.LstmFixed, FixedSteps())
 realise(ops.recurrent_steps.RecurrentSteps, MeasuredSteps())
 

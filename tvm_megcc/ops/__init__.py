@@ -31,6 +31,7 @@ from . import (
     nibbles,
     norm,
     pool,
+    product_fixed,
     qlinear,
     quant,
     quant_products,
@@ -56,6 +57,6 @@ from . import (
 __all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "conv", "conv3d",
            "conv_transpose", "copy", "deform_conv", "detections", "einsum", "elementwise", "extern", "gather", "inputs",
            "integer", "integer_sums", "inverse_root", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed", "matmul",
-           "move", "nibbles", "norm", "pool", "qlinear", "quant", "quant_products", "recurrent_steps", "reduce",
-           "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed",
-           "softmax_quantised", "softmax_wide", "sort", "spectral", "tir"]
+           "move", "nibbles", "norm", "pool", "product_fixed", "qlinear", "quant", "quant_products", "recurrent_steps",
+           "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax",
+           "softmax_fixed", "softmax_quantised", "softmax_wide", "sort", "spectral", "tir"]

@@ -14,12 +14,14 @@ from ...ir.limits import MAX_BYTES
 from ...ir.types import DTYPES, TensorType
 from ..onnx.builder import Builder
 from . import (  # noqa: F401  (they register importers)
+    circular,
     detection,
     elementwise,
     moves,
     products,
     quantised_axes,
     quantised_elementwise,
+    quantised_matrices,
     quantised_moves,
     quantised_products,
     quantised_recurrent,

@@ -94,6 +94,12 @@ def rescaled(expr: Expr, factor: Multiplier) -> Expr:
     return call("rescale_fixed", expr, factor.significand, factor.shift)
 
 
+def shortened(factor: Multiplier) -> Multiplier:
+    """With a significand of 15 bits, as `rescale_once` takes it."""
+    significand = min((factor.significand + (1 << 15)) >> 16, 2**15 - 1)
+    return Multiplier(significand, factor.shift + 16)
+
+
 def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
     dtypes = {tensor.dtype for tensor in (*node.tensors, *node.results) if tensor is not None}
     if len(dtypes) != 1 or not dtypes <= {*supported}:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...ir.dims import product
 from ...ir.expr import X
-from ...ops import log_softmax_fixed, softmax_fixed
+from ...ops import log_softmax_fixed, product_fixed, softmax_fixed
 from . import fixed
 from .node import Node, Results, Unsupported
 from .products import reduced
@@ -18,6 +18,7 @@ from .quantised import (
     rescaled,
     result,
     same_types,
+    shortened,
     typed,
     zero,
 )
@@ -45,6 +46,26 @@ def extreme(node: Node) -> Results:
     value = node.value(0)
     axes = node.axes(1, len(value.order))
     return [reduced(node, value, node.kind.lower(), axes, bool(node.option("KeepDims")))]
+
+
+@quantised("REDUCE_PROD", any_width=True)
+def product_along(node: Node) -> Results:
+    """Rescaled after each factor, by the root of the result's scale."""
+    value, x, y = node.value(0), operand(node, 0), result(node)
+    if node.type(0).dtype not in product_fixed.DTYPES or node.results[0].dtype != node.type(0).dtype:
+        raise Unsupported(f"the product of {node.type(0).dtype} in {node.results[0].dtype} is not supported")
+    axes, shape = node.axes(1, len(value.order)), value.type.shape
+    count = product(shape[axis] for axis in axes)
+    if not isinstance(count, int) or count < 1 or not axes:
+        raise Unsupported(f"the product of {count} numbers is not supported")
+    significand, shift = shortened(fixed.multiplier(fixed.scale(x) / float(np.power(fixed.scale(y), 1.0 / count))))
+    if not -31 <= shift <= 30:
+        raise Unsupported(f"its scales differ by a factor of 2^{shift - 15}")
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    moved = node.in_order(value, (*kept, *axes))
+    rows = node.emit("reshape", moved, shape=(*(shape[axis] for axis in kept), count))
+    name = node.emit("product_fixed", rows, zero=zero(x), result_zero=zero(y), significand=significand, bits=31 - shift)
+    return [node.reshaped(node.made(name), node.results[0].shape) if node.option("KeepDims") else name]
 
 
 @quantised("SOFTMAX")

@@ -133,6 +133,19 @@ _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS":
                 "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
 
 
+@wide("LESS", "LESS_EQUAL")
+def raw_comparison(node: Node) -> Results:
+    """Numbers of 16 bits as they are: LiteRT passes over their scales here."""
+    kind, turned = _COMPARISONS[node.kind]
+
+    def make(names: list[str], order: Order) -> str:
+        (found,) = emit_broadcast(node.spelled(), kind, names)
+        return node.emit("logical_not", found) if turned else found
+
+    return [node.alike(node.values, make)]
+
+
+@wide("EQUAL", "NOT_EQUAL")
 @quantised(*_COMPARISONS)
 def comparison(node: Node) -> Results:
     """Both operands in 1 / 256."""

@@ -18,7 +18,7 @@ from .windows import channels
 _STEPS = 1 << 10
 
 
-@quantised("RESIZE_BILINEAR")
+@quantised("RESIZE_BILINEAR", any_width=True)
 def bilinear(node: Node) -> Results:
     require_same_scales(node)
     x, sizes, dtype = channels(node), node.dims(1, "size"), node.type(0).dtype
@@ -32,9 +32,8 @@ def bilinear(node: Node) -> Results:
         if extent < 1 or size < 1:
             raise ShapeError(f"resizes {extent} elements to {size}")
         node.require_room(size)
-    if dtype == "int16":
-        raise Unsupported("bilinear resizing of int16 is not supported; resize in int8 or float32")
-    return [node.made((_whole if dtype == "int8" else _real)(node, x, sizes, corners, half), IMAGES[4])]
+    make = {"int8": _whole, "int16": _wide, "uint8": _real}[dtype]
+    return [node.made(make(node, x, sizes, corners, half), IMAGES[4])]
 
 
 def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
@@ -48,12 +47,26 @@ def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool
     return typed(node, expr, value)
 
 
+def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+    """Sums of numbers of 16 bits with 2^20 steps: in float64, which holds them."""
+    value = node.emit("cast", x, dtype="float64")
+    for axis, size in enumerate(sizes):
+        below, above, share = _places(node.type_of(x).shape[2 + axis], size, corners, half)
+        value = _between(node, value, 2 + axis, below, above, share.astype(np.float64),
+                         X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
+    steps = float(_STEPS * _STEPS)
+    size = call("floor", (call("abs", X) + steps / 2) / steps)
+    return node.emit("cast", node.compute(call("if_lt", X, 0, -size, size), value), dtype="int16")
+
+
 def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr, dtype: str) -> str:
-    """`expr` over the elements below and above of each place, and how far it is from the first to the second."""
+    """`expr` over the elements below and above of each place, and how far it is from the first to the second. dtype: of
+    the result, "" for that of the operands."""
     constant = node.spelled().constant
     ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
     shares = constant(share.reshape(-1, *(1,) * (3 - axis)))
-    return emit_broadcast(node.spelled(), "elementwise", (*ends, shares), expr=expr, dtype=dtype)[0]
+    return emit_broadcast(node.spelled(), "elementwise", (*ends, shares), expr=expr,
+                          **({"dtype": dtype} if dtype else {}))[0]
 
 
 def _places(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:

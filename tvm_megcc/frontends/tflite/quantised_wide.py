@@ -15,7 +15,7 @@ from . import fixed
 from .file import Quantization
 from .fixed import Multiplier
 from .node import Node, Results, Unsupported
-from .quantised import activation, elementwise, operand, rescaled, result, same_types, typed, wide
+from .quantised import activation, elementwise, operand, rescaled, result, same_types, shortened, typed, wide
 from .quantised_products import spread, weights
 from .value import IMAGES
 from .windows import channels, windows
@@ -52,19 +52,13 @@ def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: i
         raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
     factors, how = fixed.products(x, own, y, True), "rescale_fixed"
     if not (node.has(index) and node.type(index).dtype == "int32" and node.option("QuantizedBiasType", 0)):
-        factors, how = [_short(factor) for factor in factors], "rescale_once"
+        factors, how = [shortened(factor) for factor in factors], "rescale_once"
     within = activation(node)
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
     parts = [np.array(part, np.int32).reshape(-1, 1, 1) for part in zip(*factors, strict=True)]
     names = [sums, *map(node.spelled().constant, parts)]
     return typed(node, clip(call(how, X, arg(1), arg(2)), *within), *names)
-
-
-def _short(factor: Multiplier) -> Multiplier:
-    """With a significand of 15 bits, as `rescale_once` takes it."""
-    significand = min((factor.significand + (1 << 15)) >> 16, 2**15 - 1)
-    return Multiplier(significand, factor.shift + 16)
 
 
 @wide("CONV_2D", "DEPTHWISE_CONV_2D")

@@ -32,11 +32,12 @@ class States:
     inputs: dict[str, str] = field(default_factory=dict)
     first: dict[str, Tensor] = field(default_factory=dict)
 
-    def of(self, index: int) -> str:
-        """The input of a tensor that operators change."""
+    def of(self, index: int, zero_point: int = 0) -> str:
+        """The input of a tensor that operators change. zero_point: by how much what is kept is less than its numbers.
+        """
         if index not in self.tensors:
             tensor = self.file.tensors[index]
-            if tensor.quantization is not None and tensor.quantization.zero_point.any():
+            if tensor.quantization is not None and (tensor.quantization.zero_point != zero_point).any():
                 raise Unsupported(f"its state {quoted(tensor.name)} begins with a zero point, which is not supported")
             self.tensors[index] = self._input(tensor, tensor.name or f"state{index}")
         return self.tensors[index]

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of products in fixed-point numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import product
+from ...ops.product_fixed import DTYPES
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..integer.dot import zero_name
+from ..parameters import Parameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class ProductParameters(Parameters):
+    """Of `products.c.j2`. unit: C type of an element. low, high: what it holds. The others as ops/product_fixed.py has
+    them."""
+
+    unit: str
+    low: int
+    high: int
+    zero: int
+    result_zero: int
+    significand: int
+    bits: int
+
+
+class FixedProducts(Kernel):
+    """A task is a result. Products of a few numbers, one after the other."""
+
+    name = "scalar"
+    dtypes = (DTYPES,)
+
+    def lower(self, site: Site) -> Lowered:
+        M, K = extent_symbols("M", "K")
+        attrs, x, half = site.attrs, site.x, 1 << (8 * site.x.itemsize - 1)
+        params = ProductParameters(x.c_type, -half, half - 1, attrs.zero, attrs.result_zero, attrs.significand,
+                                   attrs.bits)
+        name = f"product_fixed_{x.dtype}_{attrs.significand}_{attrs.bits}{zero_name(attrs.zero)}" \
+            + zero_name(attrs.result_zero)
+        return Lowered("reduce/products", params, {"M": product(x.shape[:-1]), "K": x.shape[-1]},
+                       (Operand("x", 0, M * K),), (Operand("y", 0, M),), M, name, self.name)
+
+    def cost(self, site: Site) -> float:
+        return 10.0 * site.likely.x.size

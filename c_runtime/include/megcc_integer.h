@@ -222,7 +222,9 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-#if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+#if defined(MGC_ISA_CORTEX_M4)
+#include "simd/dsp_integer.h"
+#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     return mgc_rescale_fixed(x, multiplier, shift);
@@ -481,10 +483,6 @@ static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
     return c;
 #endif
 }
-#endif
-
-#if defined(MGC_ISA_CORTEX_M4)
-#include "simd/dsp_integer.h"
 #endif
 
 #endif

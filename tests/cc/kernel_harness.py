@@ -68,7 +68,7 @@ TAILS = {
           Tail(call("sigmoid", call("real", X) * 1e-4) * arg(1), (("channel", *_ANY),), "float32"),
           Tail(), Tail(X * 3 + arg(1), (("full", "uint8", (0, 255)),), "int16"),
           # What kernels that know all numbers do with fewer instructions.
-          Tail(clip(call("rescale_fixed", X, arg(1), arg(2)) - 7, -128, 127),
+          Tail(clip(call("rescale_down", X, arg(1), arg(2)) - 7, -128, 127),
                (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -1))), "int8"),
           Tail(call("rescale_once", X, arg(1), arg(2)) + 100,
                (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2))), "uint8")),

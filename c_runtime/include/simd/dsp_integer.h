@@ -101,6 +101,19 @@ static MGC_INLINE int32_t mgc_within_i8(int32_t v) { return mgc_imin(mgc_imax(v,
 static MGC_INLINE int32_t mgc_within_u8(int32_t v) { return mgc_imin(mgc_imax(v, 0), 255); }
 #endif
 
+static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
+{
+    const int32_t high = mgc_doubling_high(x, m), r = -mgc_imax(s, -31);
+#if MGC_DSP_ASSEMBLER
+    const int32_t less = high + (high >> 31);
+    return (less >> r) + (less >> (r - 1) & 1);
+#else
+    const int32_t less = high - (high < 0);
+    return mgc_shifted(less, r) + (mgc_shifted(less, r - 1) & 1);
+#endif
+}
+static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
+
 #if MGC_DSP_ASSEMBLER
 #define MGC_LAY3(name, type, extend) \
     static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \

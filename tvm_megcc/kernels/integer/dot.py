@@ -230,9 +230,10 @@ class DotProducts(Kernel):
         """Of one image after another, all extents known."""
         laid = Laid.of(site.isa, site.x.dtype, 0)
         runs, length = _runs(s)
-        step = 4.0 if site.isa.dsp else 1.2  # what is loaded, multiplied and added in C
-        return 300 + product((s.n, s.g, s.oh, s.ow)) * runs * round_up(length, laid.step) * (
-            ceildiv(s.oc, site.isa.lanes) * step / laid.step + 0.1)
+        outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
+        if site.isa.dsp:
+            return 300 + outputs * s.oc * (4.0 * depth + 25)  # what is loaded, multiplied and added in C
+        return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)
 
 
 class DotConv(DotProducts):

@@ -33,7 +33,7 @@ class Closing(Parameters):
 
 
 #: The shifts to the right that `mgc_close_*` takes.
-_SHIFTS = {"rescale_fixed": (1, 22), "rescale_once": (2, 22)}
+_SHIFTS = {"rescale_fixed": (1, 22), "rescale_down": (1, 22), "rescale_once": (2, 22)}
 
 
 def closing(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
@@ -47,10 +47,11 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
     if multiplier is None or shift is None or multiplier.min() < 0 or -shift.max() < least or -shift.min() > most \
             or abs(zero) << -int(shift.min()) > 2**29:
         return Closing()
-    if rescale.fn == "rescale_fixed" and not _is_small(site, zeros, outputs_first):
+    kind = "once" if rescale.fn == "rescale_once" else "fixed"
+    if kind == "fixed" and not _is_small(site, zeros, outputs_first):
         return Closing()
     texts = [_text(site, argument) for argument in rescale.args[1:]]
-    return Closing(rescale.fn.removeprefix("rescale_"), *texts, zero, low, high)
+    return Closing(kind, *texts, zero, low, high)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:

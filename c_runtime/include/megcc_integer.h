@@ -25,6 +25,11 @@
  *                                  negated; mgc_isum(v): the sum of the lanes
  *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
  *
+ *   mgc_dot_w_i16_i16(p)           weights of int16 for mgc_dot_i16
+ *   mgc_h                          MGC_HALVES int16, which do not overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
+ *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub
+ *   mgc_iquarter(v)                of multiples of four
+ *
  * <laid> is i16, elements less their zero point z; with AVX-512 VNNI also u8: bytes, of i8 with the sign bit turned over,
  * so that numbers of either type are 0 to 255.
  */
@@ -235,41 +240,80 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
-/* Elements as products take them: less a zero point, as int16. */
+/* Vectors of int16, and elements as products take them: less a zero point, as int16. */
 #if MGC_LANES == 1
-#define MGC_LAY(name, type) \
-    static MGC_INLINE void mgc_lay_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
-    { \
-        for (int32_t i = 0; i < n; i++) { \
-            to[i] = (int16_t)(from[i] - zero); \
-        } \
-    }
+#define MGC_HALVES 1
+typedef int16_t mgc_h;
+static MGC_INLINE mgc_h mgc_hset1(int32_t s) { return (mgc_h)s; }
+static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return *p; }
+static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return *p; }
+static MGC_INLINE mgc_h mgc_hload_i16(const int16_t *p) { return *p; }
+static MGC_INLINE void mgc_hstore(int16_t *p, mgc_h v) { *p = v; }
+static MGC_INLINE mgc_i mgc_iquarter(mgc_i v) { return v / 4; }
 #else
-typedef int16_t mgc_wide __attribute__((vector_size(16)));
+#define MGC_HALVES 8
+typedef int16_t mgc_h __attribute__((vector_size(16)));
+static MGC_INLINE mgc_h mgc_hset1(int32_t s) { return (int16_t)s - (mgc_h){ 0 }; }
+static MGC_INLINE mgc_h mgc_hload_i16(const int16_t *p)
+{
+    mgc_h v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static MGC_INLINE void mgc_hstore(int16_t *p, mgc_h v) { memcpy(p, &v, sizeof v); }
+static MGC_INLINE mgc_i mgc_iquarter(mgc_i v) { return v >> 2; }
+/* Of the general conversion gcc 12 makes scalar code. */
+#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return (mgc_h)vmovl_s8(vld1_s8(p)); }
+static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return (mgc_h)vmovl_u8(vld1_u8(p)); }
+#elif defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p)
+{
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return (mgc_h)_mm_srai_epi16(_mm_unpacklo_epi8(bytes, bytes), 8);
+}
+static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p)
+{
+    return (mgc_h)_mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)(const void *)p), _mm_setzero_si128());
+}
+#else
+#define MGC_WIDENED(name, type) \
+    static MGC_INLINE mgc_h mgc_hload_##name(const type *p) \
+    { \
+        type narrow __attribute__((vector_size(8))); \
+        memcpy(&narrow, p, sizeof narrow); \
+        return __builtin_convertvector(narrow, mgc_h); \
+    }
+MGC_WIDENED(i8, int8_t)
+MGC_WIDENED(u8, uint8_t)
+#endif
+#endif
+static MGC_INLINE mgc_h mgc_hadd(mgc_h a, mgc_h b) { return (mgc_h)(a + b); }
+static MGC_INLINE mgc_h mgc_hsub(mgc_h a, mgc_h b) { return (mgc_h)(a - b); }
+
 #define MGC_LAY(name, type) \
     static MGC_INLINE void mgc_lay_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
     { \
-        typedef type narrow __attribute__((vector_size(8 * sizeof(type)))); \
-        const mgc_wide less = (int16_t)zero - (mgc_wide){ 0 }; \
+        const mgc_h less = mgc_hset1(zero); \
         int32_t i = 0; \
-        for (; i + 8 <= n; i += 8) { \
-            narrow v; \
-            memcpy(&v, from + i, sizeof v); \
-            const mgc_wide wide = __builtin_convertvector(v, mgc_wide) - less; \
-            memcpy(to + i, &wide, sizeof wide); \
+        for (; i + MGC_HALVES <= n; i += MGC_HALVES) { \
+            mgc_hstore(to + i, mgc_hsub(mgc_hload_##name(from + i), less)); \
         } \
         for (; i < n; i++) { \
             to[i] = (int16_t)(from[i] - zero); \
         } \
     }
-#endif
 MGC_LAY(i8, int8_t)
 MGC_LAY(u8, uint8_t)
 MGC_LAY(i16, int16_t)
 
 static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
 {
-    for (int32_t i = 0; i < n; i++) {
+    int32_t i = 0;
+    for (; i + MGC_HALVES <= n; i += MGC_HALVES) {
+        mgc_hstore(to + i, mgc_hset1(value));
+    }
+    for (; i < n; i++) {
         to[i] = (int16_t)value;
     }
 }
@@ -349,6 +393,12 @@ static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
     memcpy(&pair, p, sizeof pair);
     return mgc_iset1(pair);
 }
+static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p)
+{
+    mgc_i v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
 {
@@ -388,6 +438,7 @@ static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 #else
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p) { return mgc_iset1(*p); }
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p) { return mgc_iload_i8(p); }
+static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p) { return mgc_iload_i16(p); }
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
 #endif
 

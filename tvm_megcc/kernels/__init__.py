@@ -26,6 +26,7 @@ from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .integer.planes import DspDepthwise
 from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .integer.triples import DspConv, DspMatMul
+from .integer.winograd import WinogradBytes
 from .linear.determinant import DeterminantKernel, InverseKernel
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
@@ -69,7 +70,8 @@ realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
-realise(ops.integer.Conv2dInteger, DotConv(), DspConv(), DspDepthwise(), DepthwiseBytes(), PlainBytesConv())
+realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), DspConv(), DspDepthwise(), DepthwiseBytes(),
+        PlainBytesConv())
 realise(ops.integer.MatMulInteger, DotMatMul(), DspMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())

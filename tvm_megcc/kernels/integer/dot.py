@@ -79,6 +79,10 @@ class Laid:
         return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
 
 
+#: Instructions for a product, of Arm where there are no dot products.
+_SIXTEENS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
+
+
 def zero_name(zero: int) -> str:
     """A zero point in the name of a kernel: of -3 "_zm3"."""
     return f"_z{zero}".replace("-", "m")
@@ -233,6 +237,8 @@ class DotProducts(Kernel):
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
         if site.isa.dsp:
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # what is loaded, multiplied and added in C
+        if site.isa.sums in _SIXTEENS and laid.dtype == site.isa.laid:
+            return 300 + outputs * depth * s.oc * _SIXTEENS[site.isa.sums]
         return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)
 
 

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Winograd's convolution F(2x2, 3x3) of 8-bit operands in 16 bits (Lavin and Gray, "Fast algorithms for convolutional
+neural networks", 2015): 16 products a channel for four pixels, where the sum itself takes 36. The result is exact.
+
+With x less its zero point (|x| <= 255), weights g less theirs, and the matrices
+
+        | 1  0 -1  0 |         | 2  0  0 |
+    B = | 0  1  1  0 |     G = | 1  1  1 |     A = | 1  1  1  0 |
+        | 0 -1  1  0 |         | 1 -1  1 |         | 0  1 -1 -1 |
+        | 0  1  0 -1 |         | 0  0  2 |
+
+the four pixels of a tile d of 4x4 are 1/4 A [(G g G') * (B d B')] A', summed over the input channels. G is twice the
+matrix of the paper, so that it is whole. Every row of B takes two elements, so no number of B d B' is above
+4 * 255 = 1020; no number of G g G' is above 9 * 128 = 1152, as three columns' sums of three. Both fit in int16. Their
+products, sums and A are whole numbers and exact modulo 2^32, whatever overflows on the way; what they end in is four
+times the sum of the convolution, which divides by four exactly and is right if it fits in int32: if the sum is below
+2^29. Weights and bias are known, so that is decided for each layer when it is compiled (`_greatest`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.dims import ceildiv, likely, round_up
+from ...ir.types import DTYPES, NHWC
+from ...ops.integer import BYTES
+from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..conv2d.geometry import Geometry
+from ..packing import packer
+from ..parameters import Parameters
+from ..site import Site
+from .dot import less, zero_name
+
+#: Numbers of a transformed tile.
+PLACES = 16
+#: Input channels are rounded up to so many: vectors of int16.
+_HALVES = 8
+#: ISA -> tiles that are multiplied at a time, vectors of output channels.
+_TILES = {"neon": (4, 4), "neon_armv7": (2, 4)}
+#: Of these weights are multiplied by a lane of a vector.
+_LANED = ("neon", "neon_armv7")
+
+
+@dataclass(frozen=True)
+class WinogradBytesParameters(Parameters):
+    """Of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: what functions of lanes call that
+    of x. x_zero: its zero point. depth: input channels, rounded up. step: products that are added up in a lane. pixels:
+    tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after the last whole
+    block, 0 if there are none. laned: weights are multiplied by a lane of a vector."""
+
+    unit: str
+    result: str
+    x_short: str
+    x_zero: int
+    bias: bool
+    depth: int
+    step: int
+    pixels: int
+    vectors: int
+    rest: int
+    laned: bool
+
+
+@packer("winograd_bytes")
+def pack_weights(array: np.ndarray, zero: int, depth: int, step: int, width: int, granule: int) -> np.ndarray:
+    """[O, I, 3, 3] → [O/width][depth/step][3, 3][width][step] of int8, less the zero point; the last block has whole
+    granules of channels."""
+    outputs, inputs = array.shape[:2]
+    padded = np.zeros((-(-outputs // granule) * granule, depth, 9), np.int8)
+    padded[:outputs, :inputs] = array.reshape(outputs, inputs, 9).astype(np.int32) - zero
+    blocks = [padded[first:first + width] for first in range(0, len(padded), width)]
+    return np.concatenate([np.moveaxis(block.reshape(len(block), depth // step, step, 9), (1, 3, 0, 2), (0, 1, 2, 3))
+                           .reshape(-1) for block in blocks])
+
+
+class WinogradBytes(Kernel):
+    """Channels last. A task is some rows of tiles of an image. Weights stay as they are in the container, and are
+    transformed where they are used: transformed ones are four times as many."""
+
+    name = "winograd"
+    dtypes = (BYTES, BYTES, ("int32",))
+    fuses_epilogue, lanes = True, "i"
+    constants = (1, 2)
+
+    def layouts(self, site: Site):
+        yield around(site, NHWC)
+
+    def refuse(self, site: Site):
+        s = Geometry.of(site)
+        if site.isa.name not in _TILES:
+            return "other products of bytes take fewer instructions"
+        if site.compact:
+            return "its code is several times as large as the sum's"
+        if (s.kh, s.kw) != (3, 3) or s.strides != (1, 1) or s.dilations != (1, 1) or s.g > 1:
+            return "needs a kernel of 3x3, strides, dilations and groups of 1"
+        if less(site.inputs[1].dtype, site.attrs.w_zero) != site.attrs.w_zero:
+            return "int8 does not hold the weights less their zero point"
+        return None if _greatest(site, s) < 2**29 else "four times the sums may not fit in int32"
+
+    def lower(self, site: Site) -> Lowered:
+        s, isa = Geometry.of(site), site.isa
+        pixels, vectors, rest = _tile(site, s)
+        step, depth = (1 if isa.name in _LANED else isa.int16_step), round_up(s.ic, _HALVES)
+        N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
+        extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
+                   "PL": s.pads[1], "ROWS": _rows(site, s)}
+        high, wide = ceildiv(OH, 2), ceildiv(OW, 2)
+        width, granule = vectors * isa.lanes, (rest or vectors) * isa.lanes
+        outputs = s.oc // width * width + (rest * isa.lanes if s.oc % width else 0)
+        operands = present(site, Operand("x", 0, N * IH * IW * IC),
+                           Operand("w", 1, 9 * depth * outputs,
+                                   ("winograd_bytes", site.attrs.w_zero, depth, step, width, granule), "int8"),
+                           Operand("b", 2, OC))
+        parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,
+                                             site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
+                                             isa.name in _LANED)
+        scratch = (4 * PLACES * pixels * width + 2 * PLACES * depth * width
+                   + 2 * PLACES * depth * pixels * ceildiv(ROWS * wide, pixels)
+                   + 2 * depth * (2 * ROWS + 2) * (2 * wide + 2))
+        return Lowered("integer/winograd", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),),
+                       N * ceildiv(high, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),
+                       f"winograd_{vectors}x{pixels}{f'_{rest}' * bool(rest)}", scratch=scratch, channels=OC)
+
+    def cost(self, site: Site) -> float:
+        """Instructions of the three transforms and the products."""
+        s, lanes = Geometry.of(site), site.isa.lanes
+        pixels, _, _ = _tile(site, s)
+        depth, outputs, high, wide = round_up(s.ic, _HALVES), round_up(s.oc, 2 * lanes), -(-s.oh // 2), -(-s.ow // 2)
+        rows = _rows(site, s)
+        tiles, tasks = -(-min(rows, high) * wide // pixels) * pixels * -(-high // rows), -(-high // rows)
+        products = tiles * PLACES * (depth * 1.15 + 4) * outputs / lanes
+        return 500 + s.n * (products + tiles * depth / _HALVES * 85 + tiles * outputs / lanes * 70
+                            + tasks * depth * outputs / _HALVES * 75)
+
+
+def _greatest(site: Site, s: Geometry) -> int:
+    """What no sum of the convolution exceeds, its bias included."""
+    limits, zero = np.iinfo(site.x.dtype), site.attrs.x_zero
+    x = max(abs(int(limits.min) - zero), abs(int(limits.max) - zero))
+    weights, bias = site.values.get(1), site.values.get(2)
+    if bias is None and site.has(2):
+        return 2**31
+    if weights is None:
+        return x * 255 * s.taps * s.ic
+    sums = x * np.abs(weights.astype(np.int64) - site.attrs.w_zero).reshape(s.oc, -1).sum(axis=1)
+    return int((sums + (0 if bias is None else np.abs(bias.astype(np.int64)))).max(initial=0))
+
+
+def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
+    """Tiles that are multiplied at a time, vectors of output channels, and of the rest of these."""
+    pixels, most = _TILES[site.isa.name]
+    needed = round_up(ceildiv(s.oc, site.isa.lanes), 2)
+    vectors = min(needed, most)
+    return pixels, vectors, needed % vectors
+
+
+def _rows(site: Site, s: Geometry) -> int:
+    """Rows of tiles in a task: what it transforms fills half of the second cache, as weights are transformed for each
+    task again."""
+    high, wide = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
+    row = 2 * round_up(s.ic, _HALVES) * (PLACES * wide + 4 * (wide + 1))
+    most = max(1, min(high, site.target.l2 // 2 // row))
+    return -(-high // -(-high // most))

@@ -459,7 +459,7 @@ def test_models_of_other_domains_say_so():
     trees = model([helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml")], {"x": [4]}, ["y"])
     del trees.opset_import[:]
     trees.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
-    assert "classical machine learning (domain ai.onnx.ml: TreeEnsembleRegressor)" in str(refused(trees))
+    assert "has 0 trees" in str(refused(trees))
     trees.opset_import[0].domain = "local"
     assert "operators of local only" in str(refused(trees))
     del trees.opset_import[:]

@@ -61,6 +61,7 @@ from .softmax.quantised import SoftmaxQuantisedLines
 from .sort.detections import DetectionsSearch
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
+from .tree.walk import TreeWalk
 
 realise(ops.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True), DepthwiseConv(), PixelConv(),
         PlainConv())
@@ -136,3 +137,4 @@ realise(ops.roi.MaxRoiPool, RoiPoolBins())
 
 realise(ops.extern.Extern, ExternCall())
 realise(ops.tir.Tir, TirLoops())
+realise(ops.trees.Trees, TreeWalk())

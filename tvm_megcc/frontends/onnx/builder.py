@@ -237,6 +237,8 @@ class Node(OnnxNode):
             return tensor_array(value, self._folder)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
+        if attribute.type == onnx.AttributeProto.STRINGS:
+            return [text.decode("utf-8", "replace") for text in value]
         return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
 
     @property

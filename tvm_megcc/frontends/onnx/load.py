@@ -111,21 +111,17 @@ def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -
         findings.append("the model has no graph with outputs: the file is empty, truncated or no ONNX model")
     elif opsets.get("ai.onnx", 1) < 1:
         findings.append(f"it states operator set {opsets['ai.onnx']}, and the first one is 1; export the model again")
-    elif "ai.onnx" not in opsets:
-        findings.append(_without_operator_set(proto, opsets))
-    elif opsets["ai.onnx"] > onnx.defs.onnx_opset_version():
+    elif not {"ai.onnx", "ai.onnx.ml"} & set(opsets):
+        findings.append(_without_operator_set(opsets))
+    elif opsets.get("ai.onnx", 1) > onnx.defs.onnx_opset_version():
         findings.append(f"operator set {opsets['ai.onnx']} is newer than {onnx.defs.onnx_opset_version()}, the newest "
                         "that the installed onnx package knows; update the package")
     if findings:
         raise ModelError(subject, findings)
 
 
-def _without_operator_set(proto: onnx.ModelProto, opsets: dict[str, int]) -> str:
+def _without_operator_set(opsets: dict[str, int]) -> str:
     """What to say of a model without ONNX's own operators."""
-    if "ai.onnx.ml" in opsets:
-        found = sorted({node.op_type for node in proto.graph.node})
-        return (f"is a model of classical machine learning (domain ai.onnx.ml: {', '.join(found[:4])}); trees, linear "
-                "models and their like are not supported, only neural networks of ONNX's own operators")
     if opsets:
         return f"the model has operators of {', '.join(sorted(opsets))} only, and none of these is supported"
     return "the model names no ONNX operator set (opset_import)"
@@ -141,6 +137,8 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     Raises:
         TensorError: element type we cannot hold, missing or short data, more than 2 GB.
     """
+    if tensor.data_type == onnx.TensorProto.STRING and len(set(tensor.string_data)) == math.prod(tensor.dims):
+        return np.arange(math.prod(tensor.dims)).reshape(tensor.dims)  # labels are their places
     if tensor.data_type not in (*DTYPES, *NIBBLES):
         raise TensorError(f"has element type {type_name(tensor.data_type)}, which is not supported")
     if any(dim < 0 for dim in tensor.dims):

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decision trees: several walks at a time, none of which waits for another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...ir.expr import c_float
+from ...ops.trees import WORDS
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class TreeParameters(Parameters):
+    """Of `walk.c.j2`. unit: the C type of a feature. words: of a node. walks: at a time. fold: as of the operator.
+    start: in C, what is folded first."""
+
+    unit: str
+    words: int
+    walks: int
+    fold: str
+    start: str
+
+
+class TreeWalk(Kernel):
+    """A task is a row. Where there are several, they walk through one tree together, else one row through several
+    trees. Sums are those of the trees in their order, whatever walks together."""
+
+    name = "walk"
+    dtypes = (("float32", "float64"), ("int32",), ("int32",), ("int32",), ("int32",), ("float32", "float64"))
+
+    def lower(self, site: Site) -> Lowered:
+        x, attrs = site.x, site.attrs
+        N, F, inner, R, L, W, T = extent_symbols("N", "F", "INNER", "ROOTS", "LEAVES", "WEIGHTS", "TARGETS")
+        _, nodes, roots, first, targets, _ = site.inputs
+        extents = {"N": x.shape[0], "F": x.shape[1], "INNER": nodes.shape[0], "ROOTS": roots.shape[0],
+                   "LEAVES": first.shape[0] - 1, "WEIGHTS": targets.shape[0], "TARGETS": attrs.targets}
+        words = WORDS[x.dtype]
+        operands = (Operand("x", 0, N * F), Operand("nodes", 1, inner * words), Operand("roots", 2, R),
+                    Operand("first", 3, L + 1), Operand("targets", 4, W), Operand("weights", 5, W))
+        start = c_float({"sum": 0.0, "min": math.inf, "max": -math.inf}[attrs.fold])
+        walks = 8 if site.isa.registers >= 16 else 4
+        return Lowered("tree/walk", TreeParameters(x.c_type, words, walks, attrs.fold, start), extents, operands,
+                       (Operand("y", 0, N * T),), N, f"trees_{attrs.fold}", f"walk{walks}")
+
+    def cost(self, site: Site) -> float:
+        return 20.0 * site.likely.x.shape[0] * site.inputs[2].shape[0]

@@ -107,10 +107,9 @@ class WinogradBytes(Kernel):
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": _rows(site, s)}
         high, wide = ceildiv(OH, 2), ceildiv(OW, 2)
-        width, granule = vectors * isa.lanes, (rest or vectors) * isa.lanes
-        outputs = s.oc // width * width + (rest * isa.lanes if s.oc % width else 0)
+        width, granule = vectors * isa.lanes, 2 * isa.lanes
         operands = present(site, Operand("x", 0, N * IH * IW * IC),
-                           Operand("w", 1, 9 * depth * outputs,
+                           Operand("w", 1, 9 * depth * round_up(OC, granule),
                                    ("winograd_bytes", site.attrs.w_zero, depth, step, width, granule), "int8"),
                            Operand("b", 2, OC))
         parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from ..version import VERSION
 from . import verbs as run
 
+#: Build systems that `megcc export` writes packages for; what each gets is in codegen/package.py, which would take
+#: longer to import than to print the help.
+SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake")
+
 
 class _Verb(argparse.ArgumentParser):
     """Says itself what is wrong with a verb's options: argparse would show the usage of the whole command."""
@@ -156,6 +160,17 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
                       help="how samples are given, as for 'megcc compile'")
     _target_option(verb, "CPU to time both models on (default: native)", "native")
+
+    verb = _verb(verbs, "export", run.export_, "a folder for a microcontroller as a package of a build system: "
+                                               "Zephyr, ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake")
+    verb.add_argument("path", metavar="PATH")
+    verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
+    verb.add_argument("--package-version", default="1.0.0", metavar="X.Y.Z", help="(default: 1.0.0)")
+    verb.add_argument("--url", default="", help="where the package will be found, for registries that ask for it")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    _target_option(verb, "CPU to compile a model for, such as cortex-m4")
+    _compile_options(verb)
 
     verb = _verb(verbs, "list", run.list_, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops", "operators"),

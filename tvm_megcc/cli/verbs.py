@@ -187,6 +187,17 @@ def quantize_(args: argparse.Namespace) -> int:
     return 0
 
 
+def export_(args: argparse.Namespace) -> int:
+    from ..tools import export, source
+
+    with _progress(args, f"compiling {args.path}"):
+        folder = source.folder_of(args.path, args, embed=True)
+    report = export.export(folder, args.system, args.output, version=args.package_version, url=args.url,
+                           force=args.force)
+    _print(args, report, export.text)
+    return 0
+
+
 def list_(args: argparse.Namespace) -> int:
     from ..tools import listing
 

@@ -28,8 +28,9 @@ COMPILE_FLAGS = (
     ("--keep-inputs", "keep_inputs", False))
 
 
-def folder_of(path: str | Path, options) -> Path:
-    """The generated folder. An ONNX model is compiled into the cache with the options of the command line."""
+def folder_of(path: str | Path, options, embed: bool = False) -> Path:
+    """The generated folder. A model is compiled into the cache with the options of the command line, as a constant
+    array if `embed` says so."""
     path = Path(path)
     if not path.exists():
         raise MegccError(f"{path} does not exist")
@@ -48,9 +49,9 @@ def folder_of(path: str | Path, options) -> Path:
     arguments = compile_arguments(options)
     artifact = api.compile(path, options.target or "native", **arguments)
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
-    where = [str(path.resolve()), options.target, arguments]
+    where = [str(path.resolve()), options.target, arguments, *["embed"] * embed]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
-    return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", force=True)
+    return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", embed, force=True)
 
 
 def model_of(path: str | Path, options) -> str | None:

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A generated folder as a package of an embedded build system: one layout of the sources for all of them, and the
+files that each system wants, which are the templates below `templates/export/<system>/`.
+
+The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
+`src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from ..errors import MegccError
+from ..foreign import c_name, printable
+from ..ir.types import DTYPES
+from ..target import TARGETS, Target
+from ..version import VERSION
+from .machines import STATIC_PROFILE
+from .manifest import read_manifest
+from .render import environment
+
+#: Build systems, and what `megcc export` writes for them.
+SYSTEMS = {
+    "zephyr": "a Zephyr module with a sample",
+    "esp-idf": "an ESP-IDF component with an example",
+    "arduino": "an Arduino library with an example sketch",
+    "platformio": "a PlatformIO library with an example project",
+    "cmsis-pack": "a CMSIS-Pack",
+    "stm32cube": "a folder for Middlewares/Third_Party of an STM32Cube project",
+    "cmake": "a CMake project with a toolchain file and presets",
+}
+#: Files of the runtime that want an operating system.
+_HOSTED = {"runtime/src/pool.c", "runtime/src/host.c"}
+#: The header that all sources include first, and the line behind which it includes the configuration.
+_FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
+#: Where the configuration is, and the line that asks for it.
+_CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
+#: Target -> the board that Zephyr emulates with it.
+_ZEPHYR_BOARDS = {"cortex-m0plus": "qemu_cortex_m0", "cortex-m3": "qemu_cortex_m3", "cortex-m4": "mps2/an386",
+                  "cortex-m7": "mps2/an500", "cortex-m33": "mps2/an521/cpu0", "cortex-m55": "mps3/corstone300/an547",
+                  "riscv32": "qemu_riscv32"}
+#: Target -> the processors that a CMSIS-Pack names for it; a target without a row is for any.
+_CORES = {"cortex-m0plus": ("Cortex-M0", "Cortex-M0+"), "cortex-m3": ("Cortex-M3",),
+          "cortex-m4": ("Cortex-M4", "Cortex-M7"), "cortex-m7": ("Cortex-M7",), "cortex-m33": ("Cortex-M33",),
+          "cortex-m55": ("Cortex-M55",), "cortex-m85": ("Cortex-M85",)}
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """An output as the templates see it."""
+
+    index: int
+    c_type: str
+    is_float: bool
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model as the templates see it. macro: what its macros begin with; states: inputs that a session keeps."""
+
+    name: str
+    macro: str
+    outputs: tuple[_Tensor, ...]
+    states: tuple[int, ...]
+
+
+def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") -> dict[str, bytes]:
+    """The files of the package: name below its folder -> bytes.
+
+    Args:
+        folder: as `megcc compile --embed` writes it, for a microcontroller or for portable C.
+        system: one of `SYSTEMS`.
+        version: of the package, three numbers.
+        url: where the package will be; registries ask for it.
+
+    Raises:
+        MegccError: if the folder is none of ours, has its model beside its C or shapes that change, is for no
+            microcontroller, was changed, or the version or the address is none.
+    """
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version, re.ASCII):
+        raise MegccError(f"'{version}' is no version of a package: three numbers, such as 1.0.0")
+    word = "[A-Za-z0-9._~:?#@!$()+,;=%-]+"
+    web = re.fullmatch(f"(https?)://({word}(?:/{word})*/?)", url or "http://localhost", re.ASCII)
+    if not web or len(url) > 200:
+        raise MegccError(f"'{printable(url)}' is no address of a web page, such as https://example.com/network")
+    manifest = read_manifest(folder)
+    models, targets = manifest["models"], _targets(folder, manifest)
+    sources = _sources(folder, manifest)
+    name = "_".join(model["name"] for model in models)
+    context = {"name": name, "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
+               "models": [_model(row) for row in models], "model": _model(models[0]), "targets": targets,
+               "target": targets[0], "sources": sorted(sources), "profile": [flag[2:] for flag in STATIC_PROFILE],
+               "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
+               "zephyr_board": next((_ZEPHYR_BOARDS[t.name] for t in targets if t.name in _ZEPHYR_BOARDS), "BOARD"),
+               "cores": _cores(targets), "web": web.groups(), "url": bool(url)}
+    files = {**sources, _CONFIG: _render("config.h", context)}
+    for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
+        path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
+        files[path] = _render(template.removeprefix("export/").removesuffix(".j2"), context)
+    if system == "cmsis-pack":
+        files[f"tvm_megcc.{name}.{version}.pack"] = _zipped(files)
+    return files
+
+
+def _targets(folder: Path, manifest: dict) -> list[Target]:
+    targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
+    fitting = [target for target in targets if target.bare_metal or target.machine == "any"]
+    if not fitting:
+        raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which is a microcontroller: compile "
+                         "the model again, with --target cortex-m4 for example, or --target c for any CPU")
+    return fitting
+
+
+def _cores(targets: Sequence[Target]) -> list[str]:
+    """The processors that a pack is for; empty: any."""
+    rows = [_CORES.get(target.name, ()) for target in targets]
+    return sorted({core for row in rows for core in row}) if all(rows) else []
+
+
+def _sources(folder: Path, manifest: dict) -> dict[str, bytes]:
+    """C files and headers, where they are in the package."""
+    found: dict[str, bytes] = {}
+    for model in manifest["models"]:
+        if f"{model['name']}_data.c" not in manifest["files"]:
+            raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, which a microcontroller cannot "
+                             "open: compile it again with --embed")
+        if any(isinstance(extent, str) for port in model["inputs"] for extent in port["shape"]):
+            raise MegccError(f"{folder}: shapes of '{model['name']}' change from run to run, which the runtime of a "
+                             "microcontroller leaves out: compile it again with --input-shapes")
+    for name in manifest["files"]:
+        if name.endswith((".c", ".h")) and name != "main.c" and name not in _HOSTED:
+            try:
+                data = (folder / name).read_bytes()
+            except OSError as error:
+                raise MegccError(f"{folder} is damaged: {name}: {error.strerror}; compile the model again") from None
+            if name == _FIRST:
+                data = data.decode().replace(_AFTER, _AFTER + _INCLUDE, 1).encode()
+            found[_place(name)] = data
+    return found
+
+
+def _place(name: str) -> str:
+    """Where a file of the generated folder is in the package: headers where all find them, C by folders."""
+    for old, new in (("runtime/include/", "src/"), ("runtime/src/", "src/runtime/")):
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return f"src/{name}"
+
+
+def _model(row: dict) -> _Model:
+    macro = c_name(row["name"]).upper()
+    names = [port["name"] for port in row["inputs"]]
+    outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f")
+                    for index, port in enumerate(row["outputs"]))
+    kept = {state["output"] for state in row["states"]}
+    shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in kept)
+    return _Model(row["name"], macro, shown or outputs,
+                  tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names))
+
+
+def _render(name: str, context: Mapping) -> bytes:
+    return environment().get_template(f"export/{name}.j2").render(context).encode()
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    """The files as an archive; the same files give the same bytes."""
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), files[name], zipfile.ZIP_DEFLATED)
+    return result.getvalue()

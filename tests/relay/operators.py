@@ -285,6 +285,23 @@ CASES = (
     *(Case(f"qnn.avg_pool2d {dtype}", lambda relay, a, zero=zero, pads=pads: relay.qnn.op.avg_pool2d(
         a, *qnn(relay, 0.5, zero, 0.5, zero), (3, 2), (2, 1), pads, (1, 1), count_include_pad=True),
         (integers(dtype, 2, 5, 7, 6),)) for dtype, zero, pads in (("int8", -5, (0, 0)), ("uint8", 100, (1, 1)))),
+    Case("qnn.batch_matmul", lambda relay, a, b: relay.qnn.op.batch_matmul(a, b, *qnn(relay, 1, -128, 0.5, 0.25)),
+         (integers("int8", 2, 3, 7), integers("int8", 2, 5, 7))),
+    *(Case(f"qnn.{name} {dtype}", lambda relay, a, name=name, scales=scales: getattr(relay.qnn.op, name)(
+        a, *qnn(relay, *scales)), (given(np.arange(256).astype(dtype).reshape(4, 64), dtype),))
+      for name, dtype, scales in (
+          ("tanh", "int8", (0.05, 3, 1 / 128, 0)), ("sigmoid", "uint8", (0.06, 128, 1 / 256, 0)),
+          ("exp", "int8", (0.03, 127, 1 / 255, -128)), ("erf", "int8", (0.02, -5, 0.0079, 1)),
+          ("sqrt", "uint8", (0.1, 0, 0.02, 0)), ("rsqrt", "uint8", (0.1, 0, 0.0125, 0)),
+          ("hardswish", "int8", (0.06, -20, 0.03, -100)), ("log", "uint8", (0.1, 0, 0.02, 100)),
+          ("abs", "int8", (0.1, 127, 0.2, -128)))),
+    *(Case(f"qnn.leaky_relu {alpha} {dtype}", lambda relay, a, alpha=alpha, scales=scales: relay.qnn.op.leaky_relu(
+        a, alpha, *qnn(relay, *scales)), (given(np.arange(256).astype(dtype), dtype),))
+      for alpha, dtype, scales in ((0.1, "int8", (0.05, 7, 0.04, -19)), (0.3, "uint8", (0.05, 255, 0.09, 128)),
+                                   (1.5, "int8", (0.1, -128, 0.3, 5)), (0.25, "int8", (0.1, 30, 0.1, 30)))),
+    *(Case(f"qnn.softmax {scale}", lambda relay, a, scale=scale, zero=zero, axis=axis: relay.qnn.op.softmax(
+        a, *qnn(relay, scale, 7, 0.00390625, zero), axis=axis), (integers("int8", *shape),))
+      for scale, zero, axis, shape in ((0.1, -128, -1, (5, 12)), (0.0625, 3, 1, (2, 9, 4)), (1.0, -128, 0, (7,)))),
     Case("qnn.concatenate", lambda relay, a, b: relay.qnn.op.concatenate(
         relay.Tuple([a, b]), relay.Tuple([*qnn(relay, 0.5), *qnn(relay, 0.25)]),
         relay.Tuple([*qnn(relay, 3), *qnn(relay, -9)]), *qnn(relay, 0.5, 3), axis=1),
@@ -307,9 +324,12 @@ REFUSED = (
           (x(3, 5), x(3, 1))), "one less"),
     (Case("layer_norm over channels", lambda relay, a, g, b: relay.nn.layer_norm(a, g, b, axis=1),
           (IMAGE, w(4), w(4))), "over axis 1"),
-    (Case("qnn.batch_matmul", lambda relay, a, b: relay.qnn.op.batch_matmul(
-        a, b, *qnn(relay, 1, 0), *qnn(relay, 0.5, 0.25)), (x(2, 3, 7, dtype="int8"), x(2, 5, 7, dtype="int8"))),
-     "is TVM's"),
+    (Case("qnn.conv2d_transpose", lambda relay, a, b: relay.qnn.op.conv2d_transpose(
+        a, b, *qnn(relay, 1, 0, 0.5, 0.25), strides=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, channels=3,
+        kernel_size=(2, 2), data_layout="NCHW", kernel_layout="IOHW", out_layout="", output_padding=(0, 0),
+        out_dtype="int32"), (x(1, 2, 3, 4, dtype="int8"), x(2, 3, 2, 2, dtype="int8"))), "is TVM's"),
+    (Case("qnn.softmax of many", lambda relay, a: relay.qnn.op.softmax(a, *qnn(relay, 0.1, 0, 0.0078125, 0), axis=-1),
+          (integers("int8", 1, 1000),)), "may not fit in int32"),
     (Case("qnn.requantize to nearest", lambda relay, a: relay.qnn.op.requantize(
         a, *qnn(relay, 0.5, 0, 2.0, 3), rounding="TONEAREST", compute_dtype="float32", out_dtype="int8"),
         (x(3, 5, dtype="int32"),)), "rounding 'TONEAREST' in float32"),

@@ -15,7 +15,7 @@ from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
 from ..tvm_common.node import Importer, TvmNode, Values, importer_of, into, ints
 from ..tvm_common.ops import SPATIAL, extreme_index, reduced
-from . import move, qnn
+from . import move, qnn, qnn_functions  # noqa: F401  (the last registers importers)
 
 IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.IMPORTERS}
 imports = into(IMPORTERS)

@@ -145,6 +145,15 @@ def dense(node: TvmNode) -> Values:
     return (sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
 
 
+@imports("batch_matmul")
+def batch_matmul(node: TvmNode) -> Values:
+    """The second operand is turned round, as TVM has it always."""
+    a = node.attrs
+    if bool(a.transpose_a) or not bool(a.transpose_b):
+        raise MegccError("with operands that are turned another way")
+    return (sums(node, "matmul_integer", *node.inputs[:2], ("a_zero", "b_zero"), trans_a=0, trans_b=1),)
+
+
 @imports("add", "subtract")
 def add(node: TvmNode) -> Values:
     """Both operands in the result's scale, each rounded."""

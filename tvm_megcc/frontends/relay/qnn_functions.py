@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of quantised numbers in Relay: tables of 256 results as TVM makes them when it compiles, softmax in
+integers (Lin et al. 2022), leaky relu in fixed-point numbers. The bits of TVM's own lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+
+import numpy as np
+
+from ...errors import MegccError
+from ...ir.expr import X, arg, call
+from ...ops.elementwise import emit_broadcast
+from ...ops.rules import axis_of
+from ..fixed_point import limits, multiplier
+from ..tvm_common.node import TvmNode, Values
+from .qnn import BYTES, Lines, imports, rescaled, saturated, single, typed
+
+
+def _hard_swish(x: np.ndarray) -> np.ndarray:
+    return x * np.clip(x + np.float32(3.0), np.float32(0.0), np.float32(6.0)) / np.float32(6.0)
+
+
+#: In float32, as numpy computes them.
+_TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "sqrt": np.sqrt, "rsqrt": lambda x: np.float32(1) / np.sqrt(x), "exp": np.exp, "log": np.log, "tanh": np.tanh,
+    "sigmoid": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)), "abs": np.abs, "hardswish": _hard_swish,
+    "erf": lambda x: np.vectorize(erf, otypes=[np.float64])(x)}
+
+
+@imports(*_TABLES)
+def function(node: TvmNode) -> Values:
+    """Operands: x, its scale and zero point, those of the result."""
+    dtype, low, high, scale, zero = _parameters(node)
+    real = (np.arange(low, high + 1) - zero[0]).astype(np.float32) * scale[0]
+    with np.errstate(all="ignore"):
+        made = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
+        whole = np.sign(made) * np.floor(np.abs(made) + np.float32(0.49999997))
+        # No number is the largest one, as comparisons have it.
+        table = np.where(np.isnan(whole), high, np.clip(whole + np.float32(zero[1]), low, high))
+    return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
+
+
+@imports("leaky_relu")
+def leaky_relu(node: TvmNode) -> Values:
+    """In the result's scale; below the operand's zero point, times alpha."""
+    dtype, low, high, scale, zero = _parameters(node)
+    alpha, codes = float(node.attrs.alpha), np.arange(low, high + 1)
+    if not 0 <= alpha < 2**20:
+        raise MegccError(f"alpha {alpha}")
+    moved = codes
+    if (scale[0], zero[0]) != (scale[1], zero[1]):
+        centred = codes - zero[0]
+        moved = centred if scale[0] == scale[1] else _times(centred, float(scale[0]) / float(scale[1]))
+        moved = moved + zero[1]
+    below = _times(moved, alpha) + _times(np.array([zero[1]]), 1 - alpha)
+    table = np.clip(np.where(codes < zero[0], below, moved), low, high)
+    return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
+
+
+def _times(values: np.ndarray, factor: float) -> np.ndarray:
+    """Times a factor of 31 bits, to the nearest, halves up."""
+    significand, shift = multiplier(abs(factor))
+    if shift > 30:
+        raise MegccError("its scales differ too much")
+    product = values.astype(np.int64) * (significand if factor >= 0 else -significand)
+    return (product + (np.int64(1) << (30 - shift))) >> (31 - shift)
+
+
+def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[int]]:
+    """Element type, its limits, scales and zero points of the operand and the result."""
+    dtype = node.types[0].dtype
+    if dtype not in BYTES or node.type_of(node.inputs[0]).dtype != dtype:
+        raise MegccError(f"of {node.type_of(node.inputs[0]).dtype} in {dtype}")
+    scale, zero = ([single(node, index) for index in places] for places in ((1, 3), (2, 4)))
+    if not all(0 < each < float("inf") for each in scale):
+        raise MegccError(f"its scales are {scale[0]} and {scale[1]}")
+    return dtype, *limits(dtype), [np.float32(each) for each in scale], [int(each) for each in zero]
+
+
+#: Bits of the reciprocals of sums, and of the result before it is rescaled.
+_RECIPROCAL, _RESULT = 30, 7
+#: Halvings of the exponential at most.
+_MOST = 20
+
+
+@imports("softmax")
+def softmax(node: TvmNode) -> Values:
+    """exp of how far a number is below the largest of its line: a straight line between powers of two."""
+    dtype, _, _, scale, zero = _parameters(node)
+    type_ = node.type_of(node.inputs[0])
+    axis = axis_of(int(node.attrs.axis), type_.rank)
+    if dtype != "int8" or scale[0] > 1 or not isinstance(type_.shape[axis], int):
+        raise MegccError(f"of {type_} in steps of {scale[0]}")
+    one_ = min(int(np.floor(np.float32(1) / scale[0] + np.float32(0.5))), 2**31 - 1)
+    halvings, heights = _exponentials(one_)
+    if int(heights.max()) * 2**int(halvings.max()) * type_.shape[axis] >= 2**31:
+        raise MegccError("its sums may not fit in int32")
+    x, along = node.inputs[0], {"axes": (axis,), "keepdims": True}
+    most = node.emit("reduce_max", x, **along)
+    below = typed(node, arg(1) - X, x, most, dtype="uint8")
+    times, height = (node.emit("lookup", below, node.constant(table, "int32")) for table in (halvings, heights))
+    most_halvings = node.emit("reduce_max", times, **along)
+    powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), height, most_halvings, times,
+                   dtype="int32")
+    total = node.emit("reduce_sum", powers, **along)
+    inverse = emit_broadcast(node.spelled(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
+    down = _RECIPROCAL - _RESULT
+    share = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # / 2^down, down
+    lines = Lines(node, powers, inverse)
+    expr = rescaled(lines, share, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
+    return (typed(node, saturated(expr, dtype), *lines.names),)
+
+
+def _exponentials(one_: int) -> tuple[np.ndarray, np.ndarray]:
+    """By how much a number is below the largest: halvings, and the height in units of the power of two below."""
+    x = -np.arange(256, dtype=np.int64)
+    steeper = x + (x >> 1) - (x >> 4)
+    halvings = np.clip(steeper // -one_, 0, _MOST)
+    return halvings, ((steeper + halvings * one_) >> 1) + one_

@@ -79,7 +79,13 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
+    Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c"),
+    Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c"),
+    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c"),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
+    Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
+        fallback="cortex_m4", dsp=True),
+    Isa("cortex_m55", 0x00090002, 1, 32, 16, "defined(__ARM_FEATURE_MVE)", fallback="cortex_m33", dsp=True),
 )}
 
 
@@ -115,6 +121,13 @@ class Target:
         return self.name
 
 
+def _cortex_m(name: str, isa: str, description: str, cpu: str, fpu: str = "") -> Target:
+    """cpu, fpu: flags of the compiler; none of an FPU where there is none."""
+    flags = (f"-mfloat-abi={'hard' if fpu else 'soft'}", *([fpu] if fpu else []))
+    return Target(name, ISAS[isa], "thumb", f"{description}, bare metal", ("arm-none-eabi-",),
+                  cflags=("-mthumb", cpu, *flags), qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0)
+
+
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
 
 TARGETS = {target.name: target for target in (
@@ -146,6 +159,19 @@ TARGETS = {target.name: target for target in (
            ("arm-none-eabi-",), "thumb-freestanding-eabihf",
            ("-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
            qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0),
+    _cortex_m("cortex-m0plus", "cortex_m0", "Cortex-M0 and M0+ microcontrollers", "-mcpu=cortex-m0plus"),
+    _cortex_m("cortex-m3", "cortex_m3", "Cortex-M3 microcontrollers", "-mcpu=cortex-m3"),
+    _cortex_m("cortex-m4-soft", "cortex_m4", "Cortex-M4 microcontrollers without FPU", "-mcpu=cortex-m4"),
+    _cortex_m("cortex-m7", "cortex_m4", "Cortex-M7 microcontrollers", "-mcpu=cortex-m7", "-mfpu=fpv5-sp-d16"),
+    _cortex_m("cortex-m33", "cortex_m33", "Cortex-M33 and M35P microcontrollers with DSP and FPU",
+              "-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16"),
+    _cortex_m("cortex-m55", "cortex_m55", "Cortex-M55 microcontrollers (Helium)", "-mcpu=cortex-m55",
+              "-mfpu=auto"),
+    _cortex_m("cortex-m85", "cortex_m55", "Cortex-M85 microcontrollers (Helium)", "-march=armv8.1-m.main+mve.fp+fp.dp",
+              "-mfpu=auto"),
+    Target("riscv32", ISAS["rv32"], "riscv32", "32-bit RISC-V microcontrollers (RV32IMC), bare metal",
+           ("riscv64-unknown-elf-", "riscv32-unknown-elf-", "riscv-none-elf-"),
+           cflags=("-march=rv32imc", "-mabi=ilp32"), qemu="qemu-system-riscv32", bare_metal=True, l1=0, l2=0),
 )}
 
 

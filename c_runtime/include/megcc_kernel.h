@@ -148,7 +148,12 @@ typedef struct megcc_module {
 #define MEGCC_ISA_ARM64_V86   0x00020003u   /* + int8 matrix multiply */
 #define MEGCC_ISA_ARMV7       0x00030001u
 #define MEGCC_ISA_RISCV64     0x00040001u
-#define MEGCC_ISA_CORTEX_M4   0x00050001u
+#define MEGCC_ISA_CORTEX_M4   0x00050001u   /* and M7 */
+#define MEGCC_ISA_RISCV32     0x00060001u
+#define MEGCC_ISA_CORTEX_M0   0x00070001u
+#define MEGCC_ISA_CORTEX_M3   0x00080001u
+#define MEGCC_ISA_CORTEX_M33  0x00090001u
+#define MEGCC_ISA_CORTEX_M55  0x00090002u   /* + Helium */
 
 /* Status codes that kernels return; megcc.h has them all. */
 #define MEGCC_KERNEL_OK       0

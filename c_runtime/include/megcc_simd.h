@@ -57,6 +57,12 @@ void *memcpy(void *to, const void *from, size_t size);
 #if defined(MGC_ISA_AVX512_VNNI)
 #define MGC_ISA_AVX512
 #endif
+#if defined(MGC_ISA_CORTEX_M55)
+#define MGC_ISA_CORTEX_M33
+#endif
+#if defined(MGC_ISA_CORTEX_M33)
+#define MGC_ISA_CORTEX_M4
+#endif
 
 /* The intrinsics' header comes first: what it defines must not depend on the raised ISA. gcc for 32-bit Arm has fused
  * multiply-add in it only where the ISA is raised before. */
@@ -85,7 +91,8 @@ void *memcpy(void *to, const void *from, size_t size);
 #endif
 #include <arm_neon.h>
 #define MGC_ENABLED 1
-#elif defined(MGC_ISA_C) || defined(MGC_ISA_RV64) || defined(MGC_ISA_CORTEX_M4)
+#elif defined(MGC_ISA_C) || defined(MGC_ISA_RV64) || defined(MGC_ISA_RV32) || defined(MGC_ISA_CORTEX_M0) \
+    || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_CORTEX_M4)
 #define MGC_ENABLED 1
 #else
 #error "this header has no branch for the kernel's MGC_ISA_<NAME>"

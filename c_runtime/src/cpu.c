@@ -75,8 +75,18 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_ARM64;
 #elif defined(__riscv) && __riscv_xlen == 64
     return MEGCC_ISA_RISCV64;
+#elif defined(__riscv)
+    return MEGCC_ISA_RISCV32;
+#elif defined(__ARM_ARCH_6M__)
+    return MEGCC_ISA_CORTEX_M0;
+#elif defined(__ARM_ARCH_7M__)
+    return MEGCC_ISA_CORTEX_M3;
 #elif defined(__ARM_ARCH_7EM__)
     return MEGCC_ISA_CORTEX_M4;
+#elif defined(__ARM_FEATURE_MVE)
+    return MEGCC_ISA_CORTEX_M55;
+#elif defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)
+    return MEGCC_ISA_CORTEX_M33;
 #elif defined(__arm__) && defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)
     return MEGCC_ISA_ARMV7;
 #else

@@ -117,8 +117,8 @@ def test_two_models_in_one_firmware(two, digits, tmp_path):
     sample = np.load(paths.examples() / "digits.npz")
     for name in ("digits", "small"):
         sample["in:image"].tofile(tmp_path / f"{name}_in0.bin")
-    subprocess.run(firmware.emulation(*find_emulator(TARGET), built.program.resolve()), cwd=tmp_path, check=True,
-                   stdin=subprocess.DEVNULL)
+    subprocess.run(firmware.emulation(*find_emulator(TARGET), TARGET, built.program.resolve()), cwd=tmp_path,
+                   check=True, stdin=subprocess.DEVNULL)
     for name in ("digits", "small"):
         logits = np.fromfile(tmp_path / f"{name}_out0.bin", np.float32).reshape(1, 10)
         assert_close({"logits": logits}, {"logits": sample["out:logits"]})

@@ -149,9 +149,9 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     sources = [*c_sources(folder), *firmware.sources(), *made]
     compiled = objects.compile_all(sources, (*flags, *STATIC_PROFILE, *firmware.FLAGS, f"-I{firmware.port()}"))
     try:
-        return link(objects.compiler, (*flags, *firmware.link_flags(limits)), compiled, image)
+        return link(objects.compiler, (*flags, *firmware.link_flags(target, limits)), compiled, image)
     except ToolError as error:
-        raise firmware.refusal(models, error, limits) from None
+        raise firmware.refusal(target, models, error, limits) from None
 
 
 def compile_objects(folder: str | Path, target: Target | str | None = None, cc: str | None = None,

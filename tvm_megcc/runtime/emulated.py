@@ -64,7 +64,7 @@ class EmulatedSession(Session):
     def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
         """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
         if self.target.bare_metal:
-            command = firmware.emulation(*self._emulator, self._program)
+            command = firmware.emulation(*self._emulator, self.target, self._program)
         else:
             (folder / f"{self.name}.megcc").write_bytes(self._container)
             command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]

@@ -1,24 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example board, an Arm MPS2 with a Cortex-M4F as qemu emulates it: how firmware for it is built, sized and run.
-
-Its start-up, linker script and main program are in c_runtime/ports/mps2.
+"""The example boards, Arm's MPS2 and MPS3 and RISC-V's virt as qemu emulates them: how firmware for them is built,
+sized and run. Their start-up, linker script and main program are in c_runtime/ports/mps2.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import paths
 from ..codegen.render import environment
 from ..errors import MegccError, ToolError
 from ..foreign import c_name
+from ..target import Target
 from ..version import VERSION
 from . import elf
 
 #: Bytes of each memory of the board, and of stack reserved in its RAM.
 LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
+
+
+@dataclass(frozen=True)
+class Board:
+    """name: as qemu calls it. vectors, flash, ram: where they begin. limits: where they are not `LIMITS`. options: of
+    qemu. libraries: of the linker."""
+
+    name: str
+    vectors: int = 0
+    flash: int = 0
+    ram: int = 0x20000000
+    limits: Mapping[str, int] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+#: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+.
+BOARDS = {
+    "cortex-m0plus": Board("mps2-an385"),
+    "cortex-m3": Board("mps2-an385"),
+    "cortex-m4": Board("mps2-an386"),
+    "cortex-m4-soft": Board("mps2-an386"),
+    "cortex-m7": Board("mps2-an500"),
+    "cortex-m33": Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000),
+    "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, {"flash": 2 << 20}),
+    "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, {"flash": 2 << 20}),
+    "riscv32": Board("virt", 0x80000000, 0x80000000, 0x80400000, options=("-bios", "none"),
+                     libraries=("-nostdlib", "-lgcc")),
+}
 
 
 #: Of every file, after those of the target; `firmware.h` and `board.h` are found beside the port's own files.
@@ -48,14 +78,21 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str]) -> str:
         for name, data in containers.items()])
 
 
-def link_flags(limits: Mapping[str, int]) -> list[str]:
-    return ["-nostartfiles", "-Wl,--gc-sections", f"-Wl,-T,{port() / 'link.ld'}",
-            *(f"-Wl,--defsym={memory.upper()}_BYTES={size}" for memory, size in {**LIMITS, **limits}.items())]
+def link_flags(target: Target, limits: Mapping[str, int]) -> list[str]:
+    board = BOARDS[target.name]
+    places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram}
+    sizes = {f"{memory.upper()}_BYTES": size for memory, size in _limits(target, limits).items()}
+    return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", f"-Wl,-T,{port() / 'link.ld'}",
+            *(f"-Wl,--defsym={name}={value}" for name, value in {**places, **sizes}.items())]
 
 
-def refusal(models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
+def _limits(target: Target, limits: Mapping[str, int]) -> dict[str, int]:
+    return {**LIMITS, **BOARDS[target.name].limits, **limits}
+
+
+def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
     """The linker's words about memories that are too small, as ours; the error itself if it is about something else."""
-    sizes = {**LIMITS, **limits}
+    sizes = _limits(target, limits)
     needs = [f"{region.lower()} {sizes[region.lower()] + int(over):,} bytes, there are {sizes[region.lower()]:,}"
              for region, over in re.findall(r"region `(\w+)' overflowed by (\d+) bytes", str(error))]
     if not needs:
@@ -72,7 +109,8 @@ def sizes(firmware: Path) -> dict[str, int]:
     return {"flash": used.text + used.rodata + used.data, "ram": used.data + used.bss + stack, "stack": stack}
 
 
-def emulation(qemu: str, firmware: Path) -> list[str]:
+def emulation(qemu: str, target: Target, firmware: Path) -> list[str]:
     """The command that runs it; the files it reads and writes are in the working directory."""
-    return [qemu, "-M", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native",
+    board = BOARDS[target.name]
+    return [qemu, "-M", board.name, *board.options, "-nographic", "-semihosting-config", "enable=on,target=native",
             "-kernel", str(firmware)]

@@ -22,6 +22,7 @@ PACKAGES = {
     "aarch64": ("gcc-aarch64-linux-gnu libc6-dev-arm64-cross", "qemu-user"),
     "arm": ("gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", "qemu-user"),
     "riscv64": ("gcc-riscv64-linux-gnu libc6-dev-riscv64-cross", "qemu-user"),
+    "riscv32": ("gcc-riscv64-unknown-elf", "qemu-system-misc"),
     "thumb": ("gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm"),
 }
 

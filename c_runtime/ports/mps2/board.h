@@ -11,10 +11,18 @@
 /* A semihosting request: operation and parameter block in, result out. */
 static inline int32_t board_request(uint32_t operation, const void *parameters)
 {
+#if defined(__riscv)
+    register uint32_t a0 __asm__("a0") = operation;
+    register const void *a1 __asm__("a1") = parameters;
+    __asm__ volatile(".balign 16\n\t.option push\n\t.option norvc\n\tslli x0, x0, 0x1f\n\tebreak\n\tsrai x0, x0, 7\n\t"
+                     ".option pop" : "+r"(a0) : "r"(a1) : "memory");
+    return (int32_t)a0;
+#else
     register uint32_t r0 __asm__("r0") = operation;
     register const void *r1 __asm__("r1") = parameters;
     __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
     return (int32_t)r0;
+#endif
 }
 
 static inline void board_text(const char *text)

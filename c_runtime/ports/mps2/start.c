@@ -1,34 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From reset to main() on a Cortex-M with FPU: vectors, memory, floating point, and a painted stack, so that its
- * deepest use can be read afterwards.
+ * From reset to main() on a Cortex-M, or a RISC-V of 32 bits: vectors, memory, floating point, and a painted stack, so
+ * that its deepest use can be read afterwards.
  */
 #include "board.h"
 
 extern uint32_t data_begin[], data_end[], bss_begin[], bss_end[], stack_limit[], stack_top[];
 extern const uint32_t data_image[];
 
+#if defined(__riscv)
+#define STACK_POINTER "mv %0, sp"
+#else
+#define STACK_POINTER "mov %0, sp"
+#endif
 #define STACK_PAINT 0xC5C5C5C5u
 
 int main(void);
 void reset(void);
+void fault(void);
 
-static void fault(void)
+#if defined(__riscv)
+__asm__(".section .vectors, \"ax\", @progbits\n\t"
+        ".option push\n\t.option arch, +zicsr\n\tla sp, stack_top\n\tla t0, fault\n\tcsrw mtvec, t0\n\tj reset\n\t"
+        ".option pop\n\t.previous");
+#define FAULT __attribute__((used, aligned(4)))
+/* There is a compiler without a C library; and these loops must not become calls of themselves. */
+#define OF_LIBRARY __attribute__((weak, used, optimize("no-tree-loop-distribute-patterns")))
+OF_LIBRARY void *memcpy(void *to, const void *from, __SIZE_TYPE__ bytes)
+{
+    char *a = to;
+    for (const char *b = from; bytes; bytes--)
+        *a++ = *b++;
+    return to;
+}
+OF_LIBRARY void *memset(void *to, int value, __SIZE_TYPE__ bytes)
+{
+    for (char *a = to; bytes; bytes--)
+        *a++ = (char)value;
+    return to;
+}
+OF_LIBRARY int memcmp(const void *one, const void *other, __SIZE_TYPE__ bytes)
+{
+    const unsigned char *a = one, *b = other;
+    for (; bytes; bytes--, a++, b++)
+        if (*a != *b)
+            return *a - *b;
+    return 0;
+}
+#else
+#define FAULT
+#endif
+
+FAULT void fault(void)
 {
     board_text("fault\n");
     board_exit(99);
 }
 
+#if !defined(__riscv)
 __attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
     stack_top, (const void *)reset,
     (const void *)fault, (const void *)fault, (const void *)fault, (const void *)fault, (const void *)fault,
 };
+#endif
 
 void reset(void)
 {
-    /* Full access to coprocessors 10 and 11: the floating-point unit. */
+#if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
+    /* Full access to coprocessors 10 and 11: the floating-point unit, and Helium. */
     *(volatile uint32_t *)0xE000ED88u |= 0xFu << 20;
+#if defined(__ARM_FEATURE_MVE)
+    *(volatile uint32_t *)0xE000ED14u |= 1u << 19; /* CCR.LOB: loops with low overhead */
+#endif
     __asm__ volatile("dsb\n\tisb" ::: "memory");
+#endif
 
     volatile uint32_t *to = data_begin;
     for (const uint32_t *from = data_image; to < data_end;)
@@ -37,7 +82,7 @@ void reset(void)
         *to++ = 0;
 
     uint32_t here;
-    __asm__ volatile("mov %0, sp" : "=r"(here));
+    __asm__ volatile(STACK_POINTER : "=r"(here));
     for (to = stack_limit; (uint32_t)to < here;)
         *to++ = STACK_PAINT;
 

@@ -36,8 +36,11 @@ def command_line() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
 
     verb = _verb(verbs, "compile", run.compile_, "compile models into a folder of C")
-    verb.add_argument("model", nargs="+", metavar="MODEL",
-                      help="several models share one folder, runtime and kernels")
+    group = verb.add_mutually_exclusive_group(required=True)
+    group.add_argument("model", nargs="*", metavar="MODEL", default=[],
+                       help="several models share one folder, runtime and kernels")
+    group.add_argument("--config", metavar="FILE", help="several models with options of their own, as JSON or TOML "
+                                                        "(docs/command.md)")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
     verb.add_argument("--name", metavar="A,B",
                       help="prefix of everything generated, one a model (default: the file's name)")

@@ -25,10 +25,11 @@ def compile_(args: argparse.Namespace) -> int:
     from ..codegen import bundle
     from ..tools import source
 
+    args, models = source.described(args.config, args) if args.config else (args, source.each_model(args))
     if args.output and Path(args.output).exists() and not Path(args.output).is_dir():
         raise MegccError(f"{args.output} is a file; -o names the folder to write")
     artifacts = []
-    for model, name, arguments in source.each_model(args):
+    for model, name, arguments in models:
         with _progress(args, f"compiling {model}"):
             artifacts.append(api.compile(model, args.target, name=name, dump=args.dump, **arguments))
     if args.same_code_as:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from ..foreign import identifier
 from ..frontends.formats import refuse_unreadable
 from ..frontends.models import input_names
 from ..runtime.build import generated_folder
+from . import config
 
 if TYPE_CHECKING:
     from ..runtime.device import DeviceSession
@@ -26,6 +29,9 @@ COMPILE_FLAGS = (
     ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False))
+#: Those that `megcc compile` has for the folder.
+FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--embed", "embed", False),
+                ("--force", "force", False))
 
 
 def folder_of(path: str | Path, options, embed: bool = False) -> Path:
@@ -59,6 +65,28 @@ def model_of(path: str | Path, options) -> str | None:
     return options.which or (Path(path).stem if Path(path).suffix == ".megcc" else None)
 
 
+def described(path: str, options) -> tuple[argparse.Namespace, list[tuple[str, str, dict]]]:
+    """The options of the folder, and `each_model`, of a description of several models (`tools.config`).
+
+    Raises:
+        MegccError: as `config.read`, and if two models have the same name.
+    """
+    if options.name:
+        raise MegccError("--config says what models are called: leave out --name")
+    given = [name for _, name, default in (*COMPILE_FLAGS, *FOLDER_FLAGS) if getattr(options, name) != default]
+    folder, models = config.read(path, options, given)
+    _refuse_same_names([model.name for model in models])
+    return folder, [(model.path, model.name, compile_arguments(model)) for model in models]
+
+
+def _refuse_same_names(names: Sequence[str]) -> None:
+    taken = [identifier(name) for name in names]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice:
+        raise MegccError(f"two models have the same name, '{twice}': name all of them, with --name A,B in this order "
+                         "or 'name' in a description")
+
+
 def each_model(options) -> list[tuple[str, str, dict]]:
     """Path, name, and arguments of `api.compile` of the models of `megcc compile`; --name and --input-shapes tell them
     apart.
@@ -69,10 +97,7 @@ def each_model(options) -> list[tuple[str, str, dict]]:
     names = options.name.split(",") if options.name else [Path(path).stem for path in options.model]
     if len(names) != len(options.model):
         raise MegccError(f"--name has {len(names)} names for {len(options.model)} models: one each, separated by ','")
-    taken = [identifier(name) for name in names]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
-    if twice:
-        raise MegccError(f"two models have the same name, '{twice}': name all of them, in this order, with --name A,B")
+    _refuse_same_names(names)
     arguments, shapes = compile_arguments(options), options.input_shapes
     if len(names) == 1 or not shapes:
         return [(path, name, arguments) for path, name in zip(options.model, names, strict=True)]

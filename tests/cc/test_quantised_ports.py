@@ -10,7 +10,9 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node
-from tvm_megcc.errors import ToolError
+from tvm_megcc.cli import main
+from tvm_megcc.codegen.manifest import read_manifest
+from tvm_megcc.errors import MegccError, ShapeError, ToolError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -110,3 +112,37 @@ def test_names_do_not_meet():
     header = tvm_megcc.codegen.bundle.contents([artifact])["net.h"].decode()
     names = [line.split()[1] for line in header.splitlines() if line.startswith("#define")]
     assert len(names) == len(set(names))
+
+
+def test_reals_in_and_out(tmp_path, capsys):
+    """Floats become the nearest integers, halves to even, and do not leave their range; integers are taken as well."""
+    folder = tvm_megcc.compile(network(*BODY), "native", name="net").save(tmp_path / "net")
+    session = tvm_megcc.load(folder)
+    reals = np.array([[0, 1, -1], [1e9, -np.inf, 0.5 / 3]], np.float32)
+    integers = np.array([[ZERO, ZERO + 3, ZERO - 3], [127, -128, ZERO]], np.int8)
+    expected = session.run({"x": integers})["y"]
+    assert session.inputs[0].quant == (float(SCALE), ZERO)
+    found = session.run_real([reals])
+    assert found["y"].dtype == np.float32
+    np.testing.assert_array_equal(found["y"], (expected.astype(np.float32) - (ZERO + 2)) * np.float32(0.5))
+    np.testing.assert_array_equal(session.run_real({"x": integers})["y"], found["y"])
+    with pytest.raises(ShapeError, match="run_real takes reals"):
+        session.run([reals])
+    with pytest.raises(ShapeError, match="no input 'other'"):
+        session.run_real({"other": reals})
+    np.savez(tmp_path / "in.npz", x=reals)
+    command = ["run", str(folder), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]
+    assert main([*command, "--real", "-q"]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["y"], found["y"])
+    assert main([*command, "-q"]) == 1 and "run_real" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("quant", [1, {}, {"scale": "1", "zero_point": 0}, {"scale": 0.0, "zero_point": 0},
+                                   {"scale": float("nan"), "zero_point": 0}, {"scale": 1.0, "zero_point": 0.5}])
+def test_a_manifest_with_another_scale_is_refused(quant, tmp_path):
+    folder = tvm_megcc.compile(network(*BODY), "c", name="net").save(tmp_path / "net")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["models"][0]["inputs"][0]["quant"] = quant
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MegccError, match="scale or zero point is none"):
+        read_manifest(folder)

@@ -67,6 +67,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
     verb.add_argument("--sequence", action="store_true",
                       help="the arrays of both files have the steps of a stream along a first axis of their own")
+    verb.add_argument("--real", action="store_true",
+                      help="quantised inputs and outputs as the real numbers that they stand for")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     verb.add_argument("--profile", action="store_true", help="time of each kernel call")

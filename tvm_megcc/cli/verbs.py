@@ -77,7 +77,7 @@ def run_(args: argparse.Namespace) -> int:
     with _progress(args, f"compiling and building {args.path}"):
         session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
     report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
-                     shapes=parse_shapes(args.shape or ""), sequence=args.sequence)
+                     shapes=parse_shapes(args.shape or ""), sequence=args.sequence, real=args.real)
     _print(args, report, run.text)
     return 0
 

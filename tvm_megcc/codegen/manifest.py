@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ MANIFEST = "manifest.json"
 
 #: A form is a type, several of them, a list of one form, or the keys that a dictionary has at least.
 _PORT = {"name": str, "dtype": str, "shape": [(int, str)]}
+_QUANT = {"scale": float, "zero_point": int}
 _CALL = {"kernel": str, "kind": str, "origin": str, "output": str, "type": str, "instruction": int, "macs": int}
 _PROGRAM = {"target": str, "tensors": int, "instructions": int, "workers": int, "arena_bytes": int, "lower_bound": int,
             "weight_bytes": int, "unpacked_bytes": int, "calls": [_CALL]}
@@ -77,6 +79,12 @@ def _contradiction(manifest: dict) -> str:
             return "programs and targets differ"
         if any(port["dtype"] not in DTYPES for port in (*model["inputs"], *model["outputs"])):
             return "an element type is none of ours"
+        ports = [*model["inputs"], *model["outputs"]]
+        if any(_misfit(port["quant"], _QUANT, "") or not 0 < port["quant"]["scale"] < math.inf
+               for port in ports if "quant" in port):
+            return "a scale or zero point is none"
+        if any(_misfit(port["range"], [int], "") or len(port["range"]) != 2 for port in ports if "range" in port):
+            return "the range of an input is none"
         if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])
                for bucket in model["buckets"] for limits in bucket.values()):
             return "a range of shapes is none"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .. import notebook
 from ..codegen.bundle import read_manifest
+from ..codegen.quantised import Quantisation
 from ..errors import MegccError, ShapeError
 from .build import Build, model_of
 
@@ -31,19 +32,21 @@ class Port:
     """An input or output of a model.
 
     shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
-    known to be right for an input, such as ids in a vocabulary.
+    known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
     """
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
     range: tuple[int, int] | None = None
+    quant: Quantisation | None = None
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Port:
         """From the manifest's row."""
         ends = row.get("range")
-        return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]))
+        return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
+                    Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None)
 
     @property
     def type(self) -> str:
@@ -73,6 +76,14 @@ class Port:
         if array.dtype.kind not in "fiub":
             raise TypeError(f"input {self}: {type(value).__name__} is no array of numbers")
         return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+
+    def integers(self, value: npt.ArrayLike) -> npt.ArrayLike:
+        """Reals as this input's integers, if it is quantised; anything else as it is."""
+        return self.quant.integers(value, self.dtype) if self.quant and np.asarray(value).dtype.kind == "f" else value
+
+    def reals(self, array: Array) -> Array:
+        """What this output's integers stand for, float32, if it is quantised; anything else as it is."""
+        return self.quant.reals(array) if self.quant else array
 
     def __str__(self) -> str:
         return f"'{self.name}': {self.dtype}[{','.join(map(str, self.shape))}]"
@@ -136,6 +147,19 @@ class Session:
             MegccError: if the model itself fails, with the runtime's words, and if the session is closed.
         """
         raise NotImplementedError
+
+    def run_real(self, inputs: Given) -> dict[str, Array]:
+        """As `run`, in real numbers: floats for a quantised input become the nearest of its integers, and integers of
+        a quantised output the float32 that they stand for. Inputs and outputs that are not quantised, and integers
+        that are given, stay what they are.
+
+        Raises: as `run`.
+        """
+        named, ports = self._named_inputs(inputs), {port.name: port for port in self.inputs}
+        results = self.run({name: ports[name].integers(value) if name in ports else value
+                            for name, value in named.items()})
+        outputs = {port.name: port for port in self.outputs}
+        return {name: outputs[name].reals(array) for name, array in results.items()}
 
     def __call__(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Array | tuple[Array, ...]:
         """One run, inputs in their order or by name: the output, or a tuple of them if there are several.
@@ -245,7 +269,8 @@ class Session:
             array = port.array(inputs[port.name])
             if not port.takes(array):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-                raise ShapeError(f"{self.name} expects {port}, and was given {given}")
+                advice = "; run_real takes reals" if port.quant and array.dtype.kind == "f" else ""
+                raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")
             arrays.append(array)
         return arrays
 

@@ -23,7 +23,8 @@ _REFUSED = "a kernel refused the values of its operands"
 
 
 def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
-        profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None, sequence: bool = False) -> dict:
+        profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None, sequence: bool = False,
+        real: bool = False) -> dict:
     """Runs a session and reports.
 
     Args:
@@ -32,14 +33,19 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
         repeat: further runs, timed; an emulator is not timed.
         sequence: the arrays of `inputs` have the steps of a stream along a first axis of their own, and so have those
             of `outputs`; the times are those of the steps.
+        real: quantised inputs are given as reals, and outputs written as reals (`Session.run_real`).
     """
     feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
              else seeded(session.inputs, seed, shapes or {}))
+    if real:
+        feeds = {port.name: np.asarray(port.integers(feeds[port.name])) for port in session.inputs}
     steps = split(feeds, inputs) if sequence else [feeds]
     with drawn(session.inputs, inputs):
         times, results = timed_steps(session, steps)
     if not sequence:
         results = {name: values[0] for name, values in results.items()}
+    if real:
+        results = {port.name: port.reals(results[port.name]) for port in session.outputs}
     if outputs:
         write_npz(outputs, results)
     report = {

@@ -44,6 +44,7 @@ from .norm.lrn import LrnPixels
 from .pool.columns import ColumnsRows, ScatterMaxima
 from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .quant.axis import PerAxisKernel
+from .quant.dynamic import DynamicQuantizeKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
 from .reduce.folds import ReduceScalars, ReduceVectors
 from .reduce.products import FixedProducts
@@ -82,6 +83,7 @@ realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
 realise(ops.product_fixed.ProductFixed, FixedProducts())
+realise(ops.dynamic_quantize.DynamicQuantize, DynamicQuantizeKernel())
 realise(ops.lstm_fixed.LstmFixed, FixedSteps())
 realise(ops.recurrent_steps.RecurrentSteps, MeasuredSteps())
 

@@ -15,15 +15,8 @@ from .spelling import given, onnx_operator
 
 def dynamically_quantised(node: OnnxNode, value: str) -> tuple[str, str, str]:
     """ONNX's DynamicQuantizeLinear: numbers of uint8, scale and zero point."""
-    (top,), (bottom,) = (node.emit(f"reduce_{kind}", (value,), keepdims=False, axes=tuple(
-        range(node.type_of(value).rank))) for kind in ("max", "min"))
-    zero, steps = node.constant(np.float32(0)), node.constant(np.float32(255))
-    (top,), (bottom,) = node.emit("max", (top, zero)), node.emit("min", (bottom, zero))
-    (scale,) = node.emit("div", (*node.emit("sub", (top, bottom)), steps))
-    (point,) = node.emit("div", (*node.emit("sub", (zero, bottom)), scale))
-    (point,) = node.emit("round", node.emit("clip", (point,), lo=0.0, hi=255.0))
-    (point,) = cast_to(node, point, "uint8")
-    return *node.emit("quantize_linear", (value, scale, point), axis=0, block=0, dtype="uint8"), scale, point
+    numbers, scale, point = node.emit("dynamic_quantize", (value,))
+    return numbers, scale, point
 
 
 def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str,

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantisation by a scale that the kernel measures itself."""
+
+from __future__ import annotations
+
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
+from ..site import Site
+
+
+class DynamicQuantizeKernel(Kernel):
+    """One task, for everything is measured before anything is quantised."""
+
+    name = "whole"
+    dtypes = (FLOAT32,)
+    lanes = "i"
+
+    def lower(self, site: Site) -> Lowered:
+        (n,) = extent_symbols("N")
+        results = Operand("y", 0, n), Operand("scale", 1, 1), Operand("zero_point", 2, 1)
+        return Lowered("quant/dynamic", Parameters(), {"N": site.x.size}, (Operand("x", 0, n),), results, 1, site.kind,
+                       self.name)
+
+    def cost(self, site: Site) -> float:
+        return (2.0 + 8.0 / site.isa.lanes) * site.likely.x.size

@@ -220,21 +220,39 @@ static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t zero)
 #else
 #define MGC_JOINED(narrow, kind, a, b) vcombine_##kind(narrow##_s16(a), narrow##_s16(b))
 #endif
-#define MGC_CLOSE(name, type, vector, kind, narrow, least, most) \
+/* Of int8 whose zero point is its least number: bytes of 0 to 255 whose highest bit is turned over. */
+static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t zero)
+{
+    if (zero == -128)
+        return vreinterpret_s8_u8(veor_u8(vqmovun_s16(mgc_shifted(a, b, 0)), vdup_n_u8(0x80)));
+    return vqmovn_s16(mgc_shifted(a, b, zero));
+}
+static MGC_INLINE int8x16_t mgc_narrow4_i8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero)
+{
+    if (zero == -128)
+        return vreinterpretq_s8_u8(veorq_u8(MGC_JOINED(vqmovun, u8, mgc_shifted(a, b, 0), mgc_shifted(c, d, 0)), vdupq_n_u8(0x80)));
+    return MGC_JOINED(vqmovn, s8, mgc_shifted(a, b, zero), mgc_shifted(c, d, zero));
+}
+static MGC_INLINE uint8x8_t mgc_narrow_u8(mgc_i a, mgc_i b, int32_t zero) { return vqmovun_s16(mgc_shifted(a, b, zero)); }
+static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero)
+{
+    return MGC_JOINED(vqmovun, u8, mgc_shifted(a, b, zero), mgc_shifted(c, d, zero));
+}
+#define MGC_CLOSE(name, type, vector, kind, least, most) \
     static MGC_INLINE void mgc_iclose2_##name(type *p, mgc_i a, mgc_i b, int32_t zero, int32_t low, int32_t high) \
     { \
-        vector##8_t v = narrow##_s16(mgc_shifted(a, b, zero)); \
+        vector##8_t v = mgc_narrow_##name(a, b, zero); \
         v = low > (least) ? vmax_##kind(v, vdup_n_##kind((type)low)) : v; \
         vst1_##kind(p, high < (most) ? vmin_##kind(v, vdup_n_##kind((type)high)) : v); \
     } \
     static MGC_INLINE void mgc_iclose4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero, int32_t low, int32_t high) \
     { \
-        vector##16_t v = MGC_JOINED(narrow, kind, mgc_shifted(a, b, zero), mgc_shifted(c, d, zero)); \
+        vector##16_t v = mgc_narrow4_##name(a, b, c, d, zero); \
         v = low > (least) ? vmaxq_##kind(v, vdupq_n_##kind((type)low)) : v; \
         vst1q_##kind(p, high < (most) ? vminq_##kind(v, vdupq_n_##kind((type)high)) : v); \
     }
-MGC_CLOSE(i8, int8_t, int8x, s8, vqmovn, -128, 127)
-MGC_CLOSE(u8, uint8_t, uint8x, u8, vqmovun, 0, 255)
+MGC_CLOSE(i8, int8_t, int8x, s8, -128, 127)
+MGC_CLOSE(u8, uint8_t, uint8x, u8, 0, 255)
 
 /* Bytes as products take them, of either type as int8: the highest bit of uint8 is turned over. */
 static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, uint8_t flip)

@@ -59,6 +59,7 @@ from .softmax.fixed import SoftmaxFixedLines, SoftmaxWideLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .softmax.log import LogSoftmaxFixedLines
 from .softmax.quantised import SoftmaxQuantisedLines
+from .sort.counted import NonMaxSearch, NonZeroScan
 from .sort.detections import DetectionsSearch
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
@@ -113,6 +114,8 @@ realise(ops.softmax_quantised.SoftmaxQuantised, SoftmaxQuantisedLines())
 realise(ops.log_softmax_fixed.LogSoftmaxFixed, LogSoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
 realise(ops.detections.Detections, DetectionsSearch())
+realise(ops.counted.NonMaxSuppression, NonMaxSearch())
+realise(ops.counted.NonZero, NonZeroScan())
 
 realise(ops.move.Transpose, TransposeMatrix(), StridedTranspose())
 realise(ops.move.Relayout, RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())

@@ -9,7 +9,7 @@ _STRING = "strings are not supported"
 
 #: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
 REFUSED = {
-    **dict.fromkeys(("NonZero", "Unique", "Compress", "NonMaxSuppression"), _DATA_SHAPE),
+    **dict.fromkeys(("Unique",), _DATA_SHAPE),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
                      "Multinomial"), _RANDOM),
     **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",

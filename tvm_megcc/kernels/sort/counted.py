@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that find as many elements as the model states, or fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import product
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..parameters import Parameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class NonZeroParameters(Parameters):
+    """Of `nonzero.c.j2`. rank: axes of the operand."""
+
+    rank: int
+
+
+class NonZeroScan(Kernel):
+    """One task."""
+
+    name = "scan"
+
+    def refuse(self, site: Site):
+        return "float16" if site.x.dtype == "float16" else None
+
+    def lower(self, site: Site) -> Lowered:
+        x, rank = site.x, site.x.rank
+        axes = extent_symbols(*(f"X{axis}" for axis in range(rank)))
+        (count,) = extent_symbols("COUNT")
+        extents = {**{f"X{axis}": extent for axis, extent in enumerate(x.shape)}, "COUNT": site.attrs.count}
+        return Lowered("sort/nonzero", NonZeroParameters(rank), extents, (Operand("x", 0, product(axes)),),
+                       (Operand("y", 0, rank * count),), 1, f"nonzero{rank}", self.name)
+
+
+class NonMaxSearch(Kernel):
+    """One task: of each class the best box that is left, again and again; each takes those away that overlap it."""
+
+    name = "search"
+    dtypes = (FLOAT32, FLOAT32, ("int64",), FLOAT32, FLOAT32)
+
+    def lower(self, site: Site) -> Lowered:
+        attrs, (batch, boxes, _) = site.attrs, site.x.shape
+        B, C, N, count = extent_symbols("B", "C", "N", "COUNT")
+        extents = {"B": batch, "C": site.inputs[1].shape[1], "N": boxes, "COUNT": attrs.count}
+        operands = (Operand("boxes", 0, 4 * B * N), Operand("scores", 1, B * C * N), Operand("most", 2, 1),
+                    Operand("overlap", 3, 1), Operand("least", 4, 1))
+        return Lowered("sort/non_max", Parameters(), extents, operands, (Operand("y", 0, 3 * count),), 1,
+                       "non_max_suppression", self.name, scratch=21 * N)
+
+    def cost(self, site: Site) -> float:
+        return 8.0 * site.likely.inputs[1].size * 32

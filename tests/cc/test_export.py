@@ -193,7 +193,7 @@ def test_every_file_is_compiled_for_the_microcontroller_without_a_flag_of_ours(f
 
 def test_all_packages_have_the_same_sources(folders, tmp_path):
     for target, folder in folders.items():
-        packages = [package.package(folder, system) for system in SYSTEMS]
+        packages = [package.package(folder, system) for system in SYSTEMS if system != "mlperf-tiny"]
         sources = [{name: data for name, data in files.items() if name.startswith("src/") and name != "src/main.c"}
                    for files in packages]
         for files in sources:
@@ -226,6 +226,78 @@ def test_states_are_not_written(tmp_path):
     folder = tvm_megcc.compile(path, "c", states={"n": "h"}).save(tmp_path / "sum_megcc", embed=True)
     example = package.package(folder, "esp-idf")["examples/sum/main/main.c"].decode()
     assert "if (i == 1) {\n            continue; /* the session keeps this state */" in example
+
+
+#: The harness of MLPerf Tiny, as much as a run needs of it: it loads the bytes of stdin, infers twice, and asks for
+#: the results.
+HARNESS = """
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#define EE_CFG_ENERGY_MODE 0
+#define EE_MSG_TIMESTAMP "lap %lu\\n"
+#define EE_MSG_TIMESTAMP_MODE "performance\\n"
+void th_load_tensor(), th_results(), th_infer(), th_timestamp(void), th_printf(const char *, ...);
+void th_final_initialize(void), th_serialport_initialize(void), th_timestamp_initialize(void), th_pre(), th_post();
+void th_command_ready(char volatile *), ee_serial_command_parser_callback(char *);
+int th_vprintf(const char *, va_list);
+char th_getchar();
+size_t ee_get_buffer(uint8_t *, size_t);
+"""
+HARNESS_MAIN = """
+#include "api/submitter_implemented.h"
+void ee_serial_command_parser_callback(char *) {}
+size_t ee_get_buffer(uint8_t *to, size_t most) { return fread(to, 1, most, stdin); }
+int main()
+{
+    th_serialport_initialize(), th_timestamp_initialize(), th_final_initialize(), th_load_tensor();
+    th_infer(), th_infer(), th_timestamp(), th_results();
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("elements", [49 * 10, 32 * 32 * 3, 640])
+def test_mlperf_tiny(elements, tmp_path):
+    """The functions that the harness calls: what it sends comes out as the network's results."""
+    generator = np.random.default_rng(elements)
+    outputs = elements if elements == 640 else 10
+    weights = generator.integers(-127, 128, (elements, outputs)).astype(np.int8)
+    one, zero, scale = np.float32(1), np.int8(0), np.float32(1 / 256)
+    made = model(
+        [node("DequantizeLinear", "x s z", "a"), node("DequantizeLinear", "w t z", "b"), node("MatMul", "a b", "c"),
+         node("QuantizeLinear", "c u v", "y")], {"x": ("int8", [1, elements])}, {"y": ("int8", [1, outputs])},
+        {"w": weights, "s": one, "t": np.float32(1e-5), "u": scale, "z": zero, "v": np.int8(-128)})
+    folder = tvm_megcc.compile(saved(made, tmp_path / "net.onnx"), "native,c").save(tmp_path / "net", embed=True)
+    session = tvm_megcc.load(folder)
+    if elements == 640:
+        sent = generator.normal(0, 40, elements).astype(np.float32)
+        given = session.inputs[0].quant.integers(sent, "int8")
+        reals = session.run_real([given[None]])["y"].ravel()
+        expected = [float(np.mean((reals - given) ** 2))]
+    else:
+        sent = generator.integers(0, 256, elements).astype(np.uint8)
+        given = sent.view(np.int8) if elements == 490 else (sent.astype(int) - 128).astype(np.int8)
+        expected = session.run_real([given[None]])["y"].ravel().tolist()
+    files = package.package(folder, "mlperf-tiny")
+    for name, data in {**files, "api/submitter_implemented.h": HARNESS.encode(), "main.cpp": HARNESS_MAIN.encode(),
+                       "api/internally_implemented.h": b""}.items():
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_bytes(data)
+    for command in ("cc -O1 -Isrc -c $(find src -name '[a-z]*.c')",
+                    "c++ -O1 -Wall -Wextra -Werror -Isrc -I. *.cpp *.o -o benchmark"):
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path / "out")
+    said = subprocess.run([tmp_path / "out" / "benchmark"], input=sent.tobytes(), capture_output=True, check=True)
+    results = said.stdout.decode().splitlines()[-1]
+    assert results.startswith("m-results-[") and results.endswith("]")
+    np.testing.assert_allclose([float(text) for text in results[11:-1].split(",")], expected, atol=1.01e-3)
+
+
+def test_other_networks_are_none_of_mlperf_tiny(folders):
+    with pytest.raises(MegccError, match="none of MLPerf Tiny's networks"):
+        package.package(folders["c"], "mlperf-tiny")
 
 
 @pytest.mark.parametrize(("change", "message"), [

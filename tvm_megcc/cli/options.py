@@ -13,7 +13,7 @@ from . import verbs as run
 
 #: Build systems that `megcc export` writes packages for; what each gets is in codegen/package.py, which would take
 #: longer to import than to print the help.
-SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake")
+SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny")
 
 
 class _Verb(argparse.ArgumentParser):

@@ -9,6 +9,7 @@ The sources have one include folder, `src`, and need no flags: what a microcontr
 from __future__ import annotations
 
 import io
+import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from ..target import TARGETS, Target
 from ..version import VERSION
 from .machines import STATIC_PROFILE
 from .manifest import read_manifest
+from .quantised import Quantisation
 from .render import environment
 
 #: Build systems, and what `megcc export` writes for them.
@@ -35,6 +37,7 @@ SYSTEMS = {
     "cmsis-pack": "a CMSIS-Pack",
     "stm32cube": "a folder for Middlewares/Third_Party of an STM32Cube project",
     "cmake": "a CMake project with a toolchain file and presets",
+    "mlperf-tiny": "the functions that the harness of MLPerf Tiny calls",
 }
 #: Files of the runtime that want an operating system.
 _HOSTED = {"runtime/src/pool.c", "runtime/src/host.c"}
@@ -53,12 +56,38 @@ _CORES = {"cortex-m0plus": ("Cortex-M0", "Cortex-M0+"), "cortex-m3": ("Cortex-M3
 
 
 @dataclass(frozen=True)
+class _Benchmark:
+    """A network of MLPerf Tiny as the templates see it. version: as the harness spells it. elements: of the input;
+    bytes: that the runner sends."""
+
+    name: str
+    version: str
+    elements: int
+    data: str
+    is_pixels: bool = False
+    is_reals: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * (4 if self.is_reals else 1)
+
+
+#: The networks of MLPerf Tiny; the number of input elements tells which one it is.
+_BENCHMARKS = {benchmark.elements: benchmark for benchmark in (
+    _Benchmark("keyword spotting", "KWS01", 49 * 10, "The runner sends the features as the network's own int8."),
+    _Benchmark("image classification", "IC01", 32 * 32 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
+    _Benchmark("visual wake words", "VWW01", 96 * 96 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
+    _Benchmark("anomaly detection", "AD01", 640, "The runner sends reals, as float32.", is_reals=True))}
+
+
+@dataclass(frozen=True)
 class _Tensor:
     """An output as the templates see it."""
 
     index: int
     c_type: str
     is_float: bool
+    quant: Quantisation | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +98,7 @@ class _Model:
     macro: str
     outputs: tuple[_Tensor, ...]
     states: tuple[int, ...]
+    input_quant: Quantisation | None
 
 
 def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") -> dict[str, bytes]:
@@ -94,7 +124,9 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") ->
     models, targets = manifest["models"], _targets(folder, manifest)
     sources = _sources(folder, manifest)
     name = "_".join(model["name"] for model in models)
-    context = {"name": name, "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
+    benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
+    context = {"name": name, "benchmark": benchmark,
+               "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
                "models": [_model(row) for row in models], "model": _model(models[0]), "targets": targets,
                "target": targets[0], "sources": sorted(sources), "profile": [flag[2:] for flag in STATIC_PROFILE],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
@@ -116,6 +148,17 @@ def _targets(folder: Path, manifest: dict) -> list[Target]:
         raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which is a microcontroller: compile "
                          "the model again, with --target cortex-m4 for example, or --target c for any CPU")
     return fitting
+
+
+def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
+    ports = [*models[0]["inputs"], *models[0]["outputs"]]
+    found = _BENCHMARKS.get(math.prod(extent for extent in ports[0]["shape"] if isinstance(extent, int)))
+    if found is None or len(ports) != 2 or len(models) != 1 or any(
+            port["dtype"] != "int8" or "quant" not in port for port in ports):
+        raise MegccError(f"{folder} is none of MLPerf Tiny's networks, which have one input of int8, of "
+                         + ", ".join(f"{row.elements} elements ({row.name})" for row in _BENCHMARKS.values())
+                         + ", and one output of int8")
+    return found
 
 
 def _cores(targets: Sequence[Target]) -> list[str]:
@@ -157,12 +200,18 @@ def _place(name: str) -> str:
 def _model(row: dict) -> _Model:
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
-    outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f")
+    outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
+                            _quant(port))
                     for index, port in enumerate(row["outputs"]))
     kept = {state["output"] for state in row["states"]}
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in kept)
     return _Model(row["name"], macro, shown or outputs,
-                  tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names))
+                  tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
+                  _quant(row["inputs"][0]) if row["inputs"] else None)
+
+
+def _quant(port: Mapping) -> Quantisation | None:
+    return Quantisation(port["quant"]["scale"], port["quant"]["zero_point"]) if "quant" in port else None
 
 
 def _render(name: str, context: Mapping) -> bytes:

@@ -73,7 +73,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
 
     measured = TuningLog.read(log) if log else None
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
-                                  constants=constants, output_names=output_names, extern=extern)
+                                  constants=constants, output_names=output_names, extern=extern, states=states)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
+from tests.tflite_draws import FILES, FLOATS, Draw
 from tests.tflite_files import Quantized, Tensor, written
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.tflite import import_tflite
@@ -106,6 +107,34 @@ def test_variables(tmp_path):
     assert graph.inputs == ("x", "sum") and graph.states == (("sum.next", "sum"),)
     with pytest.raises(ModelError, match="input 'sum' is in another state too"):
         keep_states(graph, {"y": "sum"})
+
+
+@pytest.mark.parametrize("layer", ["float32", "hybrid", "RNN", "int8"])
+def test_recurrent_layers(layer: str, tmp_path):
+    """Their states, where somebody asks for them: runs go on where the last one ended, as LiteRT's do."""
+    path, names = tmp_path / "one.tflite", ("h",) if layer == "RNN" else ("h", "c")
+    kind = "UNIDIRECTIONAL_SEQUENCE_" + ("RNN" if layer == "RNN" else "LSTM")
+    for seed in range(40):
+        draw = Draw(kind, seed)
+        draw.dtype = "int8"
+        data = FILES[kind](draw) if layer == "int8" else FLOATS[kind](draw)
+        floats = not any(isinstance(tensor, Quantized) for tensor in draw.tensors.values())
+        more = "n1" in draw.tensors or "p" in draw.tensors
+        if draw.dtype != "int8" or {"float32": not floats or more, "hybrid": floats or not more}.get(layer, False):
+            continue
+        path.write_bytes(data)
+        graph = import_tflite(path, states={f"{name}.next": name for name in names})
+        assert set(graph.inputs) == {"x", *names} and not graph.states
+        assert set(graph.outputs) == {"y", *(f"{name}.next" for name in names)}
+        kept = {name: np.zeros(graph.types[name].shape, graph.types[name].dtype) for name in names}
+        feeds = [draw.feeds()["x"] for _ in range(3)]
+        for x, wanted in zip(feeds, steps_of(data, feeds), strict=True):
+            found = reference.run(graph, {"x": x, **kept})
+            kept = {name: found[f"{name}.next"] for name in names}
+            np.testing.assert_allclose(found["y"], wanted, atol=0 if layer == "int8" else 1e-5)
+        break
+    else:
+        raise AssertionError("no file of that kind")
 
 
 def test_variables_that_begin_with_numbers(tmp_path):

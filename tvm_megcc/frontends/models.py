@@ -26,8 +26,8 @@ TFLITE = ".tflite"
 def import_model(model, *, params: Mapping[str, object] | None = None,
                  input_shapes: str | Shapes | Sequence[Shapes] | None = None,
                  dispatch: str | Dispatcher | Intervals | None = None, constants: Mapping[str, object] | None = None,
-                 output_names: Sequence[str] | None = None,
-                 extern: Externs | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
+                 output_names: Sequence[str] | None = None, extern: Externs | None = None,
+                 states: Mapping[str, str] | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
     """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
     The arguments are those of `tvm_megcc.compile`.
@@ -40,7 +40,7 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     if is_tflite(model):
         if params or constants or extern:
             raise MegccError("params, constants and extern are not for TFLite files")
-        found = _of_tflite(model, sets, rules, output_names)
+        found = _of_tflite(model, sets, rules, output_names, states)
         if isinstance(found, tuple):
             return found
         model = found
@@ -67,14 +67,14 @@ def is_tflite(model) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
 
 
-def _of_tflite(model, sets: Sequence[Shapes], rules, output_names):
+def _of_tflite(model, sets: Sequence[Shapes], rules, output_names, states):
     """A TFLite file as a graph and its ranges of shapes or, where TVM is installed and reads what we do not, as a
     module of TVM."""
     from .tflite import UnsupportedModel, import_tflite, input_dims
 
     shapes, buckets = buckets_of(input_dims(model), sets, rules)
     try:
-        return import_tflite(model, shapes, output_names), buckets
+        return import_tflite(model, shapes, output_names, states), buckets
     except UnsupportedModel as error:
         advice = "If they are quantised, leave them in float32 when the model is converted"
         if importlib.util.find_spec("tvm") is None:

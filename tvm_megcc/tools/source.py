@@ -110,7 +110,7 @@ def each_model(options) -> list[tuple[str, str, dict]]:
 def compile_arguments(options) -> dict:
     """The options of the command line that change the generated code, as arguments of `api.compile`."""
     return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
-            "log": options.log, "states": api.parse_states(options.state), **graph_arguments(options),
+            "log": options.log, **graph_arguments(options),
             "inputs": api.parse_inputs(options.input)}
 
 
@@ -118,7 +118,8 @@ def graph_arguments(options) -> dict:
     """Those that change the imported graph, as arguments of `import_model`."""
     return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
             "constants": api.parse_constants(options.constant),
-            "output_names": api.parse_output_names(options.output_names), "extern": options.extern}
+            "output_names": api.parse_output_names(options.output_names), "extern": options.extern,
+            "states": api.parse_states(options.state)}
 
 
 def session_of(path: str | Path, options) -> Session:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...errors import ShapeError
-from . import fixed
 from .file import flexible
+from .kept import moved
 from .node import Node, Results, Unsupported
-from .quantised import looked_up, quantised, require_same_scales, result, zero
+from .quantised import quantised, require_same_scales, result, zero
 
 #: Steps that are kept of buffers in which every run counts, where a file says nothing: TFLite Micro's own rule.
 _EVERY_RUN = (5, 13, 25)
@@ -17,8 +15,7 @@ _EVERY_RUN = (5, 13, 25)
 
 @quantised("CUSTOM CIRCULAR_BUFFER")
 def circular_buffer(node: Node) -> Results:
-    """int8 [N,1,H,C] behind the last steps [N,S,H,C]. Before the first run all of them are the zero point: it is kept
-    less that, because what is kept begins with zeros."""
+    """int8 [N,1,H,C] behind the last steps [N,S,H,C]. Before the first run all of them are the zero point."""
     (n, one, *rest), shape, y = node.type(0).shape, node.results[0].shape, result(node)
     if one != 1 or len(rest) != 2 or len(shape) != 4 or (n, *rest) != (shape[0], *shape[2:]) or shape[1] < 1:
         raise ShapeError(f"keeps {list(shape)} of {node.type(0)}")
@@ -32,19 +29,12 @@ def circular_buffer(node: Node) -> Results:
     if len(node.results) != 1:
         raise Unsupported("a second result is not supported")
     name = node.states.of(node.operator.outputs[0], zero_point=zero(y))
-    before, newest = node.made(name), node.made(node.plain(0))
-    if zero(y):
-        before = looked_up(node, _codes(zero(y)), before)
-    buffer = newest
+    buffer = newest = node.plain(0)
     if shape[1] > 1:
         begin, end, axis = (node.builder.shape_constant([value], f"{node.name}.{what}")
                             for value, what in ((1, "then"), (shape[1], "end"), (1, "axis")))
-        (rest_,) = node.onnx("Slice", before.name, begin, end, axis)
-        buffer = node.made(node.emit("concat", rest_, newest.name, axis=1))
-    node.states.keep(name, looked_up(node, _codes(-zero(y)), buffer) if zero(y) else buffer)
-    return [buffer]
-
-
-def _codes(added: int) -> np.ndarray:
-    """A table that adds a number to int8, modulo 2^8."""
-    return ((fixed.codes("int8") + added + 128) % 256 - 128).astype(np.int8)
+        (later,) = node.onnx("Slice", moved(node, name, zero(y)), begin, end, axis)
+        buffer = node.emit("concat", later, newest, axis=1)
+    made = node.made(buffer)
+    node.states.keep(name, node.made(moved(node, buffer, -zero(y))) if zero(y) else made)
+    return [made]

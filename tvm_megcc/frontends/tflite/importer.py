@@ -66,12 +66,14 @@ def input_dims(path: str | Path) -> dict[str, tuple[int | None, ...]]:
 
 
 def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
-                  output_names: Sequence[str] | None = None) -> Graph:
+                  output_names: Sequence[str] | None = None, states: Mapping[str, str] | None = None) -> Graph:
     """The file as a graph.
 
     Args:
         input_shapes: shape of some inputs; an entry is an extent, None (as in the file) or the name of a symbol.
         output_names: tensors of the file to compute instead of its outputs.
+        states: output -> input; where the input is the state of a recurrent layer, which is 0 at the beginning of each
+            run otherwise, the graph has both.
 
     Raises:
         ModelError: listing everything in the file that cannot be imported; UnsupportedModel: where nothing is wrong
@@ -79,7 +81,7 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
     """
     file = load(path)
     _require_one_graph(file, str(path))
-    return _Importer(file, Path(path).stem, input_shapes or {}, output_names or ()).run()
+    return _Importer(file, Path(path).stem, input_shapes or {}, output_names or (), states or {}).run()
 
 
 def _require_one_graph(file: File, subject: str) -> None:
@@ -105,7 +107,8 @@ def _names(file: File, indices: Sequence[int]) -> dict[int, str]:
 
 
 class _Importer:
-    def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str]):
+    def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str],
+                 states: Mapping[str, str]):
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
         self.builder = Builder()
         self.values: dict[int, Value | None] = {}
@@ -113,7 +116,7 @@ class _Importer:
         self.findings: list[str] = []
         self.unsupported: list[str] = []
         self.as_declared = True
-        self.states = States(self.builder, file)
+        self.states = States(self.builder, file, {target: source for source, target in states.items()})
 
     def run(self) -> Graph:
         outputs = self._outputs()
@@ -135,13 +138,14 @@ class _Importer:
         ports = [*zip(inputs, _names(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
         graph = self.builder.graph(self.name, [*inputs, *pairs.values()], [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
-        return graph.with_(states=tuple(pairs.items()), quantised=scales)
+        kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
+        return graph.with_(states=kept, quantised=scales)
 
     def _kept(self) -> dict[str, str]:
         """Outputs that become inputs of the next run, each a value of its own."""
         pairs = {}
         for name, value in self.states.pairs.items():
-            output = self.builder.unique(f"{name}.next")
+            output = self.builder.unique(self.states.asked.get(name, f"{name}.next"))
             self.builder.copy(value.in_order(plain(len(value.order)), output), output)
             pairs[output] = name
         return pairs

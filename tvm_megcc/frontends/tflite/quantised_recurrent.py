@@ -12,6 +12,7 @@ from ...ops.lstm_fixed import MOST_BITS
 from . import fixed
 from .file import Quantization
 from .fixed import Multiplier
+from .kept import asked_for, begun, end
 from .node import Node, Results, Unsupported
 from .quantised import of_tensor, operand, quantised, result, zero
 
@@ -56,8 +57,13 @@ def lstm(node: Node) -> Results:
     limit = int(min(np.float32(clip_at) / cell.scale[0], 32767)) if clip_at > 0 else 0
     constant = node.spelled().constant
     operands = [sums, constant(recurrent), constant(back), constant(factors), constant(peeps) if peepholes else ""]
-    y = node.emit("lstm_fixed", *operands, "", "", cell_bits=bits, cell_clip=limit, zero=zero(hidden), coupled=coupled,
-                  results=("Y",))
+    batch = node.type_of(sums).shape[1]
+    first = [begun(node, index, (batch, units), point) for index, point in ((_STATE, zero(state)), (_CELL, 0))]
+    kept = [row for row in (("Y_h", _STATE, zero(state)), ("Y_c", _CELL, 0)) if asked_for(node, row[1])]
+    y, *last = node.spelled().emit("lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=limit,
+                                   zero=zero(hidden), coupled=coupled, results=("Y", *(name for name, *_ in kept)))
+    for (_, index, point), value in zip(kept, last, strict=True):
+        end(node, index, value, point)
     return [node.made(y, _order(node))]
 
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers of float32. Each run begins with states of zeros, as LiteRT does behind `reset_all_variables`."""
+"""Recurrent layers of float32. Each run begins with states of zeros, as LiteRT does behind `reset_all_variables`, but
+for those that somebody asks for."""
 
 from __future__ import annotations
 
 import numpy as np
 import tflite
 
+from .kept import begun, end
 from .node import Node, Results, Unsupported, imports
+from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
-from .recurrent_steps import needs_steps
 
 #: Operands of an LSTM by what they belong to, in the order of our gates: i, o, f, c.
 _INPUT, _RECURRENT, _BIAS = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
@@ -39,9 +41,14 @@ def lstm(node: Node) -> Results:
     attrs = {"hidden_size": r.shape[1], "activations": ["Sigmoid", activation, activation],
              "cell_clip": float(node.option("CellClip", 0.0))}
     x = _time_first(node)
-    y, *_ = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
-                      node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", "", "",
-                      "" if peepholes is None else node.constant(peepholes, dtype), outputs=3, **attrs)
+    batch, units = node.type_of(x).shape[1], r.shape[1]
+    first = [begun(node, index, (1, batch, units)) for index in STATES]
+    first = [name or node.constant(np.zeros((1, batch, units)), dtype) if any(first) else "" for name in first]
+    y, *last = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
+                         node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *first,
+                         "" if peepholes is None else node.constant(peepholes, dtype), outputs=3, **attrs)
+    for index, value in zip(STATES, last, strict=True):
+        end(node, index, value)
     return [_without_directions(node, y)]
 
 
@@ -60,9 +67,12 @@ def rnn(node: Node) -> Results:
     """Operands: x, weights, recurrent weights, bias, state."""
     w, r, bias = (node.const(index, "weights") for index in (1, 2, 3))
     dtype = node.type(0).dtype
-    y, *_ = node.onnx("RNN", _time_first(node), node.constant(w[None], dtype), node.constant(r[None], dtype),
-                      node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), outputs=2,
-                      hidden_size=r.shape[0], activations=[_activation(node)])
+    x = _time_first(node)
+    first = begun(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
+    y, last = node.onnx("RNN", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
+                      node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", first, outputs=2,
+                        hidden_size=r.shape[0], activations=[_activation(node)])
+    end(node, 4, last)
     return [_without_directions(node, y)]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers with weights of 8 bits beside floats, with projections, or with normalised gates. What inputs add to
-the gates is one product for all steps. Each run begins with states of zeros."""
+the gates is one product for all steps. Each run begins with states of zeros, but for those that somebody asks for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import tflite
 
 from .hybrid import hybrid, multiplied, scales
+from .kept import asked_for, begun, end
 from .node import Node, Results, Unsupported
 
 #: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
 INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
-PROJECTION, PROJECTION_BIAS, NORMS = 16, 17, (20, 21, 22, 23)
+PROJECTION, PROJECTION_BIAS, STATES, NORMS = 16, 17, (18, 19), (20, 21, 22, 23)
 
 _ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "tanh", tflite.ActivationFunctionType.RELU: "relu",
                 tflite.ActivationFunctionType.NONE: "affine"}
@@ -45,7 +46,7 @@ def lstm(node: Node) -> Results:
     _require_alike(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *own])
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *own], r)
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
-    y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates),
+    y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
                cell_clip=float(node.option("CellClip", 0.0)), projection_clip=float(node.option("ProjClip", 0.0)))
     return [node.made(y, order(node))]
 
@@ -56,7 +57,7 @@ def rnn(node: Node) -> Results:
     _require_alike(node, [1, 2])
     r, bias = node.const(2, "weights"), node.const(3, "bias")
     x = _inputs(node, [1], bias)
-    y = _steps(node, x, r, _scales(node, [2], r), [], 1, cell_clip=0.0, projection_clip=0.0)
+    y = _steps(node, x, r, _scales(node, [2], r), [""] * 4, 1, (4,), cell_clip=0.0, projection_clip=0.0)
     return [node.made(y, order(node))]
 
 
@@ -65,13 +66,23 @@ def order(node: Node) -> tuple[int, ...]:
     return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
 
 
-def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str], gates: int, **attrs) -> str:
+def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str], gates: int, states: Sequence[int],
+           **attrs) -> str:
+    """states: operands that are h and, of LSTM layers, c."""
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
-    recurrent = node.spelled().constant(r)
-    return node.emit("recurrent_steps", x, recurrent, scale, *others, gates=gates, activation=_ACTIVATIONS[function],
-                     asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), results=("Y",), **attrs)
+    recurrent, batch, made = node.spelled().constant(r), node.type_of(x).shape[1], r.shape[1]
+    sizes = made, node.type_of(x).shape[2] // gates
+    first = [begun(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
+    kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if asked_for(node, index)]
+    y, *last = node.spelled().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,
+                                   activation=_ACTIVATIONS[function],
+                                   results=("Y", *(name for name, _ in kept)),
+                                   asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), **attrs)
+    for (_, index), value in zip(kept, last, strict=True):
+        end(node, index, value)
+    return y
 
 
 def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:

@@ -4,6 +4,7 @@ graph each is an input of zeros at first, with the output that becomes it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...errors import ShapeError, quoted
@@ -20,11 +21,13 @@ VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 @dataclass
 class States:
-    """pairs: input -> what becomes it. handles: tensors of the file that name variables. current: what variables are.
+    """asked: input -> output, for states of recurrent layers that begin with 0 in each run if nobody asks for them.
+    pairs: input -> what becomes it. handles: tensors of the file that name variables. current: what variables are.
     first: the value of each variable before the first run, as far as the file says."""
 
     builder: Builder
     file: File
+    asked: Mapping[str, str] = field(default_factory=dict)
     pairs: dict[str, Value] = field(default_factory=dict)
     tensors: dict[int, str] = field(default_factory=dict)
     handles: dict[int, str] = field(default_factory=dict)
@@ -41,6 +44,9 @@ class States:
                 raise Unsupported(f"its state {quoted(tensor.name)} begins with a zero point, which is not supported")
             self.tensors[index] = self._input(tensor, tensor.name or f"state{index}")
         return self.tensors[index]
+
+    def is_asked_for(self, index: int) -> bool:
+        return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.asked
 
     def keep(self, name: str, value: Value) -> None:
         """The value becomes the input `name`."""

@@ -8,7 +8,7 @@ from tvm_megcc.frontends.tflite import fixed
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import arg, call, clip, functions_of
 from tvm_megcc.ops.lookup import numbers
-from tvm_megcc.passes.fixed_sums import as_reals
+from tvm_megcc.passes.fixed_sums import as_reals, undivided
 
 
 def quantised_sum(scales, zeros, low, high, sign=1, between=lambda term: term):
@@ -48,3 +48,20 @@ def test_what_is_no_such_sum_stays():
     square = call("rescale_fixed", (arg(0) - 1) * (arg(1) - 2), 2**30, -5)
     for expr in (wraps, limited, square, arg(0) + arg(1), call("rescale_fixed", arg(0) + 1, 2**30, -5)):
         assert as_reals(expr, "int8", "int8", "int8") is None
+
+
+def test_sums_of_reals_do_without_their_division():
+    """Factors near halves, powers of two among them; of a few draws, pairs tell the difference."""
+    rng, found = np.random.default_rng(5), 0
+    draws = [(0.5, 0.5, 1.0), (1.0, 0.25, 0.5), (0.1, 0.1, 0.2), *np.exp(rng.normal(-3, 0.8, (12, 3)))]
+    columns, rows = np.meshgrid(numbers("int8"), numbers("uint8"))
+    for scales in draws:
+        first, second, divisor = (float(np.float32(scale)) for scale in scales)
+        a, b = clip(arg(0) - 7, -100, 155), arg(1) - -128
+        expr = clip(call("nearest_within", (call("real", a) * first + call("real", b) * second) / divisor), 0, 255)
+        same = undivided(expr, ((0.0, 255.0), (-128.0, 127.0)), "ii")
+        found += "div" not in functions_of(same)
+        np.testing.assert_array_equal(*(lanes.evaluate(each, [rows, columns], "int32") for each in (same, expr)))
+    assert found >= 13
+    unbounded = undivided(expr, ((-2.0**31, 2.0**31 - 1), (-2.0**31, 2.0**31 - 1)), "ii")
+    assert unbounded == expr

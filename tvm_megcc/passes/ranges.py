@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions without what the ranges of their operands make idle: limits that nothing reaches, checks for numbers
-beyond int32."""
+beyond int32, divisions of sums that have few values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.intervals import INT32, Interval, simplified
 from .edit import Editor
+from .fixed_sums import undivided
 
 
 def use_ranges(graph: Graph, context: Context) -> Graph:
@@ -38,7 +39,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     # Stores of bytes by several vectors, as assembler has them, take limits over (codegen/render).
     saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
-    found = simplified(expr, bounds, kinds, saturated)
+    found = undivided(simplified(expr, bounds, kinds, saturated), bounds, kinds)
     return None if found == expr else _with(op, found)
 
 

@@ -136,6 +136,20 @@ def test_what_a_result_is_saturated_to_stays_in_chains(dtype):
     np.testing.assert_array_equal(run(after, fed)["y"], run(before, fed)["y"])
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_softmax_along_any_axis(axis):
+    b = Quantised(2, "int8")
+    pairs = [(b.scalar("s", scale, "float32"), b.scalar("z", zero, "int8"))
+             for scale, zero in ((0.03, 3), (0.004, -128))]
+    x = b.real(b.input("x", 2, 5, 3, 4, dtype="int8"), *pairs[0])
+    before = b.graph(b.op("quantize_linear", b.op("softmax", x, axis=axis), *pairs[1], axis=0, block=0, dtype="int8"))
+    after = before_layouts(before, CONTEXT)
+    kinds = [op.kind for op in after.ops]
+    assert "softmax_quantised" in kinds and set(kinds) <= {"softmax_quantised", "transpose", "reshape"}
+    found, wanted = (next(iter(run(graph, drawn(before)).values())).astype(int) for graph in (after, before))
+    assert np.abs(found - wanted).max() <= 1 and len(np.unique(wanted)) > 9
+
+
 def multiply_by_quantized_multiplier(x: int, multiplier: int, shift: int) -> int:
     """The definition of gemmlowp and TFLite over whole numbers."""
     def doubling_high(a: int, b: int) -> int:

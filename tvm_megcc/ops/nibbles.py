@@ -90,30 +90,34 @@ class DequantizeNibbles(Operator):
 
 @decomposes("com.microsoft::MatMulNBits")
 def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
-    """A, B [N, blocks, bytes of a block], scales [N, blocks], zero points (4 bits each) or 8, order, bias."""
+    """A, B [N, blocks, bytes of a block], scales [N, blocks], zero points or the middle, order, bias. Numbers of 8 bits
+    are 16 times their upper half and the lower one: two products."""
     bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
     if min(block, k, n) < 1:
         raise ShapeError(f"has {n} rows of {k} numbers in blocks of {block}")
     blocks = ceildiv(k, block)
-    if bits != 4:
-        raise MegccError(f"has weights of {bits} bits; those of 4 are supported")
+    if bits not in (4, 8):
+        raise MegccError(f"has weights of {bits} bits; those of 4 and 8 are supported")
     given = node.const(1, "B")
-    if block < 2 or given.size != n * blocks * (block // 2):
+    if block < 2 or given.size != n * blocks * (block * bits // 8):
         raise ShapeError(f"B is {node.type(1)}, not {n} rows of {blocks} blocks of {block} numbers")
     if node.has(4) and not np.array_equal(node.const(4, "g_idx").reshape(-1)[:k], np.arange(k) // block):
         raise MegccError("has an order of blocks (g_idx) that is not supported")
-    w = given.reshape(n, -1)[:, :ceildiv(k, 2)]
-    zero = np.full((n, blocks), 8, np.uint8)
+    zero = np.full((n, blocks), 1 << (bits - 1), np.uint8)
     if node.has(3):
-        given = node.const(3, "zero_points")
-        if given.dtype != np.uint8:
-            raise MegccError(f"has zero points of {given.dtype}; those of 4 bits are supported")
-        given = given.reshape(n, -1)
-        zero = np.stack([given & 15, given >> 4], -1).reshape(n, -1)[:, :blocks]
+        points = node.const(3, "zero_points")
+        if points.dtype != np.uint8:
+            raise MegccError(f"has zero points of {points.dtype}; those of {bits} bits are supported")
+        points = points.reshape(n, -1)
+        zero = points if bits == 8 else np.stack([points & 15, points >> 4], -1).reshape(n, -1)[:, :blocks]
     scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
+    rows = given.reshape(n, -1)[:, :ceildiv(k * bits, 8)]
     (a,) = cast_to(node, node.inputs[0], "float32")
-    constants = [node.constant(np.ascontiguousarray(each)) for each in (w, scale, zero)]
-    (y,) = node.emit("matmul_nibbles", (a, *constants), block=block)
+    parts = [(rows, scale, zero)] if bits == 4 else [
+        (packed(rows & 15), scale, zero & 15), (packed(rows >> 4), scale * np.float32(16), zero >> 4)]
+    products = [node.emit("matmul_nibbles", (a, *(node.constant(np.ascontiguousarray(each)) for each in part)),
+                          block=block)[0] for part in parts]
+    (y,) = products if bits == 4 else node.emit("add", tuple(products))
     if node.has(5):
         (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
     return cast_to(node, y, node.type(0).dtype)

@@ -17,7 +17,7 @@ LONGEST = 1 << 15
 
 
 def lower_softmax(graph: Graph, context: Context) -> Graph:
-    """Along the last axis, with one scale before and one behind."""
+    """With one scale before and one behind; along another axis than the last, between two transpositions of bytes."""
     edit = Editor(graph)
     for op in graph.ops:
         softmax = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None
@@ -25,13 +25,27 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
             continue
         source, shape = edit.producer(softmax.inputs[0]), edit.types[softmax.inputs[0]].shape
         before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
-        if source is None or before is None or after is None or softmax.attrs.axis % len(shape) != len(shape) - 1 \
-                or not isinstance(shape[-1], int) or not 0 < shape[-1] <= LONGEST:
+        if source is None or before is None or after is None or not before.is_single or not after.is_single \
+                or not {before.dtype, after.dtype} <= set(BYTES):
             continue
-        if before.is_single and after.is_single and {before.dtype, after.dtype} <= set(BYTES):
-            powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0]), shape[-1]))
-            inverse = edit.constant(f"{op.outputs[0]}.inverse", np.float32(1) / after.scale)
-            edit.replace(softmax)
-            edit.replace(op, Op("softmax_quantised", Attrs(dtype=after.dtype, zero=int(after.zero[0])),
-                                (source.inputs[0], powers, inverse), op.outputs, origin=softmax.origin))
+        axis = softmax.attrs.axis % len(shape)
+        length = shape[axis]
+        if not isinstance(length, int) or not 0 < length <= LONGEST:
+            continue
+        perm = [*range(len(shape))]
+        perm[axis], perm[-1] = perm[-1], perm[axis]
+        turned = Attrs(perm=tuple(perm)) if axis != perm[axis] else None
+        powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0]), length))
+        inverse = edit.constant(f"{op.outputs[0]}.inverse", np.float32(1) / after.scale)
+        attrs, (y,) = Attrs(dtype=after.dtype, zero=int(after.zero[0])), op.outputs
+        edit.replace(softmax)
+        if turned is None:
+            edit.replace(op, Op("softmax_quantised", attrs, (source.inputs[0], powers, inverse), (y,),
+                                origin=softmax.origin))
+            continue
+        x = edit.result(f"{y}.turned", "transpose", turned, source.inputs[:1])
+        line = edit.result(f"{y}.line", "softmax_quantised", attrs, (x, powers, inverse))
+        edit.replace(op, Op("transpose", turned, source.inputs[:1], (x,), origin=softmax.origin),
+                     Op("softmax_quantised", attrs, (x, powers, inverse), (line,), origin=softmax.origin),
+                     Op("transpose", turned, (line,), (y,), origin=softmax.origin))
     return edit.finish()

@@ -38,7 +38,9 @@ PLACES = 16
 #: Input channels are rounded up to so many: vectors of int16.
 _HALVES = 8
 #: ISA -> tiles that are multiplied at a time, vectors of output channels.
-_TILES = {"neon": (4, 4), "neon_armv7": (2, 4)}
+_TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}
+#: A line of the cache: 16 places a power of two apart would all be in the same few lines.
+_APART = 32
 #: Of these weights are multiplied by a lane of a vector.
 _LANED = ("neon", "neon_armv7")
 
@@ -48,7 +50,8 @@ class WinogradBytesParameters(Parameters):
     """Of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: what functions of lanes call that
     of x. x_zero: its zero point. depth: input channels, rounded up. step: products that are added up in a lane. pixels:
     tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after the last whole
-    block, 0 if there are none. laned: weights are multiplied by a lane of a vector."""
+    block, 0 if there are none. laned: weights are multiplied by a lane of a vector. apart: elements between the numbers
+    of a place and those of the next."""
 
     unit: str
     result: str
@@ -61,6 +64,7 @@ class WinogradBytesParameters(Parameters):
     vectors: int
     rest: int
     laned: bool
+    apart: int
 
 
 @packer("winograd_bytes")
@@ -103,6 +107,7 @@ class WinogradBytes(Kernel):
         s, isa = Geometry.of(site), site.isa
         pixels, vectors, rest = _tile(site, s)
         step, depth = (1 if isa.name in _LANED else isa.int16_step), round_up(s.ic, _HALVES)
+        apart = 0 if isa.name in _LANED else _APART
         N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": _rows(site, s)}
@@ -114,9 +119,9 @@ class WinogradBytes(Kernel):
                            Operand("b", 2, OC))
         parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,
                                              site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
-                                             isa.name in _LANED)
-        scratch = (4 * PLACES * pixels * width + 2 * PLACES * depth * width
-                   + 2 * PLACES * depth * pixels * ceildiv(ROWS * wide, pixels)
+                                             isa.name in _LANED, apart)
+        scratch = (4 * PLACES * pixels * width + 2 * PLACES * (depth * width + apart)
+                   + 2 * PLACES * (depth * pixels + apart) * ceildiv(ROWS * wide, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * wide + 2))
         return Lowered("integer/winograd", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),),
                        N * ceildiv(high, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),
@@ -130,8 +135,11 @@ class WinogradBytes(Kernel):
         rows = _rows(site, s)
         tiles, tasks = -(-min(rows, high) * wide // pixels) * pixels * -(-high // rows), -(-high // rows)
         products = tiles * PLACES * (depth * 1.15 + 4) * outputs / lanes
-        return 500 + s.n * (products + tiles * depth / _HALVES * 85 + tiles * outputs / lanes * 70
-                            + tasks * depth * outputs / _HALVES * 75)
+        others = (tiles * depth / _HALVES * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _HALVES * 75)
+        if site.isa.name not in _LANED:
+            # Cycles, as of sums of pairs (`DotProducts.cycles`).
+            products, others = products / site.isa.int16_step, others / 2
+        return 500 + s.n * (products + others)
 
 
 def _greatest(site: Site, s: Geometry) -> int:

@@ -40,6 +40,7 @@ class Isa:
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
+    helium: there are vectors of integers (simd/helium_integer.h).
     """
 
     name: str
@@ -59,6 +60,7 @@ class Isa:
     sums: str = ""
     ahead: int = 0
     dsp: bool = False
+    helium: bool = False
 
 
 _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
@@ -85,7 +87,8 @@ ISAS = {isa.name: isa for isa in (
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
     Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
         fallback="cortex_m4", dsp=True),
-    Isa("cortex_m55", 0x00090002, 1, 32, 16, "defined(__ARM_FEATURE_MVE)", fallback="cortex_m33", dsp=True),
+    Isa("cortex_m55", 0x00090002, 1, 32, 16, "defined(__ARM_FEATURE_MVE)", fallback="cortex_m33", dsp=True,
+        helium=True),
 )}
 
 

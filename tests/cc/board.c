@@ -10,7 +10,11 @@
 
 #include "board.h"
 
+#if defined(__ARM_FEATURE_MVE)
+enum { HEAP = 0x60000000, HEAP_BYTES = 16 << 20 };
+#else
 enum { HEAP = 0x21000000, HEAP_BYTES = 16 << 20 };
+#endif
 
 static int32_t file_of(int number)
 {

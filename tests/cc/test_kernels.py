@@ -49,10 +49,11 @@ def slow(*values) -> object:
 #: Every ISA, and each way of knowing extents; all are the same template, so not every pair is compiled.
 TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "speed"), slow("arm64", "speed"),
                    slow("x86-64", "size"), slow("armv7", "size"), slow("cortex-m4", "speed"), slow("riscv64", "speed"),
-                   slow("arm64-v82", "speed"), slow("arm64-v86", "size"), slow("x86-64-v4-vnni", "speed"),
+                   slow("arm64-v82", "speed"), slow("arm64-v86", "size"), slow("cortex-m55", "speed"),
+                   slow("x86-64-v4-vnni", "speed"),
                    slow("x86-64-v4-vnni", "size"), slow("x86-64-v4-vnni", "open"))
 #: Of levels that have only some instructions of their own, the operators that use them.
-ONLY = {"x86-64-v4-vnni": {"conv2d_integer", "matmul_integer"}}
+ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in ("x86-64-v4-vnni", "cortex-m55")}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
 if ALL_KERNELS:
@@ -61,7 +62,8 @@ if ALL_KERNELS:
 
 #: Target and mode -> target whose calls in this mode are made above too, and need not be made again where they are the
 #: same (`same_call`). A few are made all the same: they show that kernels are built for the CPU and run on it.
-MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4"}
+MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4",
+           ("cortex-m55", "speed"): "cortex-m4"}
 #: Target and mode of which no more is made than these few and what has instructions of its own there.
 SHOWN = {("arm64-v86", "size"): {"conv2d_integer", "matmul_integer"}}
 SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum"}
@@ -70,7 +72,7 @@ ON_BOARD = {*SHOWN_ON_ALL, "conv2d", "conv2d_integer", "matmul_integer"}
 
 
 #: Targets without vectors that have kernels of their own, or all that have none.
-DISTINCT = {"c", "cortex-m4"}
+DISTINCT = {"c", "cortex-m4", "cortex-m55"}
 #: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates
 #: are those of the others.
 SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86"}
@@ -141,30 +143,36 @@ def test_kernels(kind: str, part: int, name: str, optimize: str, tmp_path: Path)
 
 
 class Firmware(Program):
-    """The same on the emulated example board."""
+    """The same on the emulated example board of a target."""
+
+    def __init__(self, target: Target, *arguments):
+        self.target = target
+        super().__init__(*arguments)
 
     def linked(self) -> list[str]:
         return ["-I", str(firmware.port()), str(firmware.port() / "start.c"), str(HERE / "board.c"),
-                *firmware.link_flags(TARGETS["cortex-m4"], {"stack": 64 << 10})]
+                *firmware.link_flags(self.target, {"stack": 64 << 10})]
 
     def answer(self, blob: bytes) -> tuple[bytes, str]:
         (self.folder / "jobs.bin").write_bytes(blob)
         results = self.folder / "results.bin"
         results.unlink(missing_ok=True)
-        command = firmware.emulation(*self.runner, TARGETS["cortex-m4"], self.binary)
+        command = firmware.emulation(*self.runner, self.target, self.binary)
         process = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         return results.read_bytes() if results.exists() else b"", process.stdout + process.stderr
 
 
-@pytest.mark.parametrize("kind", [kind if kind == "softmax" else slow(kind) for kind in sorted(ON_BOARD)])
-def test_kernels_on_the_board(kind: str, tmp_path: Path):
-    target = TARGETS["cortex-m4"]
+@pytest.mark.parametrize(("kind", "name"), [
+    ("softmax", "cortex-m4"), *(slow(kind, "cortex-m4") for kind in sorted(ON_BOARD - {"softmax"})),
+    *(slow(kind, "cortex-m55") for kind in sorted(ONLY["cortex-m55"]))])
+def test_kernels_on_the_board(kind: str, name: str, tmp_path: Path):
+    target = TARGETS[name]
     jobs = calls(kind, target, "speed", None if ALL_KERNELS else 0)
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
     except ToolError as missing:
         pytest.skip(str(missing))
-    program = Firmware(jobs, tmp_path, compiler, ["-O1", *target.cflags], [*emulator])
+    program = Firmware(target, jobs, tmp_path, compiler, ["-O1", *target.cflags], [*emulator])
     failures = program.run(pieces=1) + program.run(pieces=3)
     assert not failures, "\n".join(failures[:10])
 

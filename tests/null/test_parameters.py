@@ -37,7 +37,7 @@ def lowered() -> Iterator[tuple[str, Parameters]]:
             types = tuple(spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs)
             op = Op(kind, Attrs(case.attrs), tuple(f"i{n}" if type_ else "" for n, type_ in enumerate(types)), ("y",))
             outputs = declaration.infer(op.attrs, *types)
-            for target in ("c", "x86-64-v4", "arm64", "arm64-v82", "cortex-m4"):
+            for target in ("c", "x86-64-v4", "arm64", "arm64-v82", "cortex-m4", "cortex-m55"):
                 placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant))
                 for kernel in declaration.kernels:
                     for site in placements(placed, kernel):

@@ -21,6 +21,7 @@ from .extern.call import ExternCall
 from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
+from .integer.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .integer.planes import DspDepthwise
@@ -73,9 +74,10 @@ realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
-realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), DspConv(), DspDepthwise(), DepthwiseBytes(),
+realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), DspConv(), DspDepthwise(), HeliumConv(),
+        HeliumDepthwise(), DepthwiseBytes(),
         PlainBytesConv())
-realise(ops.integer.MatMulInteger, DotMatMul(), DspMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
+realise(ops.integer.MatMulInteger, DotMatMul(), DspMatMul(), HeliumMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())

@@ -17,7 +17,8 @@ from ..site import Site
 @dataclass(frozen=True)
 class Closing(Parameters):
     """How sums become bytes. kind: "fixed" or "once", as the functions of integers are called; "" where it is any other
-    epilogue. multiplier, shift: C of them, for the channel `c`. zero: is added; low, high: limits behind that."""
+    epilogue. multiplier, shift: C of them, for the channel `c`. zero: is added; low, high: limits behind that. apart:
+    shifted to the left, the zero point leaves no room in 32 bits."""
 
     kind: str = ""
     multiplier: str = ""
@@ -25,33 +26,34 @@ class Closing(Parameters):
     zero: int = 0
     low: int = 0
     high: int = 0
+    apart: bool = False
 
     @property
     def name(self) -> str:
         """In the name of a kernel."""
-        return f"_{self.kind}" * bool(self.kind)
+        return f"_{self.kind}" * bool(self.kind) + "_apart" * self.apart
 
 
 #: The shifts to the right that `mgc_close_*` takes.
-_SHIFTS = {"rescale_fixed": (1, 22), "rescale_down": (1, 22), "rescale_once": (2, 22)}
+_SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2, 30)}
 
 
-def closing(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
-    """Of sums of products of operands with these zero points, less which weights are packed."""
+def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: bool = False) -> Closing:
+    """Of sums of products of operands with these zero points, less which weights are packed. of_any: also where sums
+    may reach 2^30."""
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
         return Closing()
     rescale, zero, low, high = split
     multiplier, shift = (_numbers(site, argument) for argument in rescale.args[1:])
     least, most = _SHIFTS[rescale.fn]
-    if multiplier is None or shift is None or multiplier.min() < 0 or -shift.max() < least or -shift.min() > most \
-            or abs(zero) << -int(shift.min()) > 2**29:
+    if multiplier is None or shift is None or multiplier.min() < 0 or -shift.max() < least or -shift.min() > most:
         return Closing()
     kind = "once" if rescale.fn == "rescale_once" else "fixed"
-    if kind == "fixed" and not _is_small(site, zeros, outputs_first):
+    if kind == "fixed" and not of_any and not _is_small(site, zeros, outputs_first):
         return Closing()
     texts = [_text(site, argument) for argument in rescale.args[1:]]
-    return Closing(kind, *texts, zero, low, high)
+    return Closing(kind, *texts, zero, low, high, abs(zero) << -int(shift.min()) > 2**29)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:

@@ -67,8 +67,9 @@ class Trees(Operator):
         return (np.where(np.isinf(y), 0, y).astype(x.dtype) if attrs.fold != "sum" else y,)
 
 
-def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="sum", dtype="float32") -> Case:
-    """Full trees but for some leaves higher up; NaNs among the features."""
+def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="sum", dtype="float32",
+          nan: float = 0.1) -> Case:
+    """Full trees but for some leaves higher up; nan: the share of features that are NaN."""
     drawn = np.random.default_rng(rows + 100 * trees)
     inner, links, roots, leaves = 0, [], [], 0
     for _ in range(trees):
@@ -88,7 +89,7 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
     counts = drawn.integers(0, 3, leaves) if targets > 1 else np.ones(leaves, int)
     first = np.concatenate([[0], np.cumsum(counts)])
     x = drawn.standard_normal((rows, features))
-    x[drawn.random(x.shape) < 0.1] = np.nan
+    x[drawn.random(x.shape) < nan] = np.nan
     values = {0: x, 1: np.concatenate([nodes, bits], 1), 2: np.array(roots), 3: first,
               4: drawn.integers(0, targets, first[-1]), 5: drawn.standard_normal(first[-1])}
     dtypes = (dtype, "int32", "int32", "int32", "int32", dtype)
@@ -97,4 +98,6 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
 
 
 Trees.cases = (_case(1, 5, 3, 2, 1), _case(19, 7, 5, 4, 3), _case(3, 4, 21, 3, 1), _case(9, 3, 2, 3, 2, "min"),
-               _case(2, 6, 11, 2, 2, "max"), _case(17, 5, 9, 3, 2, dtype="float64"), _case(33, 40, 12, 5, 1))
+               _case(2, 6, 11, 2, 2, "max"), _case(17, 5, 9, 3, 2, dtype="float64"),
+               _case(33, 40, 12, 5, 1, nan=0), _case(90, 6, 4, 3, 1, nan=0.01), _case(70, 6, 9, 3, 2, "max", nan=0),
+               _case(50, 6, 9, 3, 2, dtype="float64", nan=0))

@@ -55,7 +55,7 @@ class Epilogue:
         self.present = spec.epilogue is not None
         self.lanes = [spec.lanes, *(lanes.KINDS.get(p.dtype, "") for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
-        self.is_opened, self._fours = False, 0
+        self.is_opened, self._loads = False, 0
         self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
         self.params = "".join(f", const {DTYPES[p.dtype].c_type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
@@ -112,7 +112,7 @@ class Epilogue:
                 statements += statements_before
                 results = [self._applied("opened" if self.is_opened else "epilogue", values[first + i],
                                          channels[first + i], places[first + i], "", False, held[first + i],
-                                         {name: f"{four}.v[{i}]" for name, four in loaded.items()})
+                                         {name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                            for i in range(count)]
                 _, zero, low, high = self.closed or (None, 0, *lanes.LIMITS[self.result])
                 statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {places[first]}, "
@@ -122,11 +122,11 @@ class Epilogue:
 
     def _loaded(self, place: str, count: int) -> tuple[dict[str, str], list[str]]:
         """Operands of bytes that have an element for each of the result's, loaded at once: names, and declarations."""
-        fours = [p for p in self.operands if count == 4 and p.kind == "full" and p.dtype in lanes.LIMITS]
-        names = {p.name: f"{p.name}_{self._fours + i}" for i, p in enumerate(fours)}
-        self._fours += len(fours)
-        return names, [f"const mgc_i4 {names[p.name]} = mgc_iload4_{DTYPES[p.dtype].short}({p.name} + {place})"
-                       for p in fours]
+        wide = [p for p in self.operands if p.kind == "full" and p.dtype in lanes.LIMITS]
+        names = {p.name: f"{p.name}_{self._loads + i}" for i, p in enumerate(wide)}
+        self._loads += len(wide)
+        return names, [f"const mgc_i{count} {names[p.name]} = "
+                       f"mgc_iload{count}_{DTYPES[p.dtype].short}({p.name} + {place})" for p in wide]
 
     @staticmethod
     def _load(p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:

@@ -118,7 +118,22 @@ static MGC_INLINE mgc_i mgc_lanes_u8(uint32_t bytes)
 static MGC_INLINE mgc_i mgc_lanes_i16(uint64_t bytes) { return (mgc_i)vmovl_s16(vcreate_s16(bytes)); }
 static MGC_INLINE mgc_i mgc_lanes_u16(uint64_t bytes) { return (mgc_i)vmovl_u16(vcreate_u16(bytes)); }
 
-/* Sixteen bytes. */
+/* Eight bytes, and sixteen. */
+typedef struct mgc_i2 {
+    mgc_i v[2];
+} mgc_i2;
+static MGC_INLINE mgc_i2 mgc_iload2_i8(const int8_t *p)
+{
+    const int16x8_t bytes = vmovl_s8(vld1_s8(p));
+    const mgc_i2 two = { { (mgc_i)vmovl_s16(vget_low_s16(bytes)), (mgc_i)vmovl_s16(vget_high_s16(bytes)) } };
+    return two;
+}
+static MGC_INLINE mgc_i2 mgc_iload2_u8(const uint8_t *p)
+{
+    const uint16x8_t bytes = vmovl_u8(vld1_u8(p));
+    const mgc_i2 two = { { (mgc_i)vmovl_u16(vget_low_u16(bytes)), (mgc_i)vmovl_u16(vget_high_u16(bytes)) } };
+    return two;
+}
 typedef struct mgc_i4 {
     mgc_i v[4];
 } mgc_i4;

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import Builder, assert_golden
+from tvm_megcc import passes
 from tvm_megcc.codegen.plan import plan_memory
 from tvm_megcc.compiler import compile_graph, lower
 from tvm_megcc.context import Context
@@ -167,6 +168,27 @@ def test_pass(name: str):
     expected, actual = run(before, inputs), run(after, inputs)
     for output in before.outputs:
         np.testing.assert_allclose(actual[output], expected[output], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rooted", [True, False])
+def test_layer_normalisation_is_one_operator(rooted: bool):
+    """Written with a quotient or with the inverse root; a mean that somebody else reads keeps it as it is."""
+    for shared in (False, True):
+        b = Builder()
+        x = b.input("x", 2, 3, 20)
+        mean = b.op("reduce_mean", x, axes=(2,), keepdims=True)
+        centred = b.op("sub", x, mean)
+        variance = b.op("reduce_mean", b.op("mul", centred, centred), axes=(2,), keepdims=True)
+        under = b.op("add", variance, b.const("e", value=np.float32(1e-3)))
+        y = b.op("div", centred, b.op("sqrt", under)) if rooted else b.op("mul", b.op("rsqrt", under), centred)
+        y = b.op("add", b.op("mul", y, b.const("w", 1, 1, 20)), b.const("c", 20))
+        graph = b.graph(y, *([b.op("relu", mean)] if shared else []))
+        after = passes.before_layouts(graph, Context(TARGETS["x86-64-v3"]))
+        assert ("layer_norm" in [op.kind for op in after.ops]) != shared
+        assert shared or len(after.ops) == 1
+        feed = {"x": np.random.default_rng(0).standard_normal((2, 3, 20)).astype(np.float32) + 3}
+        for found, wanted in zip(run(after, feed).values(), run(graph, feed).values(), strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_relayouts_at_the_peak_are_avoided(monkeypatch):

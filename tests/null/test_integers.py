@@ -150,6 +150,21 @@ def test_softmax_along_any_axis(axis):
     assert np.abs(found - wanted).max() <= 1 and len(np.unique(wanted)) > 9
 
 
+def test_layer_normalisation_between_integers():
+    b = Quantised(4, "uint8")
+    pairs = [(b.scalar("s", scale, "float32"), b.scalar("z", zero, "uint8")) for scale, zero in ((0.03, 7), (0.02, 99))]
+    x = b.real(b.input("x", 2, 5, 24, dtype="uint8"), *pairs[0])
+    centred = b.op("sub", x, b.op("reduce_mean", x, axes=(2,), keepdims=True))
+    variance = b.op("reduce_mean", b.op("mul", centred, centred), axes=(2,), keepdims=True)
+    y = b.op("div", centred, b.op("sqrt", b.op("add", variance, b.scalar("e", 1e-5, "float32"))))
+    y = b.op("add", b.op("mul", y, b.const("w", 24)), b.const("c", 24))
+    before = b.graph(b.op("quantize_linear", y, *pairs[1], axis=0, block=0, dtype="uint8"))
+    after = before_layouts(before, CONTEXT)
+    assert [op.kind for op in after.ops] == ["layer_norm_quantised"]
+    found, wanted = (next(iter(run(graph, drawn(before)).values())).astype(int) for graph in (after, before))
+    assert np.abs(found - wanted).max() <= 1 and len(np.unique(wanted)) > 9
+
+
 def multiply_by_quantized_multiplier(x: int, multiplier: int, shift: int) -> int:
     """The definition of gemmlowp and TFLite over whole numbers."""
     def doubling_high(a: int, b: int) -> int:

@@ -41,7 +41,7 @@ from .move.reverse import ReverseRuns
 from .move.scatter import ScatterLines, ScatterRows
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
 from .norm.l2 import L2Lines
-from .norm.layer import LayerNormRows
+from .norm.layer import LayerNormBytes, LayerNormRows
 from .norm.lrn import LrnPixels
 from .pool.columns import ColumnsRows, ScatterMaxima
 from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
@@ -89,6 +89,7 @@ realise(ops.rnn.Rnn, PackedSteps(), DotSteps())
 realise(ops.product_fixed.ProductFixed, FixedProducts())
 realise(ops.dynamic_quantize.DynamicQuantize, DynamicQuantizeKernel())
 realise(ops.layer_norm.LayerNorm, LayerNormRows())
+realise(ops.layer_norm_quantised.LayerNormQuantised, LayerNormBytes())
 realise(ops.lstm_fixed.LstmFixed, FixedSteps())
 realise(ops.recurrent_steps.RecurrentSteps, MeasuredSteps())
 

@@ -31,8 +31,8 @@ Pass = Callable[[Graph, Context], Graph]
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_float16", float16.widen_float16, "first: all other passes then see float32"),
     ("pack_nibbles", nibbles.pack_nibbles, "before what is dequantised becomes constants"),
+    ("fuse_norms", norms.fuse_norms, "before integers: between them it is an operator of theirs"),
     ("lower_quantised", integers.lower_quantised, "before weights are folded and scaled: these are integers"),
-    ("fuse_norms", norms.fuse_norms, "while its parts are operators of their own"),
     ("make_trees", trees.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
     ("absorb_transposes", transposes.absorb_transposes, "anywhere: they touch nothing else"),

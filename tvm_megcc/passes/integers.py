@@ -24,6 +24,7 @@ from ..ops.base import operator
 from ..ops.integer import BYTES, quantised
 from .edit import Editor
 from .integer_moves import rise, sink
+from .integer_norms import lower_norms
 from .integer_softmax import lower_softmax
 from .integer_sums import lower_sums
 from .quantisation import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
@@ -37,7 +38,7 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
-    for step in (sink, rise, _biases, _products, lower_sums, lower_softmax, _expressions):
+    for step in (sink, rise, _biases, _products, lower_sums, lower_softmax, lower_norms, _expressions):
         graph = step(graph, context)
     return graph
 

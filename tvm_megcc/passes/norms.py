@@ -9,6 +9,7 @@ from ..context import Context
 from ..ir.graph import Attrs, Graph, Op
 from ..kernels.site import Site
 from ..kernels.support import realisable
+from ..ops.base import operator
 from .edit import Editor
 
 Readers = dict[str, list[Op]]
@@ -77,6 +78,16 @@ def _constant_of(edit: Editor, op: Op | None) -> tuple[str, float] | None:
     return None
 
 
+def _known(edit: Editor, name: str) -> np.ndarray | None:
+    """A constant, also one that is dequantised."""
+    source = edit.producer(name)
+    if source is not None and source.kind == "dequantize_linear" \
+            and all(each in edit.constants for each in source.inputs if each):
+        operands = (edit.constants[each] if each else None for each in source.inputs)
+        return operator(source.kind).compute(source.attrs, *operands)[0]
+    return edit.constants.get(name)
+
+
 def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent) -> tuple[np.ndarray | None, Op]:
     """The constant line that the only reader of the operator's result multiplies or adds, and that reader; otherwise
     None and the operator."""
@@ -84,7 +95,7 @@ def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent) -> tuple[np
     if reader is None or others or reader.kind != kind or not edit.is_read_once(value):
         return None, op
     for name, other in (reader.inputs, reader.inputs[::-1]):
-        array = edit.constants.get(other)
+        array = _known(edit, other)
         if name == value and array is not None and array.size == array.shape[-1:].count(extent) * extent \
                 and edit.types[reader.outputs[0]] == edit.types[value]:
             return np.ascontiguousarray(array.reshape(-1)), reader

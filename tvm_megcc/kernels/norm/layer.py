@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of layer normalisation."""
+"""The kernels of layer normalisation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...foreign import digest
 from ...ir.dims import product
+from ...ir.types import DTYPES
+from ...ops.lookup import BYTES
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..integer.dot import zero_name
 from ..parameters import Parameters
 from ..site import Site
 
@@ -38,3 +43,43 @@ class LayerNormRows(Kernel):
 
     def cost(self, site: Site) -> float:
         return 6.0 * site.likely.x.size / site.isa.lanes
+
+
+@dataclass(frozen=True)
+class LayerNormBytesParameters(LayerNormParameters):
+    """Of `layer_bytes.c.j2`. unit, result_unit: C types of elements, and what functions of lanes call them; x_zero,
+    zero: their zero points; low, high: limits of the result's type."""
+
+    unit: str
+    short: str
+    x_zero: int
+    result_unit: str
+    result_short: str
+    zero: int
+    low: int
+    high: int
+
+
+class LayerNormBytes(Kernel):
+    """A row a task, the same bits on every CPU."""
+
+    name = "rows"
+    dtypes = (BYTES, FLOAT32, FLOAT32, FLOAT32)
+    lanes = "i"
+
+    def lower(self, site: Site) -> Lowered:
+        R, N = extent_symbols("R", "N")
+        attrs, x, y = site.attrs, site.x, site.y
+        epsilon, limits = repr(float(attrs.epsilon)), np.iinfo(np.dtype(y.dtype))
+        params = LayerNormBytesParameters(epsilon, site.has(2), site.has(3), x.c_type, DTYPES[x.dtype].short,
+                                          attrs.x_zero, y.c_type, DTYPES[y.dtype].short, attrs.zero,
+                                          int(limits.min), int(limits.max))
+        inputs = present(site, Operand("x", 0, R * N), Operand("scales", 1, 2), Operand("weight", 2, N),
+                         Operand("bias", 3, N))
+        name = (f"{site.kind}{'_weight' * params.weight}{'_bias' * params.bias}_{x.dtype}{zero_name(attrs.x_zero)}_"
+                f"{y.dtype}{zero_name(attrs.zero)}_e{digest(epsilon, 4)}")
+        return Lowered("norm/layer_bytes", params, {"R": product(x.shape[:-1]), "N": x.shape[-1]}, inputs,
+                       (Operand("y", 0, R * N),), R, name, self.name)
+
+    def cost(self, site: Site) -> float:
+        return (2.0 + 8.0 / site.isa.lanes) * site.likely.x.size

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks on an emulated Cortex-M4F: right results, flash, RAM and stack, and nothing of the C library but copies."""
 
+import json
 import subprocess
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tvm_megcc
 from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
 from tvm_megcc import paths
+from tvm_megcc.cli import main
 from tvm_megcc.codegen import bundle
 from tvm_megcc.codegen.machines import STATIC_PROFILE
 from tvm_megcc.errors import MegccError, ToolError
@@ -59,6 +61,22 @@ def test_an_embedded_model_is_the_same_firmware(digits, tmp_path):
     sizes, expected = firmware.sizes(build(embedded).program), firmware.sizes(build(digits).program)
     assert sizes["ram"] == expected["ram"]
     assert abs(sizes["flash"] - expected["flash"]) < 64, "but for alignment: the linker got the files in another order"
+
+
+def test_bench_counts_instructions(digits, capsys):
+    """Those of each call; the calls of a network do not change their work with its inputs."""
+    found = []
+    for seed in ("1", "2"):
+        assert main(["bench", str(digits), "--seed", seed, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    first, second = found
+    macs = sum(call["macs"] for call in load(digits).calls)
+    assert macs / 2 < first["instructions"] < 10 * macs
+    assert first["firmware"] == {**firmware.sizes(build(digits).program), "container": first["firmware"]["container"]}
+    assert len(first["calls"]) == len(load(digits).calls) and min(call["instructions"] for call in first["calls"]) > 100
+    for one, other in zip(first["calls"], second["calls"], strict=True):
+        if one["kind"] == "conv2d":
+            assert abs(one["instructions"] - other["instructions"]) <= 80
 
 
 def test_no_heap_no_files(digits):

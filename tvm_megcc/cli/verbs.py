@@ -85,13 +85,17 @@ def run_(args: argparse.Namespace) -> int:
 def bench_(args: argparse.Namespace) -> int:
     if args.against:
         return _bench_against(args)
-    from ..tools import bench, source
+    from ..runtime.emulated import EmulatedSession
+    from ..tools import bench, board, source
 
     if len(args.path) > 1:
         raise MegccError("several models are for --against; without it, bench one at a time")
     path = args.path[0]
     with _progress(args, f"compiling and building {path}"):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
+    if isinstance(session, EmulatedSession):
+        _print(args, board.bench(session, args.inputs, seed=args.seed), board.text)
+        return 0
     report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)
     _print(args, report, bench.text)
     return 0

@@ -21,7 +21,8 @@ from .session import Array, Arrays, Given, Port, Session
 class EmulatedSession(Session):
     """The program of a build under an emulator; every run is a process, which begins with the states of the last.
 
-    stack_bytes: deepest stack of the last run, where the target is a microcontroller.
+    stack_bytes: deepest stack of the last run, where the target is a microcontroller; instructions: of each call, if
+    they are `counted`.
     """
 
     emulated = True
@@ -31,7 +32,17 @@ class EmulatedSession(Session):
         self._program, self._emulator = built.program.resolve(), tuple(emulator)
         self._container = read_container(built.folder, self.name, built.target)
         self.stack_bytes: int | None = None
+        self.counted, self.instructions = False, [0]
         self._states = self._checked_states(None)
+
+    @property
+    def firmware(self) -> Path:
+        """The program that runs."""
+        return self._program
+
+    @property
+    def container_bytes(self) -> int:
+        return len(self._container)
 
     def reset(self, states: Arrays | None = None) -> None:
         self._states = self._checked_states(states)
@@ -52,6 +63,8 @@ class EmulatedSession(Session):
                                                   _printed_shape(said, index) if self.is_dynamic else port.shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
+                self.instructions = firmware.instructions(
+                    [int(tick) for tick in np.fromfile(Path(folder) / "ticks.bin", np.uint32)])
         self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
         return outputs
 
@@ -64,7 +77,7 @@ class EmulatedSession(Session):
     def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
         """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
         if self.target.bare_metal:
-            command = firmware.emulation(*self._emulator, self.target, self._program)
+            command = firmware.emulation(*self._emulator, self.target, self._program, self.counted)
         else:
             (folder / f"{self.name}.megcc").write_bytes(self._container)
             command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]

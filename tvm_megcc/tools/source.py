@@ -21,6 +21,7 @@ from . import config
 
 if TYPE_CHECKING:
     from ..runtime.device import DeviceSession
+    from ..runtime.emulated import EmulatedSession
     from ..runtime.session import Session
 
 #: Options that change the generated code: as written, in the parsed command line, and where they are not given.
@@ -129,11 +130,20 @@ def session_of(path: str | Path, options) -> Session:
     return load(folder_of(path, options), options.target or None, options.cc, model_of(path, options))
 
 
-def timed_session_of(path: str | Path, options) -> DeviceSession:
-    """A session in this process that takes its own times."""
+def timed_session_of(path: str | Path, options) -> DeviceSession | EmulatedSession:
+    """A session in this process that takes its own times; on a microcontroller, one whose instructions are counted."""
+    from ..runtime.build import read_manifest, target_of
     from ..runtime.device import local_session
+    from ..runtime.emulated import EmulatedSession
+    from ..runtime.load import load
 
-    return local_session(folder_of(path, options), options.target or None, options.cc, model_of(path, options))
+    folder, model = folder_of(path, options), model_of(path, options)
+    if target_of(read_manifest(folder), options.target or None, folder).bare_metal:
+        session = load(folder, options.target or None, options.cc, model)
+        assert isinstance(session, EmulatedSession)
+        session.counted = True
+        return session
+    return local_session(folder, options.target or None, options.cc, model)
 
 
 def remote_session_of(path: str | Path, options) -> DeviceSession:

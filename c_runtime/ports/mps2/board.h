@@ -67,6 +67,33 @@ static inline void board_close(int32_t file)
     board_request(0x02, block);
 }
 
+/* A clock that goes on with the instructions where an emulator counts them: SysTick's, 24 bits that count down, on a
+ * Cortex-M; instructions on a RISC-V. */
+#if defined(__riscv)
+static inline void board_clock_start(void)
+{
+}
+
+static inline uint32_t board_clock_since(uint32_t before, uint32_t *now)
+{
+    __asm__ volatile(".option push\n\t.option arch, +zicsr\n\tcsrr %0, minstret\n\t.option pop" : "=r"(*now));
+    return *now - before;
+}
+#else
+static inline void board_clock_start(void)
+{
+    *(volatile uint32_t *)0xE000E014u = 0xFFFFFFu; /* SYST_RVR */
+    *(volatile uint32_t *)0xE000E018u = 0;         /* SYST_CVR */
+    *(volatile uint32_t *)0xE000E010u = 5;         /* SYST_CSR: the core's clock, no interrupt */
+}
+
+static inline uint32_t board_clock_since(uint32_t before, uint32_t *now)
+{
+    *now = *(volatile uint32_t *)0xE000E018u;
+    return (before - *now) & 0xFFFFFFu;
+}
+#endif
+
 /* Bytes of stack that were ever in use. */
 uint32_t board_stack_used(void);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs embedded models once on a microcontroller, one after the other: inputs from the host's files in0.bin, in1.bin,
- * …, outputs to out0.bin, …, with the model's name and "_" before these where there are several models; and the deepest
- * use of the stack to stack.bin. No heap and no C library but memcpy, memset and memcmp.
+ * …, outputs to out0.bin, …, the time of each instruction to ticks.bin, with the model's name and "_" before these where
+ * there are several models; and the deepest use of the stack to stack.bin. No heap and no C library but memcpy, memset and memcmp.
  */
 #include "board.h"
 #include "firmware.h"
@@ -33,6 +33,41 @@ static int failed(const char *what, int32_t status)
     return 1;
 }
 
+/* So many instructions of a loop, by which the emulator's clock is measured. */
+enum { MEASURED = 200000 };
+
+static void measured(void)
+{
+#if defined(__riscv)
+    uint32_t left = MEASURED / 2;
+    __asm__ volatile("1: addi %0, %0, -1\n\tbnez %0, 1b" : "+r"(left));
+#else
+    uint32_t left = MEASURED / 2;
+    __asm__ volatile(".syntax unified\n1: subs %0, %0, #1\n\tbne 1b" : "+l"(left) : : "cc");
+#endif
+}
+
+/* A run, with the ticks of `measured` and of each of its instructions in a file. */
+static int32_t stepped(megcc_session *session, const char *name)
+{
+    const int32_t file = board_open(name, 1);
+    uint32_t before, after, ticks;
+    int32_t status;
+    board_clock_start();
+    board_clock_since(0, &before);
+    measured();
+    ticks = board_clock_since(before, &after);
+    do {
+        board_write(file, &ticks, sizeof ticks);
+        board_clock_since(0, &before);
+        status = megcc_session_step(session, NULL);
+        ticks = board_clock_since(before, &after);
+    } while (status == MEGCC_MORE);
+    board_write(file, &ticks, sizeof ticks);
+    board_close(file);
+    return status;
+}
+
 static int run(const firmware_model *m)
 {
     static megcc_model model;
@@ -53,9 +88,9 @@ static int run(const firmware_model *m)
             return failed(name, 0);
         board_close(file);
     }
-    status = megcc_session_run(session, NULL);
+    status = stepped(session, numbered(m->prefix, "ticks.bin", 0));
     if (status)
-        return failed("megcc_session_run", status);
+        return failed("megcc_session_step", status);
     uint32_t stack = board_stack_used();
     for (uint32_t i = 0; i < megcc_model_outputs(&model); i++) {
         const void *data = megcc_session_output(session, i, &tensor);

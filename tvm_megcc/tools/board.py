@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc bench` of a microcontroller: what a run takes in the emulator. Instructions, no time: an emulator has none."""
+
+from __future__ import annotations
+
+from ..errors import shortened
+from ..runtime import firmware
+from ..runtime.emulated import EmulatedSession
+from .layers import KERNEL, NAME
+from .run import drawn, read_npz, seeded
+
+
+def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) -> dict:
+    """Runs a session once and reports its instructions, by call, and its memory.
+
+    Args:
+        inputs: .npz file with arrays by tensor name; else seeded random numbers.
+    """
+    names = [port.name for port in session.inputs]
+    feeds = read_npz(inputs, names) if inputs else seeded(session.inputs, seed)
+    with drawn(session.inputs, inputs):
+        session.run(feeds)
+    whole = sum(session.instructions)
+    calls = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
+              "instructions": count, "share": count / max(whole, 1),
+              "macs_per_instruction": call["macs"] / count if call["macs"] and count else None}
+             for call, count in zip(session.calls, session.instructions, strict=True)]
+    return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
+            "instructions": whole, "stack_bytes": session.stack_bytes,
+            "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": calls}
+
+
+def text(report: dict) -> str:
+    needs = report["firmware"]
+    lines = [f"{report['model']} on {report['target']}, emulated on {report['board']}",
+             f"  {report['instructions']:,} instructions",
+             f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), RAM {needs['ram']:,} bytes "
+             f"({needs['stack']:,} of them stack), deepest stack {report['stack_bytes']:,} bytes"]
+    names = [shortened(call["name"], NAME) for call in report["calls"]]
+    width = max([8, *map(len, names)])
+    lines.append(f"     #  instructions      %  MAC/instr  {'operator':{width}}  kernel")
+    for index in sorted(range(len(names)), key=lambda index: -report["calls"][index]["instructions"]):
+        call = report["calls"][index]
+        rate = f"{call['macs_per_instruction']:.2f}" if call["macs_per_instruction"] else ""
+        lines.append(f"  {index:4d}  {call['instructions']:12,} {100 * call['share']:6.1f} {rate:>10}  "
+                     f"{names[index]:{width}}  {shortened(call['kernel'], KERNEL)}")
+    return "\n".join(lines) + "\n"

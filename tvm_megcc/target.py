@@ -63,12 +63,20 @@ class Isa:
     helium: bool = False
 
 
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Of levels of one machine, a CPU takes the one of the highest rank that it runs."""
+        return self.code >> 16, self.code & 0xff, self.code >> 8 & 0xff
+
+
 _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
     Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", int16_step=2, ahead=256 << 10),
+    Isa("avx2_vnni", 0x00010103, 8, 16, 64, "defined(__x86_64__)", fallback="avx2", int16_step=2, laid="uint8",
+        ahead=256 << 10),
     Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", int16_step=2, ahead=256 << 10),
     Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", int16_step=2, laid="uint8",
         ahead=256 << 10),
@@ -139,6 +147,8 @@ TARGETS = {target.name: target for target in (
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64"),
     Target("x86-64-v3", ISAS["avx2"], "x86_64", "x86 with AVX2 and FMA (Haswell, Zen, 2013 on)",
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", qemu="qemu-x86_64", cpu="max", l1=32 << 10, l2=512 << 10),
+    Target("x86-64-v3-vnni", ISAS["avx2_vnni"], "x86_64", "x86 with AVX2 and AVX-VNNI (Alder Lake, Zen 5 on)",
+           ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=512 << 10),
     Target("x86-64-v4", ISAS["avx512"], "x86_64", "x86 with AVX-512 (Skylake-X, Ice Lake, Zen 4 on)",
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
     Target("x86-64-v4-vnni", ISAS["avx512_vnni"], "x86_64", "x86 with AVX-512 and VNNI (Ice Lake, Zen 4 on)",
@@ -196,14 +206,14 @@ def parse_targets(text: str) -> tuple[Target, ...]:
             found.append(target)
     if not found:
         raise MegccError("no target given; 'megcc list targets' shows them")
-    return tuple(sorted(found, key=lambda target: -target.isa.code))
+    return tuple(sorted(found, key=lambda target: target.isa.rank, reverse=True))
 
 
 _V4 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}
 #: What /proc/cpuinfo says of CPUs that run a target, best level first.
 _FLAGS = {
     "x86_64": (("x86-64-v4-vnni", {*_V4, "avx512_vnni"}), ("x86-64-v4", _V4),
-               ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),
+               ("x86-64-v3-vnni", {"avx2", "fma", "avx_vnni"}), ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),
     "aarch64": (("arm64-v86", {"asimdhp", "asimddp", "i8mm", "bf16"}), ("arm64-v82", {"asimdhp", "asimddp"}),
                 ("arm64", set())),
     "arm": (("armv7", {"neon", "vfpv4"}),),
@@ -221,6 +231,12 @@ def native() -> Target:
     """The best target for the machine we run on."""
     flags = _cpu_flags()
     return next((TARGETS[name] for name, needed in _FLAGS.get(machine(), ()) if needed <= flags), TARGETS["c"])
+
+
+def runs(target: Target) -> bool:
+    """Whether the CPU we run on has what the target asks for."""
+    flags = _cpu_flags()
+    return any(name == target.name and needed <= flags for name, needed in _FLAGS.get(machine(), ()))
 
 
 def _cpu_flags() -> set[str]:

@@ -30,7 +30,7 @@
  *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub
  *   mgc_iquarter(v)                of multiples of four
  *
- * <laid> is i16, elements less their zero point z; with AVX-512 VNNI also u8: bytes, of i8 with the sign bit turned over,
+ * <laid> is i16, elements less their zero point z; with VNNI also u8: bytes, of i8 with the sign bit turned over,
  * so that numbers of either type are 0 to 255.
  */
 #ifndef MEGCC_INTEGER_H
@@ -385,6 +385,13 @@ MGC_TOTALS(mgc_totals_i16, i16, int16_t)
 MGC_TOTALS(mgc_totals_i8, i8, int8_t)
 #endif
 
+/* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING as AVX-512 has it, for tests on CPUs that have that only. */
+#if defined(MGC_AVX512_ENCODING)
+#define MGC_AVX_VNNI(name) name " %2, %1, %0"
+#else
+#define MGC_AVX_VNNI(name) "%{vex%} " name " %2, %1, %0"
+#endif
+
 /* Products of int16: pairs of them on x86. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
@@ -422,7 +429,12 @@ static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
 }
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 {
+#if defined(MGC_ISA_AVX2_VNNI)
+    __asm__(MGC_AVX_VNNI("vpdpwssd") : "+x"(c) : "x"(x), "x"(w));
+    return c;
+#else
     return (mgc_i)_mm256_add_epi32((__m256i)c, _mm256_madd_epi16((__m256i)x, (__m256i)w));
+#endif
 }
 #else
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)
@@ -443,7 +455,54 @@ static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd
 #endif
 
 /* Products of bytes, four a lane. */
-#if defined(MGC_ISA_AVX512_VNNI)
+#if defined(MGC_ISA_AVX2_VNNI)
+static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
+{
+    const __m256i bits = _mm256_set1_epi8((char)flip);
+    int32_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)(from + i)), bits));
+    }
+    for (; i + 8 <= n; i += 8) {
+        _mm_storel_epi64((__m128i *)(void *)(to + i), _mm_xor_si128(_mm_loadl_epi64((const __m128i *)(const void *)(from + i)), _mm256_castsi256_si128(bits)));
+    }
+    for (; i < n; i++) {
+        to[i] = (uint8_t)(from[i] ^ flip);
+    }
+}
+static MGC_INLINE void mgc_fill_u8(uint8_t *to, int32_t n, int32_t value)
+{
+    const __m256i bytes = _mm256_set1_epi8((char)value);
+    int32_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        _mm256_storeu_si256((__m256i *)(void *)(to + i), bytes);
+    }
+    for (; i < n; i++) {
+        to[i] = (uint8_t)value;
+    }
+}
+static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
+{
+    __m256i sum = (__m256i)c;
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(p + i));
+        sum = _mm256_add_epi32(sum, _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_sad_epu8(bytes, _mm_setzero_si128()), 0));
+    }
+    uint32_t rest = 0;
+    for (; i < n; i++) {
+        rest += p[i];
+    }
+    return (mgc_i)_mm256_add_epi32(sum, _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_cvtsi32_si128((int32_t)rest), 0));
+}
+MGC_TOTALS(mgc_totals_u8, u8, uint8_t)
+static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm256_loadu_si256((const __m256i *)(const void *)p); }
+static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
+{
+    __asm__(MGC_AVX_VNNI("vpdpbusd") : "+x"(c) : "x"(x), "x"(w));
+    return c;
+}
+#elif defined(MGC_ISA_AVX512_VNNI)
 static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
 {
     const __m512i bits = _mm512_set1_epi8((char)flip);
@@ -455,16 +514,6 @@ static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, 
         const __mmask64 rest = ((__mmask64)1 << (n - i)) - 1u;
         _mm512_mask_storeu_epi8(to + i, rest, _mm512_xor_si512(_mm512_maskz_loadu_epi8(rest, from + i), bits));
     }
-}
-static MGC_INLINE void mgc_lay_u8_u8(uint8_t *to, const uint8_t *from, int32_t n, int32_t zero)
-{
-    (void)zero;
-    mgc_flipped(to, from, n, 0);
-}
-static MGC_INLINE void mgc_lay_u8_i8(uint8_t *to, const int8_t *from, int32_t n, int32_t zero)
-{
-    (void)zero;
-    mgc_flipped(to, (const uint8_t *)from, n, 0x80);
 }
 static MGC_INLINE void mgc_fill_u8(uint8_t *to, int32_t n, int32_t value)
 {
@@ -517,12 +566,6 @@ static MGC_INLINE void mgc_totals_u8(int32_t *to, const uint8_t *x, int32_t coun
     }
     mgc_totals_each(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
 }
-static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
-{
-    int32_t four;
-    memcpy(&four, p, sizeof four);
-    return mgc_iset1(four);
-}
 static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
 static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
 {
@@ -533,6 +576,24 @@ static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
     __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
     return c;
 #endif
+}
+#endif
+#if defined(MGC_ISA_AVX512_VNNI) || defined(MGC_ISA_AVX2_VNNI)
+static MGC_INLINE void mgc_lay_u8_u8(uint8_t *to, const uint8_t *from, int32_t n, int32_t zero)
+{
+    (void)zero;
+    mgc_flipped(to, from, n, 0);
+}
+static MGC_INLINE void mgc_lay_u8_i8(uint8_t *to, const int8_t *from, int32_t n, int32_t zero)
+{
+    (void)zero;
+    mgc_flipped(to, (const uint8_t *)from, n, 0x80);
+}
+static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return mgc_iset1(four);
 }
 #endif
 

@@ -136,11 +136,13 @@ typedef struct megcc_module {
     const megcc_code *code;
 } megcc_module;
 
-/* What a CPU can do. The high half names the family, the low half the level within it; a higher level of the
- * same family runs everything below it. */
+/* What a CPU can do. The high half names the family, the lowest byte the level within it; a higher level of the
+ * same family runs everything below it. The byte between them has a bit for each thing that some CPUs of a level have
+ * and others, or those of a higher one, do not. */
 #define MEGCC_ISA_C           0x00000000u
 #define MEGCC_ISA_X86_64      0x00010001u
 #define MEGCC_ISA_X86_64_V3   0x00010003u
+#define MEGCC_ISA_X86_64_V3_VNNI 0x00010103u   /* + AVX-VNNI: products of bytes */
 #define MEGCC_ISA_X86_64_V4   0x00010004u
 #define MEGCC_ISA_X86_64_V4_VNNI 0x00010005u   /* + products of bytes */
 #define MEGCC_ISA_ARM64       0x00020001u

@@ -56,6 +56,8 @@ void *memcpy(void *to, const void *from, size_t size);
 /* A level has what the level below it has. */
 #if defined(MGC_ISA_AVX512_VNNI)
 #define MGC_ISA_AVX512
+#elif defined(MGC_ISA_AVX2_VNNI)
+#define MGC_ISA_AVX2
 #endif
 #if defined(MGC_ISA_CORTEX_M55)
 #define MGC_ISA_CORTEX_M33
@@ -103,6 +105,10 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma"
 #elif defined(MGC_ISA_AVX512)
 #define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"
+#elif defined(MGC_ISA_AVX2_VNNI) && defined(MGC_AVX512_ENCODING)
+#define MGC_RAISED "avx512f,avx512vl,avx512vnni,avx2,fma"
+#elif defined(MGC_ISA_AVX2_VNNI)
+#define MGC_RAISED "avx2,fma,avxvnni"
 #elif defined(MGC_ISA_AVX2)
 #define MGC_RAISED "avx2,fma"
 #elif defined(MGC_ISA_NEON_V82) && defined(__clang__)

@@ -13,10 +13,12 @@
 #define V3_EBX (bit_AVX2 | bit_BMI | bit_BMI2)
 #define V4_EBX (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
 #define VNNI_ECX (1u << 11)         /* AVX512_VNNI */
+#define AVX_VNNI_EAX (1u << 4)      /* AVX-VNNI, in leaf 7.1 */
+#define AVX_VNNI (MEGCC_ISA_X86_64_V3_VNNI & 0xff00u)
 
 uint32_t megcc_cpu(void)
 {
-    uint32_t eax, ebx, ecx, edx, state, high;
+    uint32_t eax, ebx, ecx, edx, more, unused, state, high;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & V3_ECX) != V3_ECX
         || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (ebx & V3_EBX) != V3_EBX)
         return MEGCC_ISA_X86_64;
@@ -24,9 +26,14 @@ uint32_t megcc_cpu(void)
     __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
     if ((state & 0x06u) != 0x06u)
         return MEGCC_ISA_X86_64;
+    /* Leaf 7 says first how many parts it has. */
+    more = 0;
+    if (eax > 0)
+        __get_cpuid_count(7, 1, &more, &unused, &unused, &edx);
+    more = (more & AVX_VNNI_EAX) != 0 ? AVX_VNNI : 0;
     if ((ebx & V4_EBX) != V4_EBX || (state & 0xE0u) != 0xE0u)
-        return MEGCC_ISA_X86_64_V3;
-    return (ecx & VNNI_ECX) != 0 ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4;
+        return MEGCC_ISA_X86_64_V3 | more;
+    return ((ecx & VNNI_ECX) != 0 ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4) | more;
 }
 
 #elif !defined(MEGCC_NO_CPU_DETECT) && defined(__aarch64__) && defined(__linux__)
@@ -63,6 +70,8 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_X86_64_V4_VNNI;
 #elif defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
     return MEGCC_ISA_X86_64_V4;
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__AVXVNNI__)
+    return MEGCC_ISA_X86_64_V3_VNNI;
 #elif defined(__AVX2__) && defined(__FMA__)
     return MEGCC_ISA_X86_64_V3;
 #elif defined(__x86_64__) || defined(_M_X64)

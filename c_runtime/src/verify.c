@@ -364,7 +364,7 @@ static const megcc_code *find_code(fb_reader *r, const megcc_module *module)
 
 static bool runs_on(uint32_t isa, uint32_t cpu)
 {
-    return isa == MEGCC_ISA_C || (isa >> 16 == cpu >> 16 && isa <= cpu);
+    return isa == MEGCC_ISA_C || (isa >> 16 == cpu >> 16 && (isa & 0xffu) <= (cpu & 0xffu) && (isa & ~cpu & 0xff00u) == 0);
 }
 
 int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error)

@@ -300,6 +300,11 @@ static void test_cpu(void)
     codes[0].id = 98;
     CHECK(megcc_model_open(&f.model, &both, f.file.data, f.file.size, &options, &f.error) == MEGCC_OK);
     CHECK(f.model.program.isa == MEGCC_ISA_C);
+    /* What a higher level need not have. */
+    codes[0].id = 99;
+    codes[0].isa = MEGCC_ISA_X86_64_V4 | 0x100u;
+    CHECK(megcc_model_open(&f.model, &both, f.file.data, f.file.size, &options, &f.error) == MEGCC_OK);
+    CHECK(f.model.program.isa == MEGCC_ISA_C);
     finish(&f);
 }
 

@@ -14,7 +14,7 @@ from tvm_megcc.codegen.render import find_template
 from tvm_megcc.errors import ToolError
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime import firmware
-from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
+from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator, runs_here
 from tvm_megcc.target import TARGETS, Target
 
 from .kernel_harness import HERE, Job, Program, distinct_kernels, jobs_of, same_call
@@ -31,6 +31,9 @@ def toolchain(name: str) -> tuple[Compiler, list[str], list[str]]:
     if target.bare_metal:
         flags = [f"-D{macro}" for macro in re.findall(r"defined\((\w+)\)", target.isa.guard)]
         target = TARGETS["c"]
+    if name == "x86-64-v3-vnni" and not runs_here(target):
+        # The same instructions as AVX-512 has them, on a CPU that has those.
+        flags, target = ["-DMGC_AVX512_ENCODING"], TARGETS["x86-64-v4-vnni"]
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
     except ToolError as missing:
@@ -50,10 +53,10 @@ def slow(*values) -> object:
 TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "speed"), slow("arm64", "speed"),
                    slow("x86-64", "size"), slow("armv7", "size"), slow("cortex-m4", "speed"), slow("riscv64", "speed"),
                    slow("arm64-v82", "speed"), slow("arm64-v86", "size"), slow("cortex-m55", "speed"),
-                   slow("x86-64-v4-vnni", "speed"),
-                   slow("x86-64-v4-vnni", "size"), slow("x86-64-v4-vnni", "open"))
+                   slow("x86-64-v4-vnni", "speed"), slow("x86-64-v4-vnni", "size"), slow("x86-64-v4-vnni", "open"),
+                   slow("x86-64-v3-vnni", "speed"))
 #: Of levels that have only some instructions of their own, the operators that use them.
-ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in ("x86-64-v4-vnni", "cortex-m55")}
+ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in ("x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m55")}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
 if ALL_KERNELS:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..errors import ToolError
-from ..target import Target, machine, native
+from ..target import Target, machine, native, runs
 
 #: Debian's packages of a compiler and an emulator, by machine; other systems name them much the same.
 PACKAGES = {
@@ -50,9 +50,7 @@ def is_local(target: Target) -> bool:
 
 def runs_here(target: Target) -> bool:
     """Whether this CPU executes the target's code."""
-    own = native().isa.code
-    same_family = own >> 16 == target.isa.code >> 16 and target.isa.code <= own
-    return is_local(target) and (same_family or target.isa.code == 0)
+    return is_local(target) and (runs(target) or target.isa.code == 0)
 
 
 def find_compiler(target: Target, cc: str | None = None) -> Compiler:

@@ -139,6 +139,8 @@ typedef struct megcc_module {
 /* What a CPU can do. The high half names the family, the lowest byte the level within it; a higher level of the
  * same family runs everything below it. The byte between them has a bit for each thing that some CPUs of a level have
  * and others, or those of a higher one, do not. */
+#define MEGCC_RUNS_ON(isa, cpu) ((isa) == MEGCC_ISA_C || ((isa) >> 16 == (cpu) >> 16 \
+    && ((isa) & 0xffu) <= ((cpu) & 0xffu) && ((isa) & ~(cpu) & 0xff00u) == 0))
 #define MEGCC_ISA_C           0x00000000u
 #define MEGCC_ISA_X86_64      0x00010001u
 #define MEGCC_ISA_X86_64_V3   0x00010003u

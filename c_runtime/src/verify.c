@@ -362,11 +362,6 @@ static const megcc_code *find_code(fb_reader *r, const megcc_module *module)
     return NULL;
 }
 
-static bool runs_on(uint32_t isa, uint32_t cpu)
-{
-    return isa == MEGCC_ISA_C || (isa >> 16 == cpu >> 16 && (isa & 0xffu) <= (cpu & 0xffu) && (isa & ~cpu & 0xff00u) == 0);
-}
-
 int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error)
 {
     fb_reader r = fb_open(model->data, model->size);
@@ -377,7 +372,7 @@ int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cp
         fb_enter(&r, (uint32_t)(programs.data - r.data) + 4 * i);
         const megcc_code *code = find_code(&r, module);
         REQUIRE(r.ok, "Model.programs", i);
-        if (code != NULL && runs_on(code->isa, cpu))
+        if (code != NULL && MEGCC_RUNS_ON(code->isa, cpu))
             return verify_program(&r, model, code, &model->program, error);
         has_code |= code != NULL;
     }

@@ -300,6 +300,10 @@ static void test_cpu(void)
     codes[0].id = 98;
     CHECK(megcc_model_open(&f.model, &both, f.file.data, f.file.size, &options, &f.error) == MEGCC_OK);
     CHECK(f.model.program.isa == MEGCC_ISA_C);
+    CHECK(MEGCC_RUNS_ON(MEGCC_ISA_X86_64_V3, MEGCC_ISA_X86_64_V3_VNNI));
+    CHECK(!MEGCC_RUNS_ON(MEGCC_ISA_X86_64_V4, MEGCC_ISA_X86_64_V3_VNNI));
+    CHECK(!MEGCC_RUNS_ON(MEGCC_ISA_X86_64_V3_VNNI, MEGCC_ISA_X86_64_V4_VNNI));
+    CHECK(!MEGCC_RUNS_ON(MEGCC_ISA_ARM64, MEGCC_ISA_X86_64_V4));
     /* What a higher level need not have. */
     codes[0].id = 99;
     codes[0].isa = MEGCC_ISA_X86_64_V4 | 0x100u;

@@ -164,7 +164,7 @@ static void repeat(const head *h, const timed *t, tail *result, double *ns)
 static int fits_cpu(uint32_t isa)
 {
     const uint32_t own = megcc_cpu();
-    return isa == 0 || (own >> 16 == isa >> 16 && isa <= own);
+    return MEGCC_RUNS_ON(isa, own);
 }
 
 /* Blocks: inputs, outputs, shared workspace, scratch. */

@@ -45,10 +45,13 @@ typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_
  * function computed from them; NULL where every shape is static. */
 typedef int32_t (*megcc_need_fn)(const int32_t *table, const int32_t *extent, int64_t *need);
 
+#define MEGCC_ALIAS_ANY_SIZE 0x80000000u
+
 /* One operand of a kernel. */
 typedef struct megcc_operand {
     uint32_t bytes;             /* least size; 0 where `need` computes it */
-    uint32_t alias;             /* output: bit i set where it may be the very same memory as input i */
+    uint32_t alias;             /* output: bit i set where it may be the very same memory as input i; with
+                                 * MEGCC_ALIAS_ANY_SIZE it begins at the same address, and sizes may differ */
     uint8_t dtype;              /* megcc_dtype */
     uint8_t reserved[3];
 } megcc_operand;

@@ -72,9 +72,9 @@ static bool overlap(const range *a, const range *b)
     return a->memory == b->memory && a->memory != OTHER && a->begin < b->end && b->begin < a->end;
 }
 
-static bool same(const range *a, const range *b)
+static bool same(const range *a, const range *b, bool any_size)
 {
-    return a->begin == b->begin && a->end == b->end;
+    return a->begin == b->begin && (any_size || a->end == b->end);
 }
 
 /* Bytes that are there at a tensor with memory of its own. Inputs and outputs may be bound to memory that is as large
@@ -159,8 +159,9 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         /* This operand against the outputs before it, or, if it is an output, against all operands before it. */
         for (uint32_t k = 0; i >= inputs && k < i; k++) {
             const range other = range_of(p, bucket, operand_at(p, row, k), (uint64_t)need[k]);
-            const bool alias = k < inputs && k < 32 && (kernel->operand[i].alias >> k & 1) != 0;
-            if (overlap(&r, &other) && !(alias && same(&r, &other)))
+            const uint32_t alias = kernel->operand[i].alias;
+            const bool may = k < inputs && k < 31 && (alias >> k & 1) != 0;
+            if (overlap(&r, &other) && !(may && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0)))
                 return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
         }
     }

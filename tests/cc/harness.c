@@ -81,6 +81,7 @@ int main(void)
         const void *in[64];
         void *out[16];
         size_t in_bytes[64], out_bytes[16];
+        int32_t over[16]; /* the input that an output begins on, or -1 */
         const int32_t extents = get(), inputs = get(), outputs = get(), shared = get(), scratch = get();
         const int32_t tasks = get(), pieces = get();
         need(extents <= 64 && inputs <= 64 && outputs <= 16, "too many operands");
@@ -94,7 +95,19 @@ int main(void)
         }
         for (int32_t i = 0; i < outputs; i++) {
             out_bytes[i] = (size_t)get();
-            out[i] = guarded(out_bytes[i], 64);
+            over[i] = get();
+            need(over[i] < inputs, "no such input");
+            if (over[i] < 0) {
+                out[i] = guarded(out_bytes[i], 64);
+                continue;
+            }
+            unsigned char *old = (unsigned char *)in[over[i]];
+            const size_t old_bytes = in_bytes[over[i]], most = old_bytes > out_bytes[i] ? old_bytes : out_bytes[i];
+            unsigned char *both = guarded(most, 64);
+            memcpy(both, old, old_bytes);
+            release(old);
+            in_bytes[over[i]] = most;
+            in[over[i]] = out[i] = both;
         }
         unsigned char *common = guarded((size_t)shared, 64);
         const megcc_call call = { in, out, extent, common };
@@ -109,9 +122,10 @@ int main(void)
         }
         fwrite(&status, sizeof status, 1, stdout);
         for (int32_t i = 0; i < outputs; i++) {
-            need(intact(out[i], out_bytes[i]), "output overrun");
+            need(over[i] >= 0 || intact(out[i], out_bytes[i]), "output overrun");
             fwrite(out[i], 1, out_bytes[i], stdout);
-            release(out[i]);
+            if (over[i] < 0)
+                release(out[i]);
         }
         for (int32_t i = 0; i < inputs; i++) {
             need(intact(in[i], in_bytes[i]), "input written");

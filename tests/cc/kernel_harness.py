@@ -308,7 +308,8 @@ class Program:
         return process.stdout, process.stderr.decode()
 
     def run(self, pieces: int = 1) -> list[str]:
-        """Runs all jobs; returns a line for each that differs."""
+        """Runs all jobs, each in so many pieces, of more than one on memory of its inputs where kernels can; returns a
+        line for each that differs."""
         blob = b"".join(self._encode(job, pieces) for job in self.jobs)
         (output, errors), position, failures = self.answer(blob), 0, []
         for job in self.jobs:
@@ -341,8 +342,12 @@ class Program:
             wanted = self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes
             assert len(raw) >= wanted, f"{job.title}: {parameter.name} has {len(raw)} bytes, kernel wants {wanted}"
             parts += [np.int32(wanted).tobytes(), raw[:wanted]]
-        for parameter in spec.outputs:
-            parts.append(np.int32(self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes).tobytes())
+        sizes = [self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes for parameter in spec.outputs]
+        over = dict(spec.takes_over)
+        over |= {o: i for o, i in spec.in_place if job.inputs[i].nbytes == sizes[o]}
+        for index, size in enumerate(sizes):
+            # As the planner has it where it can: an output on an input. The first output alone may lie on one of them.
+            parts.append(np.array([size, over.get(index, -1) if pieces > 1 and not index else -1], np.int32).tobytes())
         return b"".join(parts)
 
 

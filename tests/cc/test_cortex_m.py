@@ -9,16 +9,22 @@ import pytest
 
 import tvm_megcc
 from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
+from tests.null.test_integers import drawn
+from tests.qdq import Quantised
 from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.codegen import bundle
 from tvm_megcc.codegen.machines import STATIC_PROFILE
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.build import build, build_all
 from tvm_megcc.runtime.load import load
+from tvm_megcc.runtime.reference import run
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
-from tvm_megcc.target import TARGETS
+from tvm_megcc.target import TARGETS, parse_targets
 
 TARGET = TARGETS["cortex-m4"]
 FORBIDDEN = ("malloc", "free", "calloc", "realloc", "printf", "fopen", "fread", "fwrite", "_sbrk", "pthread", "exp",
@@ -187,3 +193,29 @@ def test_portable_c_on_cores_without_a_target(flags, tmp_path):
     text = subprocess.run([nm, "-u", "all.o"], cwd=folder, capture_output=True, text=True, check=True).stdout
     wanted = {line.split()[-1] for line in text.splitlines()}
     assert {name for name in wanted if not name.startswith("__aeabi_")} == {"memcpy", "memset", "memcmp"}
+
+
+def separable_network():
+    """Quantised: pointwise to more channels, depthwise, pointwise to fewer, depthwise by two."""
+    b = Quantised(3, "int8")
+    scale, zero = b.parameters()
+    x = b.real(b.input("x", 1, 8, 12, 10, dtype="int8"), scale, zero)
+    for channels, kernel, stride in ((24, 1, 1), (24, 3, 1), (16, 1, 1), (16, 3, 2)):
+        x = b.quantised(b.op("relu", b.convolution(x, channels, kernel, stride, kernel == 3)))
+    return b.graph(b.source(x).inputs[0])
+
+
+@pytest.mark.slow
+def test_separable_convolutions_in_one_place(tmp_path):
+    """Each of them takes the place of what it reads, whether that is larger or smaller."""
+    graph = separable_network()
+    artifact = compile_graph(graph, parse_targets("cortex-m4"))
+    program = artifact.manifest["programs"][0]
+    largest, scratch = 24 * 12 * 10, 4096
+    assert program["arena_bytes"] < largest + scratch < 2 * largest + scratch
+    assert {call["kernel"].split("__")[1].split("_")[0] for call in program["calls"]} >= {"triples", "planes"}
+    inputs = drawn(graph)
+    expected = run(before_layouts(graph, Context(TARGETS["c"])), inputs)
+    found = tvm_megcc.load(artifact.save(tmp_path / "separable")).run(inputs)
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, expected[name])

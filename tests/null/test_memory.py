@@ -22,6 +22,11 @@ def buffer_lists(draw):
         first = draw(st.integers(0, 20))
         result.append(Buffer(f"b{i}", draw(st.integers(0, 5000)), first, first + draw(st.integers(0, 8)),
                              draw(st.sampled_from((1, 4, 64, 256)))))
+        # Others take its place, one after the other.
+        while result[-1].first < result[-1].last and draw(st.integers(0, 3)) == 0:
+            before = result[-1]
+            result.append(Buffer(f"{before.name}'", draw(st.integers(0, 5000)), before.last,
+                                 before.last + draw(st.integers(0, 8)), on=before.name))
     return result
 
 
@@ -46,12 +51,12 @@ def test_plans_verify(short_search, buffers, alignment):
 @settings(deadline=None, max_examples=50)
 def test_every_algorithm_verifies(short_search, buffers, rng):
     problem = memory._Problem(buffers, 16)
-    order = list(range(len(buffers)))
+    order = list(range(len(problem.buffers)))
     rng.shuffle(order)
     best = problem.place(order)
     for name, algorithm in memory.ALGORITHMS.items():
         layout = algorithm(problem, best, 0)
-        offsets = {b.name: o for b, o in zip(buffers, layout.offsets, strict=True)}
+        offsets = {name: layout.offsets[place] for name, place in problem.place_of.items()}
         verify(buffers, memory.MemoryPlan(layout.arena, offsets, 0, name, 16))
 
 
@@ -66,6 +71,27 @@ def test_a_chain_ping_pongs():
     sizes = (100, 400, 300, 200)
     buffers = [Buffer(f"t{i}", size * 16, i, i + 1) for i, size in enumerate(sizes)]
     assert plan(buffers).arena_bytes == 700 * 16
+
+
+def test_a_chain_in_one_place():
+    """Each takes the place of the one before it: two of them are never there at once, and others lie above what is
+    there at their time."""
+    chain = [Buffer("t0", 1600, 0, 1), Buffer("t1", 6400, 1, 2, on="t0"), Buffer("t2", 3200, 2, 3, on="t1")]
+    others = [Buffer("early", 4800, 0, 1), Buffer("late", 3200, 3, 4)]
+    assert memory.live_bytes([*chain, *others]) == [6400, 11200, 6400, 6400, 3200]
+    result = plan([*chain, *others])
+    verify([*chain, *others], result)
+    assert result.arena_bytes == 11200 and len({result.offsets[b.name] for b in chain}) == 1
+    with pytest.raises(InternalError, match="'t1' at 0 is not where 't0' is"):
+        verify(chain, replace(result, offsets={"t0": 16, "t1": 0, "t2": 0}))
+    for wrong in (Buffer("u", 16, 2, 3, on="t0"), Buffer("u", 16, 1, 3, on="none")):
+        with pytest.raises(InternalError, match="does not end as it begins"):
+            plan([chain[0], wrong])
+
+
+def test_a_small_one_fits_above_what_is_small_at_its_time():
+    chain = [Buffer("small", 16, 0, 2), Buffer("large", 160, 2, 3, on="small")]
+    assert plan([*chain, Buffer("beside", 144, 0, 1)]).arena_bytes == 160
 
 
 def test_local_search_reaches_the_bound_where_greedy_does_not():

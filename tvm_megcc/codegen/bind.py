@@ -57,6 +57,7 @@ class KernelSpec:
     shared: Dim
     scratch: Dim
     in_place: tuple[tuple[int, int], ...]
+    takes_over: tuple[tuple[int, int], ...]
     epilogue: Expr | None
     isa: Isa
     operation: str
@@ -121,6 +122,7 @@ def bind(site: Site, choice: Choice) -> Bound:
         shared=lowered.shared,
         scratch=lowered.scratch,
         in_place=_in_place(lowered, kinds),
+        takes_over=lowered.takes_over,
         epilogue=site.op.epilogue,
         isa=site.isa,
         operation=lowered.operation,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ..errors import InternalError
@@ -30,6 +30,8 @@ class Buffer:
     bytes: size without padding. first, last: instruction indices, both included.
     alignment: of this buffer alone, where it is more than the plan's; a power of two.
     kind: "activation", "input", "output" or "workspace", for pictures and reports; or "state", which comes first.
+    on: the buffer whose place it takes: it begins at the same address, in the instruction that is the last one of the
+        other, which only makes room for it while it is read.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Buffer:
     last: int
     alignment: int = 1
     kind: str = "activation"
+    on: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,14 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
     written there.
 
     Raises:
-        InternalError: if two buffers have one name or a lifetime ends before it begins.
+        InternalError: if two buffers have one name, a lifetime ends before it begins, or a buffer takes the place of
+            one that does not end as it begins.
     """
-    if len({b.name for b in buffers}) != len(buffers):
+    named = {b.name: b for b in buffers}
+    if len(named) != len(buffers):
         raise InternalError("memory plan: two buffers have the same name")
+    if any(b.on and (b.on not in named or not named[b.on].first < named[b.on].last == b.first) for b in buffers):
+        raise InternalError("memory plan: a buffer takes the place of one that does not end as it begins")
     if any(b.last < b.first or b.bytes < 0 for b in buffers):
         raise InternalError("memory plan: a buffer ends before it begins, or has a negative size")
     offsets, states = {}, 0
@@ -87,7 +94,7 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
             best = _Layout(layout.arena, layout.offsets, layout.order, name)
         if best.arena <= bound:
             break
-    offsets |= {b.name: states + offset for b, offset in zip(buffers, best.offsets, strict=True)}
+    offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
     return MemoryPlan(states + best.arena, offsets, states + bound, best.name, alignment)
 
 
@@ -96,9 +103,14 @@ def live_bytes(buffers: Sequence[Buffer], alignment: int = 1) -> list[int]:
     if not buffers:
         return []
     change = [0] * (max(b.last for b in buffers) + 2)
+    named = {b.name: b for b in buffers}
     for b in buffers:
         change[b.first] += _padded(b, alignment)
         change[b.last + 1] -= _padded(b, alignment)
+        if b.on:
+            shared = min(_padded(b, alignment), _padded(named[b.on], alignment))
+            change[b.first] -= shared
+            change[b.first + 1] += shared
     live, total = [], 0
     for delta in change[:-1]:
         total += delta
@@ -127,6 +139,8 @@ def verify(buffers: Sequence[Buffer], plan: MemoryPlan) -> None:
         if offset % max(plan.alignment, b.alignment):
             raise InternalError(f"memory plan: '{b.name}' at {offset} is not aligned to "
                                 f"{max(plan.alignment, b.alignment)}")
+        if b.on and offset != plan.offsets[b.on]:
+            raise InternalError(f"memory plan: '{b.name}' at {offset} is not where '{b.on}' is")
     # Sweep over time: among the buffers alive at an instruction, neighbours by address must not overlap.
     starts = sorted((b for b in buffers if b.bytes), key=lambda b: b.first)
     alive: list[Buffer] = []
@@ -134,7 +148,8 @@ def verify(buffers: Sequence[Buffer], plan: MemoryPlan) -> None:
         alive = [other for other in alive if other.last >= b.first]
         begin, end = plan.offsets[b.name], plan.offsets[b.name] + b.bytes
         for other in alive:
-            if begin < plan.offsets[other.name] + other.bytes and plan.offsets[other.name] < end:
+            if other.name != b.on and begin < plan.offsets[other.name] + other.bytes \
+                    and plan.offsets[other.name] < end:
                 raise InternalError(f"memory plan: '{b.name}' and '{other.name}' overlap at instruction {b.first}")
         alive.append(b)
 
@@ -145,6 +160,24 @@ def _round_up(value: int, multiple: int) -> int:
 
 def _padded(buffer: Buffer, alignment: int) -> int:
     return _round_up(buffer.bytes, alignment)
+
+
+def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
+    """The buffers of each place, in the order of the first ones."""
+    following = {b.on: b for b in buffers if b.on}
+    groups = []
+    for b in buffers:
+        if not b.on:
+            groups.append([b])
+            while groups[-1][-1].name in following:
+                groups[-1].append(following[groups[-1][-1].name])
+    return groups
+
+
+def _span(group: Sequence[Buffer]) -> Buffer:
+    """One buffer as large and as long as all of them."""
+    return replace(group[0], bytes=max(b.bytes for b in group), last=group[-1].last,
+                   alignment=max(b.alignment for b in group))
 
 
 @dataclass(frozen=True)
@@ -158,23 +191,32 @@ class _Layout:
 
 
 class _Problem:
-    """The buffers by index: padded sizes, alignments, and for each the others alive at the same time."""
+    """Places by index: buffers that follow each other in one place are one.
+
+    buffers: of each place its first one, as large and as long as all of them. sizes, alignments: padded. rivals: of
+    each place the others that are in use at the same time, with the bytes that this one and that one have then.
+    """
 
     def __init__(self, buffers: Sequence[Buffer], alignment: int):
-        self.buffers = buffers
-        self.sizes = [_padded(b, alignment) for b in buffers]
-        self.alignments = [max(alignment, b.alignment) for b in buffers]
+        members = _members(buffers)
+        self.buffers = [_span(group) for group in members]
+        self.place_of = {b.name: i for i, group in enumerate(members) for b in group}
+        self.sizes = [_padded(b, alignment) for b in self.buffers]
+        self.alignments = [max(alignment, b.alignment) for b in self.buffers]
         self.alignment = alignment
-        self.rivals: list[list[int]] = [[] for _ in buffers]
-        alive: list[int] = []
-        for i in sorted(range(len(buffers)), key=lambda i: buffers[i].first):
-            if not self.sizes[i]:
-                continue
-            alive = [j for j in alive if buffers[j].last >= buffers[i].first]
-            for j in alive:
-                self.rivals[i].append(j)
-                self.rivals[j].append(i)
-            alive.append(i)
+        heights: dict[tuple[int, int], int] = {}
+        alive: list[Buffer] = []
+        for b in sorted((b for b in buffers if b.bytes), key=lambda b: b.first):
+            alive = [other for other in alive if other.last >= b.first]
+            for other in alive:
+                i, j = self.place_of[b.name], self.place_of[other.name]
+                if i != j:
+                    heights[i, j] = max(heights.get((i, j), 0), _padded(b, alignment))
+                    heights[j, i] = max(heights.get((j, i), 0), _padded(other, alignment))
+            alive.append(b)
+        self.rivals: list[list[tuple[int, int, int]]] = [[] for _ in members]
+        for (i, j), height in heights.items():
+            self.rivals[i].append((j, height, heights[j, i]))
 
     def place(self, order: Sequence[int], best_fit: bool = False) -> _Layout:
         """Places buffers in this order, each into the lowest gap it fits into, or the tightest one."""
@@ -182,11 +224,13 @@ class _Problem:
         ends = [0] * len(self.sizes)
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
-            taken = sorted((offsets[j], ends[j]) for j in self.rivals[i] if offsets[j] >= 0)
+            # Where it may not begin: from behind the last address below a rival to before the rival's end.
+            taken = sorted((offsets[j] - own, offsets[j] + other)
+                           for j, own, other in self.rivals[i] if offsets[j] >= 0)
             offset, top, tightest = 0, 0, None
             for begin, end in taken:
                 start = _round_up(top, align)
-                if begin - start >= size and (tightest is None or begin - start < tightest):
+                if begin >= start and (tightest is None or begin - start < tightest):
                     offset, tightest = start, begin - start
                     if not best_fit:
                         break
@@ -248,7 +292,7 @@ def _local_search(problem: _Problem, best: _Layout, bound: int) -> _Layout:
         top = [i for i in current.order if at[i] + sizes[i] == current.arena]
         mover = top[int(rng.random() * len(top))]
         while problem.rivals[mover] and rng.random() < 0.5:
-            mover = problem.rivals[mover][int(rng.random() * len(problem.rivals[mover]))]
+            mover = problem.rivals[mover][int(rng.random() * len(problem.rivals[mover]))][0]
         order = list(current.order)
         source = order.index(mover)
         order.insert(int(rng.random() * (source + 1)), order.pop(source))

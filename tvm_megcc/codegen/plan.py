@@ -194,11 +194,13 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         _touch(ranges, plan.places, name, end)
     ranges = {root: span for root, span in ranges.items() if root not in unbounded}
     merged = _merge_in_place(plan, ranges)
+    on = _taken_over(plan, ranges, merged)
 
     buffers = []
     for root, (first, last) in ranges.items():
         kind = _kind(plan.graph, plan.places, root, merged)
-        buffers.append(memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last, kind=kind))
+        buffers.append(memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last, kind=kind,
+                                     on=on.get(root, "")))
     workspaces = [bucket.largest(plan.workspace(index)) for index in range(end)]
     for index, size in enumerate(workspaces):
         if size:
@@ -253,6 +255,33 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
                 outputs.add(old)
             break
     return merged
+
+
+def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str]) -> dict[str, str]:
+    """Buffers of outputs that take the place of an operand's that dies there: the one -> the other."""
+    graph, found = plan.graph, {}
+    inputs = {plan.places[name].root for name in graph.inputs}
+    outputs = {plan.places[name].root for name in graph.outputs if name in plan.places}
+
+    def buffer(name: str) -> str:
+        root = plan.places[name].root
+        while root in merged:
+            root = merged[root]
+        return root
+
+    for index, step in enumerate(plan.steps):
+        for output, operand in step.spec.takes_over:
+            target, source = step.outputs[output], step.inputs[operand]
+            if source not in plan.places or plan.places[source].offset or plan.places[target].offset:
+                continue
+            new, old = buffer(target), buffer(source)
+            readers = sum(buffer(name) == old for name in step.inputs if name in plan.places)
+            if new == old or new not in ranges or old not in ranges or old in found.values() or readers > 1:
+                continue
+            if ranges[old][0] < ranges[old][1] == index == ranges[new][0] and not (old in inputs and new in outputs):
+                found[new] = old
+                break
+    return found
 
 
 def _kind(graph: Graph, places: Mapping[str, Place], root: str, merged: Mapping[str, str]) -> str:

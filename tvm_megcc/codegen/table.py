@@ -198,12 +198,17 @@ def _target_section(code: Code) -> list[str]:
     return [*lines, "};", "", "#endif", ""]
 
 
+#: MEGCC_ALIAS_ANY_SIZE.
+_ANY_SIZE = 1 << 31
+
+
 def _operand_rows(spec: KernelSpec) -> list[str]:
     rows = []
     for parameter in spec.inputs:
         rows.append(_operand_row(parameter.size, parameter.dtype, 0))
     for index, parameter in enumerate(spec.outputs):
-        alias = sum(1 << i for o, i in spec.in_place if o == index)
+        alias = sum(1 << i for o, i in {*spec.in_place, *spec.takes_over} if o == index)
+        alias |= sum(_ANY_SIZE for o, _ in spec.takes_over if o == index)
         rows.append(_operand_row(parameter.size, parameter.dtype, alias))
     return rows
 

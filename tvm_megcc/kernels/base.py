@@ -46,7 +46,8 @@ class Lowered:
         they are arguments of the call. Sizes, tasks and workspace are written over `Symbol(name)` of these.
     tasks: the kernel's work is [0, tasks), split anywhere.
     shared, scratch: bytes of workspace, common and per worker.
-    in_place: (output, input) operand positions that may be the same memory.
+    in_place: (output, input) operand positions that may be the very same memory.
+    takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
     epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False where partial
         results are stored to the output before the epilogue.
     channels: elements that a per-channel operand of the epilogue must have, over the extents; None: the channels of
@@ -65,6 +66,7 @@ class Lowered:
     shared: Dim = 0
     scratch: Dim = 0
     in_place: tuple[tuple[int, int], ...] = ()
+    takes_over: tuple[tuple[int, int], ...] = ()
     epilogue_in_place: bool = True
     channels: Dim | None = None
 

@@ -99,8 +99,13 @@ class DspDepthwise(Kernel):
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
         N, C, IH, IW, OH, OW, ROWS = extent_symbols("N", "C", "IH", "IW", "OH", "OW", "ROWS")
+        # Where all rows of four channels are laid out before a result is written, y may begin where x does: channels
+        # have places of their own in every pixel.
+        rows = _rows(s)
+        takes_over = ((0, 0),) if s.oh == rows and site.y.itemsize == 1 and (
+            (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s))) else ()
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
-                   "PL": s.pads[1], "ROWS": _rows(s)}
+                   "PL": s.pads[1], "ROWS": rows}
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
@@ -114,14 +119,24 @@ class DspDepthwise(Kernel):
         return Lowered("integer/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
                        "planes" + close.name, scratch=16 * reached * ceildiv(columns, 2) + 4 * len(pairs) * s.kh,
-                       channels=C)
+                       takes_over=takes_over, channels=C)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
         return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 0.9 + 15 + 2 * product(s.strides))
 
 
+def _is_no_larger(s: Geometry) -> bool:
+    """Whether the output's pixels are known to be no more than the input's."""
+    extents = (s.ih, s.iw, s.oh, s.ow)
+    return all(isinstance(extent, int) for extent in extents) and s.oh * s.ow <= s.ih * s.iw
+
+
 def _rows(s: Geometry) -> int:
-    """Rows of the output in a task."""
+    """Rows of the output in a task: all, where their planes take less than half of the output, which then lies where x
+    does."""
     words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
-    return max(1, min(likely(s.oh), (_ROOM // words - (s.kh - 1) * s.dilations[0] - 1) // s.strides[0] + 1))
+    rows, reached = likely(s.oh), (s.kh - 1) * s.dilations[0] + 1
+    if 4 * words * ((rows - 1) * s.strides[0] + reached) <= product(map(likely, (s.g, s.oh, s.ow))) // 2:
+        return rows
+    return max(1, min(rows, (_ROOM // words - reached) // s.strides[0] + 1))

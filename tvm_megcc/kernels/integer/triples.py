@@ -19,12 +19,14 @@ from .rescaled import Closing, closing
 @dataclass(frozen=True)
 class TriplesParameters(ByteParameters):
     """Of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
-    a pixel and four channels at a time. flat: windows are pixels, without padding. close: the epilogue."""
+    a pixel and four channels at a time. flat: windows are pixels, without padding. down: from the last pixel to the
+    first, so that the output can begin where x does. close: the epilogue."""
 
     result: str
     short: str
     single: bool
     flat: bool
+    down: bool
     close: Closing
 
 
@@ -62,12 +64,16 @@ class DspProducts(Kernel):
                            Operand("w", 1, packed, ("dot", outputs_first, w_zero, s.g, 1, width, 1, 4), "int8"),
                            Operand("b", 2, G * OC))
         close = closing(site, zeros, outputs_first)
+        # Three pixels are read before their results are written: what is read later lies behind those, or before them.
+        is_narrow = flat and not single and site.y.itemsize == 1 and isinstance(s.ic, int) and isinstance(s.oc, int)
+        takes_over = ((0, 0),) if is_narrow and (s.g == 1 or s.ic == s.oc) else ()
+        down = bool(takes_over) and s.oc > s.ic
         parameters = TriplesParameters(*s.window, s.bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
-                                       "i8" if site.x.dtype == "int8" else "u8", single, flat, close)
+                                       "i8" if site.x.dtype == "int8" else "u8", single, flat, down, close)
         return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * s.bias + zero_name(x_zero),
-                       ("single" if single else "triples") + "_flat" * flat + close.name,
-                       scratch=gathered + (0 if single else 6 * depth), channels=G * OC)
+                       ("single" if single else "triples") + "_flat" * flat + "_down" * down + close.name,
+                       takes_over=takes_over, scratch=gathered + (0 if single else 6 * depth), channels=G * OC)
 
     @staticmethod
     def cycles(s: Geometry) -> float:

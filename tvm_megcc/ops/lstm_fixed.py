@@ -176,5 +176,5 @@ def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled
 LstmFixed.cases = (
     _case(5, 2, 7, 4, clip=20000, zero=3), _case(6, 1, 20, 3, zero=-5, states=True, results=("Y",)),
     _case(4, 3, 5, 6, coupled=True, peepholes=True), _case(3, 1, 33, 0, peepholes=True, states=True, zero=127),
-    _case(1, 2, 4, 1, results=("Y", "Y_c")),
+    _case(1, 2, 4, 1, results=("Y", "Y_c")), _case(2, 1, 3, 4, zero=-7),
 )

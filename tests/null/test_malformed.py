@@ -18,7 +18,7 @@ from tvm_megcc.frontends.onnx import import_onnx
 
 ROOT = Path(__file__).parents[2]
 #: The rest of these needs what we do not have.
-REFUSED = {"NonMaxSuppression", "Loop"}
+REFUSED = {"NonMaxSuppression"}
 
 
 def judgements(first: int, count: int) -> list[dict]:

@@ -21,6 +21,7 @@ from ...ir.graph import Graph, in_order
 from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
 from ...ops.base import DECOMPOSITIONS, OPERATORS
+from . import control
 from .builder import Builder, Node
 from .checks import check_schema, cycle, label, stated_shape
 from .externs import importers
@@ -34,6 +35,8 @@ _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace 
 #: Of functions within functions: how deep, and how many nodes they may become, if the file does not have a quarter as
 #: many itself. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
+
+_CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan}
 
 #: What numpy and Python raise where operands and attributes of a node do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -55,7 +58,7 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
     Raises:
         ModelError: listing everything in the model that cannot be imported.
     """
-    return _Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {}),
+    return Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {}),
                      _importers(extern)).run()
 
 
@@ -73,13 +76,13 @@ def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tup
     return {**DECOMPOSITIONS, **declared, **importers(load_externs(externs))}
 
 
-class _Scope:
+class Scope:
     """Names of the file -> our values, None for a value behind a problem; a subgraph sees those around it.
 
     declared: shapes that the file states for values of its own.
     """
 
-    def __init__(self, outer: _Scope | None = None, declared: Mapping[str, tuple[int, ...]] | None = None):
+    def __init__(self, outer: Scope | None = None, declared: Mapping[str, tuple[int, ...]] | None = None):
         self.values: dict[str, str | None] = {}
         self.outer = outer
         self.declared = declared or {}
@@ -91,7 +94,7 @@ class _Scope:
         return self.values[name] if name in self.values or self.outer is None else self.outer[name]
 
 
-class _Importer:
+class Importer:
     def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None,
                  constants: dict[str, object], importers: Mapping[str, Callable[[Node], tuple[str, ...]]]):
         self.model = model
@@ -113,7 +116,7 @@ class _Importer:
         for kind, given in (("input", [value.name for value in self.graph.input]), ("output", self.output_names)):
             self.findings += [f"{kind} {quoted(name)}: the name is used twice; rename one of them"
                               for name, uses in Counter(given).items() if uses > 1]
-        scope = _Scope(declared=self._declared())
+        scope = Scope(declared=self._declared())
         self._initializers(self.graph, scope)
         nodes = self._needed(self.output_names)
         inputs = self._inputs(scope, {*self.output_names, *(name for node in nodes for name in reads(node))})
@@ -137,7 +140,7 @@ class _Importer:
         stated = {value.name: stated_shape(value) for value in (*self.graph.value_info, *self.graph.output)}
         return {name: shape for name, shape in stated.items() if shape is not None}
 
-    def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
+    def _initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         for tensor in graph.initializer:
             if tensor.name in scope.values:
                 self.findings.append(f"initializer {quoted(tensor.name)}: the name is used twice; rename one of them")
@@ -153,7 +156,7 @@ class _Importer:
             self.findings.append(f"initializer {quoted(name)}: is sparse, which is not supported; make it dense")
             scope.values[name] = None
 
-    def _inputs(self, scope: _Scope, needed: Container[str]) -> list[str]:
+    def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
         """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
         given = [value for value in self.graph.input if value.name not in scope.values]
         for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
@@ -234,7 +237,7 @@ class _Importer:
             return bound.get(dim.dim_param, Symbol(str(dim.dim_param)))
         return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
 
-    def _outputs(self, scope: _Scope, inputs: Sequence[str]) -> list[str]:
+    def _outputs(self, scope: Scope, inputs: Sequence[str]) -> list[str]:
         """Each output as a value of the output's own name; what cannot be renamed is copied."""
         own = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
         fixed = {*inputs, *own}
@@ -274,12 +277,12 @@ class _Importer:
                 waiting += [producer[name] for name in reads(self.graph.node[index]) if name in producer]
         return [node for index, node in enumerate(self.graph.node) if index in needed]
 
-    def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, opsets: Mapping[str, int]) -> None:
+    def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope, opsets: Mapping[str, int]) -> None:
         self._check_reads(nodes, scope)
         for node in self._ordered(nodes, scope):
             self._node(node, scope, opsets)
 
-    def _check_duplicates(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+    def _check_duplicates(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
         produced: dict[str, onnx.NodeProto] = {}
         for node in nodes:
             for name in filter(None, node.output):
@@ -289,7 +292,7 @@ class _Importer:
                                          "rename one")
                 produced[name] = node
 
-    def _check_reads(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> None:
+    def _check_reads(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
         produced = {name for node in nodes for name in node.output}
         for node in nodes:
             for name in dict.fromkeys(reads(node)):
@@ -298,7 +301,7 @@ class _Importer:
                                          "gives; its weights are missing from the file, export the model with them")
                     scope.values[name] = None
 
-    def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: _Scope) -> list[onnx.NodeProto]:
+    def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> list[onnx.NodeProto]:
         """The nodes behind what they read, those first that come first in the file; cyclic ones are left out."""
         ordered, left = in_order([list(reads(node)) for node in nodes], [list(node.output) for node in nodes])
         rest = [nodes[index] for index in left]
@@ -309,7 +312,7 @@ class _Importer:
                 scope.values.update(dict.fromkeys(node.output))
         return [nodes[index] for index in ordered]
 
-    def _node(self, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> None:
+    def _node(self, proto: onnx.NodeProto, scope: Scope, opsets: Mapping[str, int]) -> None:
         """Imports a node; what goes wrong becomes a finding, and its outputs are unknown from here on."""
         inputs = [scope[name] if name else "" for name in proto.input]
         unknown = None in inputs or any(scope[name] is None for name in reads(proto))
@@ -337,14 +340,14 @@ class _Importer:
         self.builder.rename(names, first_op)
         scope.values.update((name, names.get(value, value)) for name, value in results)
 
-    def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: _Scope, opsets: Mapping[str, int],
+    def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: Scope, opsets: Mapping[str, int],
                 unknown: bool) -> list[str | None]:
         """Values of a node's outputs; none where its operands are unknown."""
         name = f"{domain}::{proto.op_type}" if domain else proto.op_type
         if name == "Constant":
             return [self._constant(node)]
-        if name == "If":
-            return [] if unknown else self._if(node, proto, scope, opsets)
+        if name in _CONTROL:
+            return [] if unknown else _CONTROL[name](self, node, proto, scope, opsets)
         if name in REFUSED or domain in REFUSED_DOMAINS:
             raise MegccError(REFUSED.get(name) or REFUSED_DOMAINS[domain])
         if name in self.importers:
@@ -370,20 +373,18 @@ class _Importer:
                 return self.builder.weight(np.asarray(value, dtype), node.outputs[0])
         raise MegccError("holds no tensor; strings and sparse tensors are not supported")
 
-    def _if(self, node: Node, proto: onnx.NodeProto, scope: _Scope, opsets: Mapping[str, int]) -> list[str | None]:
-        if not node.is_const(0):
-            raise MegccError("its condition is computed at run time, which is not supported; fix the input it depends "
-                             "on (--constant sr=16000), or export the model with a fixed branch")
-        wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
-        branch = next((attribute.g for attribute in proto.attribute
-                       if attribute.name == wanted and attribute.HasField("g")), None)
-        if branch is None:
-            raise MegccError(f"has no {wanted}; export the model again")
-        inner = _Scope(scope)
-        self._initializers(branch, inner)
-        self._check_duplicates(branch.node, inner)
-        self._nodes(branch.node, inner, opsets)
-        return [inner[value.name] for value in branch.output]
+    def inlined(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
+                values: Mapping[str, str | None]) -> list[str | None]:
+        """Imports a subgraph whose inputs have these values; what its outputs are."""
+        self.expanded += len(graph.node)
+        if self.expanded > self.most_expanded:
+            raise MegccError(f"loops and functions become more than {self.most_expanded:,} nodes")
+        inner = Scope(scope)
+        inner.values.update(values)
+        self._initializers(graph, inner)
+        self._check_duplicates(graph.node, inner)
+        self._nodes(graph.node, inner, opsets)
+        return [inner[value.name] if value.name in inner else None for value in graph.output]
 
     def _function(self, name: tuple[str, str], function: Function, node: Node) -> list[str | None]:
         if name in self.expanding:
@@ -394,7 +395,7 @@ class _Importer:
                              "nodes; write out what they compute, or leave out what is not needed")
         self.expanding.append(name)
         declared = zip(function.outputs, map(node.declared, range(node.num_outputs)), strict=False)
-        inner = _Scope(declared={output: shape for output, shape in declared if shape is not None})
+        inner = Scope(declared={output: shape for output, shape in declared if shape is not None})
         inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))
         self._check_duplicates(function.nodes, inner)
         nodes = [function.resolve(node, inner.values) for node in function.nodes]

@@ -4,7 +4,6 @@
 _DATA_SHAPE = "the shape of its result depends on data, which is not supported"
 _SEQUENCE = "sequences and optionals are not supported"
 _RANDOM = "random numbers are not supported; make what it draws an input of the model"
-_LOOP = "loops are not supported; export the model with the loop unrolled"
 _STRING = "strings are not supported"
 
 #: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
@@ -15,7 +14,6 @@ REFUSED = {
     **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
                      "SequenceLength", "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional",
                      "OptionalGetElement", "OptionalHasElement"), _SEQUENCE),
-    **dict.fromkeys(("Loop", "Scan"), _LOOP),
     **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRING),
 }
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""If, Loop and Scan: branches that are chosen from, loops that are written out; against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.onnx_models import fed, graph_proto, model, node
+from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.onnx import import_onnx, importer
+from tvm_megcc.frontends.onnx.control import MOST_TURNS
+from tvm_megcc.runtime.reference import run
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 9
+
+
+def compare(proto, inputs) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for output in proto.graph.output:
+        output.ClearField("type")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    actual = run(import_onnx(proto), inputs)
+    for value, wanted in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(actual[value.name], wanted, rtol=1e-6, err_msg=value.name)
+
+
+def conditional(other: str = "a"):
+    """Both branches read what is around them."""
+    yes = graph_proto([node("Relu", "x", "a")], {}, {"a": [2, 3, 4]})
+    no = graph_proto([node("Neg", "x", "b"), node("Flatten", "b", "f")], {}, {other: None})
+    made = helper.make_node("If", ["c"], ["y"], then_branch=yes, else_branch=no)
+    return model([made], {"x": [2, 3, 4], "c": ("bool", [])}, ["y"])
+
+
+def test_a_condition_of_the_run():
+    for condition in (True, False):
+        compare(conditional("b"), {"x": X, "c": np.array(condition)})
+    with pytest.raises(ModelError, match="its branches give"):
+        import_onnx(conditional("f"))
+
+
+def looped(turns, condition: str = "k"):
+    """A sum that goes round, and its double and the number of the turn from each turn."""
+    body = graph_proto([node("Add", "v w", "o"), node("Add", "o o", "d"), node("Less", "i m", "k"),
+                        node("ReduceMax", "d", "t", keepdims=0), node("Greater", "t z", "r"),
+                        node("Add", "i one", "j")],
+                       {"i": ("int64", []), "g": ("bool", []), "v": [3]},
+                       {condition: ("bool", []), "o": [3], "d": [3], "j": ("int64", [])},
+                       {"one": np.int64(1), "w": np.array([1, 2, 3], np.float32), "m": np.int64(4), "z": np.float32(9)})
+    made = helper.make_node("Loop", ["n", "", "v0"], ["last", "all", "turns"], body=body)
+    return model([made], {"v0": [3]}, ["last", "all", "turns"], {"n": np.int64(turns)})
+
+
+def test_loops_of_known_turns():
+    x = {"v0": np.array([0.5, -1, 2], np.float32)}
+    for turns in (1, 3, 9):  # the last one ends by its condition
+        compare(looped(turns), x)
+    for proto, why in ((looped(3, "r"), "when the run decides"), (looped(0), "no turns"),
+                       (looped(10**9, "g"), f"more than {MOST_TURNS} turns")):
+        with pytest.raises(ModelError, match=why):
+            import_onnx(proto)
+
+
+@pytest.mark.parametrize(("axis", "backward", "stacked", "behind"), [(0, 0, 0, 0), (1, 1, 1, 0), (2, 0, -1, 1)])
+def test_scans(axis: int, backward: int, stacked: int, behind: int):
+    shape = [extent for index, extent in enumerate(X.shape) if index != axis]
+    body = graph_proto([node("Add", "s e", "o"), node("Mul", "o e", "p")], {"s": shape, "e": shape},
+                       {"o": shape, "p": shape})
+    made = helper.make_node("Scan", ["s0", "x"], ["last", "all"], num_scan_inputs=1, body=body, scan_input_axes=[axis],
+                            scan_input_directions=[backward], scan_output_axes=[stacked],
+                            scan_output_directions=[behind])
+    inputs = {"s0": np.ones(shape, np.float32), "x": X}
+    compare(model([made], fed(inputs), ["last", "all"]), inputs)
+    open_ = {"s0": shape, "x": [extent if index != axis else "n" for index, extent in enumerate(X.shape)]}
+    with pytest.raises(ModelError, match="goes along axes of extents n"):
+        import_onnx(model([made], open_, ["last", "all"]))
+
+
+def test_loops_within_loops_are_bounded(monkeypatch):
+    """Five of them, of a thousand turns each, are a file of a kilobyte."""
+    monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
+    inner = [node("Neg", "v0", "w0")]
+    for depth in range(5):
+        body = graph_proto(inner, {f"i{depth}": ("int64", []), f"g{depth}": ("bool", []), f"v{depth}": [3]},
+                           {f"g{depth}": ("bool", []), f"w{depth}": [3]}, {f"n{depth}": np.int64(1000)})
+        inner = [helper.make_node("Loop", ["n", "", f"v{depth + 1}"], [f"w{depth + 1}"], body=body)]
+    proto = model(inner, {"v5": [3]}, ["w5"], {"n": np.int64(1000)})
+    with pytest.raises(ModelError, match="become more than"):
+        import_onnx(proto)

@@ -168,6 +168,25 @@ def test_circular_buffers(zero: int, tmp_path):
             np.testing.assert_array_equal(y, np.clip(kept, -128, 127))
 
 
+@pytest.mark.parametrize("clip", [np.nan, np.inf, -0.5])
+def test_clips_that_are_none(clip: float, tmp_path):
+    """Numbers of the file that would stand in generated code."""
+    numbers = np.random.default_rng(0).integers(-127, 128, (4, 4)).astype(np.int8)
+    for hybrid in (True, False):
+        weights = {f"{mark}{gate}": Quantized((4, 4), 0.01, 0, "int8", 0, numbers) if hybrid
+                   else numbers.astype(np.float32) for mark in "wr" for gate in range(4)}
+        biases = {f"b{gate}": np.zeros(4, np.float32) for gate in range(4)}
+        states = {name: Tensor((2, 4), variable=True) for name in "hc"}
+        read = ["x", *weights, "", "", "", *biases, "", "", "h", "c", "", "", "", ""]
+        fields = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": True}
+        data = written({"x": (3, 2, 4), "y": (3, 2, 4), **weights, **biases, **states},
+                       [("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions", fields, read, ["y"])],
+                       ["x"], ["y"])
+        (tmp_path / "one.tflite").write_bytes(data)
+        with pytest.raises(ModelError, match="its option CellClip is"):
+            import_tflite(tmp_path / "one.tflite")
+
+
 def test_circular_buffers_that_are_refused(tmp_path):
     (tmp_path / "one.tflite").write_bytes(circular(0, 4, 2))
     with pytest.raises(ModelError, match="every 2 times only"):

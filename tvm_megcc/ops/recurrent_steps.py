@@ -97,6 +97,8 @@ class RecurrentSteps(Operator):
             raise ShapeError(f"{gates} gates with these operands")
         if r.dtype not in ("int8", "float32") or (r.dtype == "int8") != (scales is not None):
             raise ShapeError(f"wants weights of int8 with scales or of float32, not {r} with {scales}")
+        if not all(0 <= clip < float("inf") for clip in (attrs.cell_clip, attrs.projection_clip)):
+            raise ShapeError(f"clips cells at {attrs.cell_clip}, projections at {attrs.projection_clip}")
         wanted = [(x, "float32", x.shape), (scales, "float32", (gates + 1,)), (peepholes, "float32", (3, units)),
                   (norms, "float32", (2, rows)), (projection, r.dtype, (made, units)), (bias, "float32", (made,)),
                   (initial_h, "float32", (batch, made)), (initial_c, "float32", (batch, units))]

@@ -54,6 +54,8 @@ def leaky_relu(node: TvmNode) -> Values:
         centred = codes - zero[0]
         moved = centred if scale[0] == scale[1] else _times(centred, float(scale[0]) / float(scale[1]))
         moved = moved + zero[1]
+    if abs(moved).max() >= 2**31:
+        raise MegccError("its scales differ too much")
     below = _times(moved, alpha) + _times(np.array([zero[1]]), 1 - alpha)
     table = np.clip(np.where(codes < zero[0], below, moved), low, high)
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
@@ -93,7 +95,8 @@ def softmax(node: TvmNode) -> Values:
     axis = axis_of(int(node.attrs.axis), type_.rank)
     if dtype != "int8" or scale[0] > 1 or not isinstance(type_.shape[axis], int):
         raise MegccError(f"of {type_} in steps of {scale[0]}")
-    one_ = min(int(np.floor(np.float32(1) / scale[0] + np.float32(0.5))), 2**31 - 1)
+    with np.errstate(over="ignore"):
+        one_ = int(min(np.floor(np.float32(1) / scale[0] + np.float32(0.5)), 2**31 - 1))
     halvings, heights = _exponentials(one_)
     if int(heights.max()) * 2**int(halvings.max()) * type_.shape[axis] >= 2**31:
         raise MegccError("its sums may not fit in int32")

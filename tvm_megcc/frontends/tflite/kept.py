@@ -1,13 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands that are states: of numbers with a zero point they are kept less that, because states begin with zeros."""
+"""What recurrent layers have in common: bounds, and operands that are states. Of numbers with a zero point states are
+kept less that, because they begin with zeros."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ...errors import ShapeError
 from ...ir.dims import Dim
 from . import fixed
 from .node import Node
+
+
+def limit_of(node: Node, option: str) -> float:
+    """What cells or projections are bounded by; 0 for nothing.
+
+    Raises:
+        ShapeError: for a number that bounds nothing.
+    """
+    limit = float(node.option(option, 0.0))
+    if not 0 <= limit < float("inf"):
+        raise ShapeError(f"its option {option} is {limit}")
+    return limit
 
 
 def asked_for(node: Node, index: int) -> bool:

@@ -12,7 +12,7 @@ from ...ops.lstm_fixed import MOST_BITS
 from . import fixed
 from .file import Quantization
 from .fixed import Multiplier
-from .kept import asked_for, begun, end
+from .kept import asked_for, begun, end, limit_of
 from .node import Node, Results, Unsupported
 from .quantised import of_tensor, operand, quantised, result, zero
 
@@ -53,7 +53,7 @@ def lstm(node: Node) -> Results:
     factors[7] = _factor(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
     sums = _inputs(node, weights, [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
     back = (-zero(state) * recurrent.astype(np.int64).sum(1)).astype(np.int32)
-    clip_at = float(node.option("CellClip", 0.0))
+    clip_at = limit_of(node, "CellClip")
     limit = int(min(np.float32(clip_at) / cell.scale[0], 32767)) if clip_at > 0 else 0
     constant = node.spelled().constant
     operands = [sums, constant(recurrent), constant(back), constant(factors), constant(peeps) if peepholes else ""]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import tflite
 
-from .kept import begun, end
+from .kept import begun, end, limit_of
 from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
@@ -39,7 +39,7 @@ def lstm(node: Node) -> Results:
     dtype = node.type(0).dtype
     activation = _activation(node)
     attrs = {"hidden_size": r.shape[1], "activations": ["Sigmoid", activation, activation],
-             "cell_clip": float(node.option("CellClip", 0.0))}
+             "cell_clip": limit_of(node, "CellClip")}
     x = _time_first(node)
     batch, units = node.type_of(x).shape[1], r.shape[1]
     first = [begun(node, index, (1, batch, units)) for index in STATES]

@@ -10,7 +10,7 @@ import numpy as np
 import tflite
 
 from .hybrid import hybrid, multiplied, scales
-from .kept import asked_for, begun, end
+from .kept import asked_for, begun, end, limit_of
 from .node import Node, Results, Unsupported
 
 #: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
@@ -47,7 +47,7 @@ def lstm(node: Node) -> Results:
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *own], r)
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
-               cell_clip=float(node.option("CellClip", 0.0)), projection_clip=float(node.option("ProjClip", 0.0)))
+               cell_clip=limit_of(node, "CellClip"), projection_clip=limit_of(node, "ProjClip"))
     return [node.made(y, order(node))]
 
 

@@ -29,6 +29,10 @@ from .c_simplify import simplified
 LONGEST_FACT = 2000
 
 
+#: Functions of fours of integers (simd/helium_integer.h).
+_FOURS = {"add", "sub", "mul", "min", "max", "rescale_fixed", "rescale_down"}
+
+
 class Known:
     """Extents by name: `fixed.OW` is an int where it is a constant in the code, None for an argument of the call.
 
@@ -55,7 +59,7 @@ class Epilogue:
         self.present = spec.epilogue is not None
         self.lanes = [spec.lanes, *(lanes.KINDS.get(p.dtype, "") for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
-        self.is_opened, self._loads = False, 0
+        self.is_opened, self.is_by_fours, self._loads = False, False, 0
         self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
         self.params = "".join(f", const {DTYPES[p.dtype].c_type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
@@ -93,6 +97,20 @@ class Epilogue:
         function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
         result = self(value, channel=channel, at=at, n=n, held=held)
         return f"{function}_n({pointer} + {at}, {result}, {n})" if n else f"{function}({pointer} + {at}, {result})"
+
+    @property
+    def by_fours(self) -> bool:
+        """Whether `store_four` can be asked for: an expression of int8 and int32 that ends in int8."""
+        kinds = all(p.dtype in ("int8", "int32") and (p.dtype == "int32") == (p.kind != "full") for p in self.operands)
+        return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _FOURS
+
+    def store_four(self, pointer: str, at: str, value: str, channel: str, n: str) -> str:
+        """As `store`, of a vector of Helium (simd/helium_integer.h)."""
+        self.is_by_fours = True
+        loads = {"scalar": "mgc_four_dup({0}[0])", "channel": "mgc_four_load({0} + {1}, {3})",
+                 "full": "mgc_four_load_i8({0} + {2}, {3})"}
+        values = [value, *(loads[p.kind].format(p.name, channel, at, n) for p in self.operands)]
+        return f"mgc_four_store({pointer} + {at}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
 
     def store_row(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
                   held: list[str]) -> list[str]:
@@ -156,6 +174,12 @@ class Epilogue:
             inner, least = self.closed.inner, self.closed.low - self.closed.zero
             text += self._definition("opened", inner, "mgc_i", params,
                                      lanes.to_c(inner, names, self.lanes, least=least))
+        if self.is_by_fours:
+            fours = re.sub(r"\bmgc_(?:i(?=add|sub|mul|min|max)|(?=rescale))", "mgc_four_",
+                           lanes.to_c(self.expression, names, self.lanes))
+            text += self._definition("epilogue_of_four", self.expression, "mgc_four",
+                                     ", ".join(f"mgc_four {name}" for name in names),
+                                     fours.replace("mgc_iset1(", "mgc_four_dup("))
         return text
 
     @staticmethod

@@ -117,6 +117,11 @@ def _reached(fn: str, constant: int, least: int | None) -> int | None:
     return {"min": least, "add": least - constant, "sub": least + constant}.get(fn)
 
 
+def functions(expr: Expr) -> set[str]:
+    """The functions that an expression calls."""
+    return {expr.fn}.union(*map(functions, expr.args)) if isinstance(expr, Call) else set()
+
+
 def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
     """Without zero points that are added and taken off again: integers wrap, so nothing is lost."""
     if not isinstance(expr, Call):

@@ -63,8 +63,9 @@ class EmulatedSession(Session):
                                                   _printed_shape(said, index) if self.is_dynamic else port.shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
-                self.instructions = firmware.instructions(
-                    [int(tick) for tick in np.fromfile(Path(folder) / "ticks.bin", np.uint32)])
+                if self.counted:
+                    ticks = np.fromfile(Path(folder) / "ticks.bin", np.uint32)
+                    self.instructions = firmware.instructions([int(tick) for tick in ticks])
         self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
         return outputs
 

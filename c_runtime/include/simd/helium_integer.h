@@ -8,9 +8,10 @@
  *   mgc_copy_bytes(to,p,n) n > 0 bytes, any addresses
  *   mgc_four               four int32: mgc_four_load(p,n) the first n, others are 0; mgc_four_dup, mgc_four_add
  *   mgc_four_fixed(v,m,s)  mgc_rescale_fixed, mgc_four_once mgc_rescale_once, both for shifts of -1, -2 and less
+ *   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; mgc_four_load_i8(p,n)
  *   mgc_four_store(y,v,z,low,high,n)   v + z within limits, the first n
  *   mgc_eight_tap(p,w,n,a,b)   products of n <= 8 channels with 8 weights, those of channels 0, 2, 4, 6 added to *a, others
- *                          to *b. mgc_eight_load, mgc_eight_store, mgc_eight_sums: two such fours
+ *                          to *b; returns w + 8. mgc_eight_load, mgc_eight_store, mgc_eight_sums: two such fours
  */
 #ifndef MEGCC_HELIUM_INTEGER_H
 #define MEGCC_HELIUM_INTEGER_H
@@ -77,6 +78,22 @@ static MGC_INLINE mgc_four mgc_four_once(mgc_four v, mgc_four m, mgc_four s)
 {
     return vrshlq_s32(vmulhq_s32(v, m), vaddq_n_s32(s, 1));
 }
+static MGC_INLINE mgc_four mgc_four_load_i8(const int8_t *p, int32_t n) { return vldrbq_z_s32(p, vctp32q((uint32_t)n)); }
+static MGC_INLINE mgc_four mgc_four_sub(mgc_four a, mgc_four b) { return vsubq_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_mul(mgc_four a, mgc_four b) { return vmulq_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_min(mgc_four a, mgc_four b) { return vminq_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_max(mgc_four a, mgc_four b) { return vmaxq_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_rescale_down(mgc_four v, mgc_four m, mgc_four s)
+{
+    return mgc_four_fixed(v, m, vmaxq_s32(s, vdupq_n_s32(-31)));
+}
+static MGC_INLINE mgc_four mgc_four_rescale_fixed(mgc_four v, mgc_four m, mgc_four s)
+{
+    const int32x4_t none = vdupq_n_s32(0), by = vminq_s32(vmaxq_s32(s, vdupq_n_s32(-31)), vdupq_n_s32(30));
+    const int32x4_t right = vminq_s32(by, none);
+    v = vqrdmulhq_s32(vshlq_s32(v, vmaxq_s32(by, none)), m);
+    return vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(vandq_s32(v, right), 31)), right);
+}
 static MGC_INLINE mgc_four mgc_four_within(mgc_four v, int32_t zero, int32_t low, int32_t high)
 {
     return vminq_s32(vmaxq_s32(vaddq_n_s32(v, zero), vdupq_n_s32(low)), vdupq_n_s32(high));
@@ -110,11 +127,19 @@ static MGC_INLINE void mgc_eight_sums(int32_t *to, mgc_four a, mgc_four b)
     const int32x4x2_t two = { { a, b } };
     vst2q_s32(to, two);
 }
-static MGC_INLINE void mgc_eight_tap(const int8_t *p, const int8_t *w, int32_t n, mgc_four *a, mgc_four *b)
+static MGC_INLINE const int8_t *mgc_eight_tap(const int8_t *p, const int8_t *w, int32_t n, mgc_four *a, mgc_four *b)
 {
-    const int16x8_t x = n >= 8 ? vldrbq_s16(p) : vldrbq_z_s16(p, vctp16q((uint32_t)n)), weight = vldrbq_s16(w);
+    if (n >= 8) {
+        /* Compilers load all taps first, and keep them on the stack. */
+        __asm__ volatile("vldrb.s16 q0, [%3]\n\tvldrb.s16 q1, [%2], #8\n\tvmullb.s16 q2, q0, q1\n\tvmullt.s16 q3, q0, q1\n\t"
+                         "vadd.i32 %q0, %q0, q2\n\tvadd.i32 %q1, %q1, q3"
+                         : "+w"(*a), "+w"(*b), "+l"(w) : "l"(p) : "q0", "q1", "q2", "q3", "memory");
+        return w;
+    }
+    const int16x8_t x = vldrbq_z_s16(p, vctp16q((uint32_t)n)), weight = vldrbq_s16(w);
     *a = vaddq_s32(*a, vmullbq_int_s16(x, weight));
     *b = vaddq_s32(*b, vmulltq_int_s16(x, weight));
+    return w + 8;
 }
 #else
 typedef struct mgc_four {
@@ -163,6 +188,13 @@ MGC_FOUR(mgc_four_dup, (int32_t v), v)
 MGC_FOUR(mgc_four_load, (const int32_t *p, int32_t n), i < n ? p[i] : 0)
 MGC_FOUR(mgc_four_add, (mgc_four a, mgc_four b), mgc_iadd(a.v[i], b.v[i]))
 MGC_FOUR(mgc_four_fixed, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_load_i8, (const int8_t *p, int32_t n), i < n ? p[i] : 0)
+MGC_FOUR(mgc_four_sub, (mgc_four a, mgc_four b), mgc_isub(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_mul, (mgc_four a, mgc_four b), mgc_imul(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_min, (mgc_four a, mgc_four b), mgc_imin(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_max, (mgc_four a, mgc_four b), mgc_imax(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_rescale_down, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_rescale_fixed, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
 MGC_FOUR(mgc_four_once, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_once(v.v[i], m.v[i], s.v[i]))
 static MGC_INLINE void mgc_four_store(int8_t *y, mgc_four v, int32_t zero, int32_t low, int32_t high, int32_t n)
 {
@@ -188,13 +220,20 @@ static MGC_INLINE void mgc_eight_sums(int32_t *to, mgc_four a, mgc_four b)
         to[i] = i % 2 ? b.v[i / 2] : a.v[i / 2];
     }
 }
-static MGC_INLINE void mgc_eight_tap(const int8_t *p, const int8_t *w, int32_t n, mgc_four *a, mgc_four *b)
+static MGC_INLINE const int8_t *mgc_eight_tap(const int8_t *p, const int8_t *w, int32_t n, mgc_four *a, mgc_four *b)
 {
     for (int32_t i = 0; i < 8 && i < n; i++) {
         int32_t *sum = &(i % 2 ? b : a)->v[i / 2];
         *sum = mgc_iadd(*sum, p[i] * w[i]);
     }
+    return w + 8;
 }
 #endif
+
+static MGC_INLINE mgc_four mgc_four_rescale_positive(mgc_four v, mgc_four m, mgc_four s) { return mgc_four_rescale_fixed(v, m, s); }
+static MGC_INLINE mgc_four mgc_four_rescale_down_positive(mgc_four v, mgc_four m, mgc_four s)
+{
+    return mgc_four_rescale_down(v, m, s);
+}
 
 #endif

@@ -39,6 +39,10 @@ def test_a_condition_of_the_run():
         compare(conditional("b"), {"x": X, "c": np.array(condition)})
     with pytest.raises(ModelError, match="its branches give"):
         import_onnx(conditional("f"))
+    odd = conditional("b")
+    odd.graph.node[0].attribute[0].g.node[0].op_type = "Odd"
+    with pytest.raises(ModelError, match="--constant"):
+        import_onnx(odd)
 
 
 def looped(turns, condition: str = "k"):

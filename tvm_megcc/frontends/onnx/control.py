@@ -39,7 +39,8 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
     both = [importer.inlined(branch_of(node, proto, name), scope, opsets, {})
             for name in ("then_branch", "else_branch")]
     if any(None in values for values in both):
-        return []
+        raise MegccError("its condition is computed at run time, and one of its branches cannot be computed; fix the "
+                         "input it depends on (--constant sr=16000), or export the model with a fixed branch")
     (condition,) = node.emit("reshape", node.inputs[:1], shape=())
     results: list[str | None] = []
     for yes, no in zip(*both, strict=True):

@@ -142,10 +142,12 @@ def test_linear_models_and_support_vectors(kernel: str):
                 continue
             counts = random.integers(1, 4, classes).tolist()
             common = {"kernel_params": [0.3, 0.2, 2.0], "post_transform": transform, **labels}
-            compare("SVMClassifier", {
-                **common, "kernel_type": kernel, "vectors_per_class": counts,
-                "rho": floats(classes * (classes - 1) // 2), "support_vectors": floats(sum(counts), FEATURES),
-                "coefficients": floats(classes - 1, sum(counts))}, x, "l p")
+            pairs = classes * (classes - 1) // 2
+            for more in ({}, {"prob_a": floats(pairs), "prob_b": floats(pairs)}):
+                compare("SVMClassifier", {
+                    **common, **more, "kernel_type": kernel, "vectors_per_class": counts, "rho": floats(pairs),
+                    "support_vectors": floats(sum(counts), FEATURES), "coefficients": floats(classes - 1, sum(counts))},
+                    x, "l p")
             for coefficients in (floats(classes, FEATURES), np.abs(floats(classes, FEATURES)).tolist()):
                 compare("SVMClassifier", {**common, "coefficients": coefficients, "rho": floats(1)}, x, "l p")
         for one_class in (0, 1):

@@ -28,6 +28,7 @@ from .integer.planes import DspDepthwise
 from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .integer.triples import DspConv, DspMatMul
 from .integer.winograd import WinogradBytes
+from .linear.coupling import Coupling
 from .linear.determinant import DeterminantKernel, InverseKernel
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
@@ -83,6 +84,7 @@ realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())
 realise(ops.spectral.Inverse, InverseKernel())
+realise(ops.coupling.CoupledProbabilities, Coupling())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())
 realise(ops.rnn.Gru, PackedSteps(), DotSteps())
 realise(ops.rnn.Rnn, PackedSteps(), DotSteps())

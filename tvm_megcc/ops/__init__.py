@@ -13,6 +13,7 @@ from . import (
     conv_transpose,
     copy,
     counted,
+    coupling,
     deform_conv,
     detections,
     dynamic_quantize,
@@ -62,9 +63,10 @@ from . import (
 )
 
 __all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "conv", "conv3d",
-           "conv_transpose", "copy", "counted", "deform_conv", "detections", "dynamic_quantize", "einsum",
-           "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "inverse_root", "layer_norm",
-           "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed", "matmul", "ml", "ml_trees",
-           "move", "nibbles", "norm", "pool", "product_fixed", "qlinear", "quant", "quant_products", "recurrent_steps",
-           "reduce", "resample", "resize", "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax",
-           "softmax_fixed", "softmax_quantised", "softmax_wide", "sort", "spectral", "tir", "trees"]
+           "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections", "dynamic_quantize",
+           "einsum", "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "inverse_root",
+           "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",
+           "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",
+           "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "reverse", "rnn",
+           "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
+           "softmax_wide", "sort", "spectral", "tir", "trees"]

@@ -134,8 +134,6 @@ def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
     columns, rho, transform = node.type_of(x).shape[1], _floats(node, "rho"), transform_of(node)
     if len(labels) < 2 or (sum(counts) and len(counts) != len(labels)) or min(counts, default=0) < 0:
         raise ShapeError(f"has {len(labels)} labels for classes of {counts} support vectors")
-    if node.attr("prob_a"):
-        raise MegccError("has prob_a, probabilities of pairs of classes, which is not supported")
     if not sum(counts):
         return _linear_svm(node, x, _weights(node, len(labels), columns), rho, labels, transform)
     vectors = _weights(node, sum(counts), columns, "support_vectors")
@@ -150,11 +148,25 @@ def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
     counted = _linear(node, won, votes, (votes < 0).sum(0).astype(np.float32))
     (index,) = node.emit("arg_max", (counted,), axis=1, keepdims=False, last=False)
     label = labelled(node, index, labels)
+    if node.attr("prob_a"):
+        return label, transformed(node, _probabilities(node, scores, len(labels)), transform)
     if len(labels) > 2:
         return label, transformed(node, scores, transform)
     if transform == "NONE":
         return label, beside(node, negated(node, scores), scores)
     return label, _second(node, scores, transform)
+
+
+def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
+    """Those of classes from the scores of pairs."""
+    slope, offset = _floats(node, "prob_a"), _floats(node, "prob_b")
+    pairs = classes * (classes - 1) // 2
+    if min(slope.size, offset.size) < pairs:
+        raise ShapeError(f"has {slope.size} prob_a and {offset.size} prob_b for {pairs} pairs of classes")
+    (value,) = emit_broadcast(node, "mul", (scores, node.constant(-slope[:pairs].reshape(1, -1))))
+    (value,) = emit_broadcast(node, "sub", (value, node.constant(offset[:pairs].reshape(1, -1))))
+    (value,) = node.emit("clip", node.emit("sigmoid", (value,)), lo=1e-7, hi=1 - 1e-7)
+    return node.emit("coupled_probabilities", (value,), classes=classes)[0]
 
 
 def _pairs(weights: np.ndarray, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -61,8 +61,9 @@ _ANY = ("float32", (0, 1))
 TAILS = {
     "f": (Tail(), Tail(X * call("sigmoid", X)),
           Tail(maximum(X * arg(1) + arg(2), 0), (("channel", *_ANY), ("full", *_ANY)))),
-    "i": (Tail(clip(call("rescale_fixed", X, arg(1), arg(2)) - 3, -100, 127),
-               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-20, 2))), "int8"),
+    "i": (Tail(clip(call("rescale_fixed", X, arg(1), arg(2)) + arg(3) * 2 - 3, -100, 127),
+               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-20, 2)),
+                ("full", "int8", (-128, 127))), "int8"),
           Tail(call("nearest", call("real", X) * arg(1) + call("real", arg(2)) * 0.37) + 128,
                (("channel", *_ANY), ("full", "int8", (-128, 127))), "uint8"),
           Tail(call("sigmoid", call("real", X) * 1e-4) * arg(1), (("channel", *_ANY),), "float32"),

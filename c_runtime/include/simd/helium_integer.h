@@ -59,7 +59,10 @@ MGC_ROWS(mgc_rows_1x6)
 
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {
-    for (; n > 0; n -= 16, to += 16, p += 16) {
+    for (; n >= 16; n -= 16, to += 16, p += 16) {
+        vstrbq_s8(to, vldrbq_s8(p));
+    }
+    if (n > 0) {
         const mve_pred16_t some = vctp8q((uint32_t)n);
         vstrbq_p_s8(to, vldrbq_z_s8(p, some), some);
     }

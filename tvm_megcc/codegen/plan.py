@@ -209,9 +209,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     memory.verify(buffers, result)
     offsets = {}
     for name, place in plan.places.items():
-        root = place.root
-        while root in merged:
-            root = merged[root]
+        root = _kept(place.root, merged)
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
     sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
@@ -220,16 +218,27 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed)
 
 
+def _ports(plan: KernelPlan) -> tuple[set[str], set[str]]:
+    """The buffers of inputs, and of outputs."""
+    graph, places = plan.graph, plan.places
+    return ({places[name].root for name in graph.inputs},
+            {places[name].root for name in graph.outputs if name in places})
+
+
+def _kept(root: str, merged: Mapping[str, str]) -> str:
+    """The buffer that one was merged into."""
+    while root in merged:
+        root = merged[root]
+    return root
+
+
 def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str, str]:
     """Merges the buffer of an output with that of an operand that dies there; returns merged -> kept."""
     graph, merged = plan.graph, {}
-    inputs = {plan.places[name].root for name in graph.inputs}
-    outputs = {plan.places[name].root for name in graph.outputs if name in plan.places}
+    inputs, outputs = _ports(plan)
 
     def buffer(root: str) -> str:
-        while root in merged:
-            root = merged[root]
-        return root
+        return _kept(root, merged)
 
     for index, step in enumerate(plan.steps):
         for output, operand in step.spec.in_place:
@@ -259,15 +268,11 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
 
 def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str]) -> dict[str, str]:
     """Buffers of outputs that take the place of an operand's that dies there: the one -> the other."""
-    graph, found = plan.graph, {}
-    inputs = {plan.places[name].root for name in graph.inputs}
-    outputs = {plan.places[name].root for name in graph.outputs if name in plan.places}
+    found: dict[str, str] = {}
+    inputs, outputs = _ports(plan)
 
     def buffer(name: str) -> str:
-        root = plan.places[name].root
-        while root in merged:
-            root = merged[root]
-        return root
+        return _kept(plan.places[name].root, merged)
 
     for index, step in enumerate(plan.steps):
         for output, operand in step.spec.takes_over:

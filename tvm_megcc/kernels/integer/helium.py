@@ -4,17 +4,18 @@ or a pixel and six; of one filter a channel, eight channels at a time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.dims import Dim, product, round_up
+from ...ir.dims import product, round_up
 from ...ir.types import NHWC
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
-from .dot import _rows, with_sums, zero_name
+from .dot import with_sums, zero_name
+from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from .rescaled import Closing, closing
 
 _INT8 = ("int8",)
@@ -35,13 +36,11 @@ def _close(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
     return closing(site, zeros, outputs_first, of_any=True) if site.y.dtype == "int8" else Closing()
 
 
-class HeliumProducts(Kernel):
-    """What both kernels share. A task is an image, or of flat ones all pixels, of one group."""
+class HeliumProducts(PixelProducts):
+    """What both kernels share."""
 
     name = "helium"
     dtypes = (_INT8, _INT8, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
 
     @staticmethod
     def unable(site: Site, w_zero: int) -> str | None:
@@ -53,15 +52,9 @@ class HeliumProducts(Kernel):
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
         flat, (x_zero, w_zero) = s.is_pointwise, zeros
-        pixels: Dim = s.n * s.oh * s.ow if flat else s.oh * s.ow
+        pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels == 1
-        N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
-        if flat:
-            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc}
-            x_size, y_size = N * G * IC, N * G * OC
-        else:
-            extents = s.extents(s.oh, s.ow)
-            x_size, y_size = N * IH * IW * G * IC, N * OH * OW * G * OC
+        N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width = round_up(IC * s.taps, 16), 6 if single else 3
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth,
@@ -82,40 +75,12 @@ class HeliumProducts(Kernel):
         return 200 + s.g * pixels * (0.4 * depth + 20 + s.oc * (0.13 * depth + 7))
 
 
-class HeliumConv(HeliumProducts):
-    """Convolution, channels last."""
-
-    def layouts(self, site: Site):
-        yield around(site, NHWC)
-
-    def refuse(self, site: Site):
-        return self.unable(site, site.attrs.w_zero)
-
-    def lower(self, site: Site) -> Lowered:
-        s = Geometry.of(site)
-        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
-                         replace(s, bias=False).name("conv2d_integer"))
-
-    def cost(self, site: Site) -> float:
-        return self.cycles(Geometry.of(site))
+class HeliumConv(HeliumProducts, PixelConv):
+    """Convolution."""
 
 
-class HeliumMatMul(HeliumProducts):
-    """A constant matrix on the right: a 1x1 convolution whose pixels are the rows of a."""
-
-    def refuse(self, site: Site):
-        if site.inputs[1].rank != 2:
-            return "the second operand must be one matrix"
-        if site.attrs.trans_a:
-            return "the first operand must not be transposed"
-        return self.unable(site, site.attrs.b_zero)
-
-    def lower(self, site: Site) -> Lowered:
-        return self.call(site, _rows(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
-                         "matmul_integer")
-
-    def cost(self, site: Site) -> float:
-        return self.cycles(_rows(site))
+class HeliumMatMul(HeliumProducts, PixelMatMul):
+    """Product with a constant matrix."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ laid out in turn as int16, less the zero point, and multiplied by two columns of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ...ir.dims import Dim, product, round_up
-from ...ir.types import NHWC
+from ...ir.dims import product, round_up
 from ...ops.integer import BYTES
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..site import Site
-from .dot import ByteParameters, _rows, less, zero_name
+from .dot import ByteParameters, less, zero_name
+from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from .rescaled import Closing, closing
 
 
@@ -30,13 +30,11 @@ class TriplesParameters(ByteParameters):
     close: Closing
 
 
-class DspProducts(Kernel):
-    """What both kernels share. A task is an image, or of flat ones all pixels, of one group."""
+class DspProducts(PixelProducts):
+    """What both kernels share."""
 
     name = "triples"
     dtypes = (BYTES, BYTES, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
 
     @staticmethod
     def unable(site: Site, w_zero: int) -> str | None:
@@ -48,15 +46,9 @@ class DspProducts(Kernel):
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
         flat, (x_zero, w_zero) = s.is_pointwise, zeros
-        pixels: Dim = s.n * s.oh * s.ow if flat else s.oh * s.ow
+        pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels <= 2
-        N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
-        if flat:
-            extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc}
-            x_size, y_size = N * G * IC, N * G * OC
-        else:
-            extents = s.extents(s.oh, s.ow)
-            x_size, y_size = N * IH * IW * G * IC, N * OH * OW * G * OC
+        N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
         gathered = 0 if flat and s.ic % 4 == 0 else rows * depth
         packed = G * round_up(OC, width) * depth
@@ -82,37 +74,9 @@ class DspProducts(Kernel):
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
 
 
-class DspConv(DspProducts):
-    """Convolution, channels last."""
-
-    def layouts(self, site: Site):
-        yield around(site, NHWC)
-
-    def refuse(self, site: Site):
-        return self.unable(site, site.attrs.w_zero)
-
-    def lower(self, site: Site) -> Lowered:
-        s = Geometry.of(site)
-        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
-                         replace(s, bias=False).name("conv2d_integer"))
-
-    def cost(self, site: Site) -> float:
-        return self.cycles(Geometry.of(site))
+class DspConv(DspProducts, PixelConv):
+    """Convolution."""
 
 
-class DspMatMul(DspProducts):
-    """A constant matrix on the right: a 1x1 convolution whose pixels are the rows of a."""
-
-    def refuse(self, site: Site):
-        if site.inputs[1].rank != 2:
-            return "the second operand must be one matrix"
-        if site.attrs.trans_a:
-            return "the first operand must not be transposed"
-        return self.unable(site, site.attrs.b_zero)
-
-    def lower(self, site: Site) -> Lowered:
-        return self.call(site, _rows(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
-                         "matmul_integer")
-
-    def cost(self, site: Site) -> float:
-        return self.cycles(_rows(site))
+class DspMatMul(DspProducts, PixelMatMul):
+    """Product with a constant matrix."""

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels of 8-bit operands share whose template computes a convolution, channels last, and a product of matrices
+alike: the rows of a matrix are the pixels of a 1x1 convolution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.dims import Dim
+from ...ir.types import NHWC
+from ..base import Kernel, Lowered, around, extent_symbols
+from ..conv2d.geometry import Geometry
+from ..site import Site
+from .dot import _rows
+
+
+class PixelProducts(Kernel):
+    """A task is an image, or of flat ones, whose windows are pixels, all of them, of one group."""
+
+    fuses_epilogue, lanes = True, "i"
+    constants = (1, 2)
+
+    @staticmethod
+    def unable(site: Site, w_zero: int) -> str | None:
+        """Why it is not for this CPU or these weights."""
+        raise NotImplementedError
+
+    @staticmethod
+    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
+        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        raise NotImplementedError
+
+    @staticmethod
+    def cycles(s: Geometry) -> float:
+        """Of one image after another, all extents known."""
+        raise NotImplementedError
+
+
+class PixelConv(PixelProducts):
+    """Convolution, channels last."""
+
+    def layouts(self, site: Site):
+        yield around(site, NHWC)
+
+    def refuse(self, site: Site):
+        return self.unable(site, site.attrs.w_zero)
+
+    def lower(self, site: Site) -> Lowered:
+        s = Geometry.of(site)
+        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
+                         replace(s, bias=False).name("conv2d_integer"))
+
+    def cost(self, site: Site) -> float:
+        return self.cycles(Geometry.of(site))
+
+
+class PixelMatMul(PixelProducts):
+    """A constant matrix on the right."""
+
+    def refuse(self, site: Site):
+        if site.inputs[1].rank != 2:
+            return "the second operand must be one matrix"
+        if site.attrs.trans_a:
+            return "the first operand must not be transposed"
+        return self.unable(site, site.attrs.b_zero)
+
+    def lower(self, site: Site) -> Lowered:
+        return self.call(site, _rows(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
+                         "matmul_integer")
+
+    def cost(self, site: Site) -> float:
+        return self.cycles(_rows(site))
+
+
+def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:
+    """How many pixels a task has, the extents of the call, and over these the elements of x and y."""
+    N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
+    if s.is_pointwise:
+        pixels = s.n * s.oh * s.ow
+        return pixels, {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc}, N * G * IC, N * G * OC
+    return s.oh * s.ow, s.extents(s.oh, s.ow), N * IH * IW * G * IC, N * OH * OW * G * OC

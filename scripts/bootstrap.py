@@ -32,6 +32,8 @@ TOOLS = (
     ("running programs for Arm and RISC-V", ("qemu-aarch64",), False, ("qemu-user",)),
     ("C for Cortex-M", ("arm-none-eabi-gcc",), False, ("gcc-arm-none-eabi", "libnewlib-arm-none-eabi")),
     ("running Cortex-M programs", ("qemu-system-arm",), False, ("qemu-system-arm",)),
+    ("C for RISC-V microcontrollers", ("riscv64-unknown-elf-gcc",), False, ("gcc-riscv64-unknown-elf",)),
+    ("running programs of RISC-V microcontrollers", ("qemu-system-riscv32",), False, ("qemu-system-misc",)),
     ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
     ("looking at reports as a person does", ("chromium", "chromium-browser", "google-chrome"), False, ("chromium",)),

@@ -126,6 +126,8 @@ def find_fuzzer(python: str) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(f"{__doc__}\nusage: bootstrap.py FOLDER")
     python = make_environment(Path(sys.argv[1]).absolute())
     os.chdir(ROOT)
     install(python)

@@ -88,14 +88,33 @@ static const megcc_kernel wide_kernels[] = {
     { first, many_need, many, 0, 0, 0, MANY, 1, 1, 0 MEGCC_SYMBOL("first") },
     { first, NULL, many, 0, 0, 0, MEGCC_MAX_OPERANDS, 1, 0, 0 MEGCC_SYMBOL("too_many") },
 };
+/* every other element; y may begin where x does */
+static int32_t evens(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
+{
+    const float *in = c->in[0];
+    float *out = c->out[0];
+    (void)scratch;
+    for (int32_t i = begin * 12; i < end * 12; i++)
+        out[i] = in[2 * i];
+    return 0;
+}
+
+static const megcc_operand half[] = {
+    { 96, 0, 0, { 0, 0, 0 } }, { 48, 1 | MEGCC_ALIAS_ANY_SIZE, 0, { 0, 0, 0 } },
+};
+static const megcc_kernel half_kernels[] = {
+    { evens, NULL, half, 0, 0, 1, 1, 1, 0, 0 MEGCC_SYMBOL("evens") },
+};
+static const int32_t half_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 12 };
 static const int32_t static_ports[] = { 0, 0, 0, 2, 4, 6, 0, 0, 0, 2, 4, 6, 0, 0, 0, 1, 24, 0, 0, 0, 2, 4, 6 };
 static const int32_t wide_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 24 };
 static const megcc_code static_codes[] = {
     { 1, MEGCC_ISA_C, 16, 4, 0, 0, 2, 2, static_kernels, NULL, static_ports, NULL },
     { 4, MEGCC_ISA_C, 16, 2, 0, 0, 1, 1, wide_kernels, NULL, wide_ports, NULL },
+    { 6, MEGCC_ISA_C, 16, 1, 0, 0, 1, 1, half_kernels, NULL, half_ports, NULL },
 };
 extern const megcc_module static_module;
-const megcc_module static_module = { MEGCC_KERNEL_ABI, 2, static_codes };
+const megcc_module static_module = { MEGCC_KERNEL_ABI, 3, static_codes };
 
 /* --- the same for a number of elements that is given at run time ------------------------------------------------ */
 

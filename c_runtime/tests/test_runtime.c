@@ -42,7 +42,8 @@ typedef struct fixture {
 
 static const megcc_module *module_of(const char *name)
 {
-    return strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 ? &static_module : &dynamic_module;
+    const int is_static = strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 || strcmp(name, "half") == 0;
+    return is_static ? &static_module : &dynamic_module;
 }
 
 static void load(fixture *f, const char *name)
@@ -247,6 +248,19 @@ static void test_wide(void)
     for (int i = 0; i < ELEMENTS; i++)
         CHECK(y[i] == (float)(3 + i));
     CHECK(megcc_session_open(&f.session, NULL, f.memory, 0, NULL, &f.error) == MEGCC_E_ARGUMENT);
+    finish(&f);
+}
+
+static void test_half(void)
+{
+    fixture f = { 0 };
+    start(&f, "half", NULL);
+    const float *x = megcc_session_input(f.session, 0, NULL), *y = megcc_session_output(f.session, 0, NULL);
+    CHECK(x == y); /* it takes the input's place */
+    fill(megcc_session_input(f.session, 0, NULL), 3);
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK);
+    for (int i = 0; i < ELEMENTS / 2; i++)
+        CHECK(y[i] == (float)(3 + 2 * i));
     finish(&f);
 }
 
@@ -922,6 +936,7 @@ static void test_damaged(void)
 {
     damage("static");
     damage("wide");
+    damage("half");
 #ifndef MEGCC_NO_DYNAMIC
     damage("dynamic");
     damage("unbounded");
@@ -936,7 +951,8 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(open),
+    TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(half),
+    TEST(open),
     TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
     TEST(buckets), TEST(pair), TEST(demands), TEST(unbounded), TEST(failing_allocations), TEST(memory_limit), TEST(damaged),
 };

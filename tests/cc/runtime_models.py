@@ -147,7 +147,17 @@ def wide_model() -> ContainerModel:
             DeviceModel((), (TensorSlot(0, 96), TensorSlot(96, 96)), (CallSlot(0, 192),), 192),)),), b"")
 
 
+def half_model() -> ContainerModel:
+    """y = every other element of x, where x is."""
+    tensors = (tensor(Storage.arena, 1, 0, name=1), tensor(Storage.arena, 1, 1, name=2))
+    return ContainerModel("half", 16, (Program(
+        isa=ISA_C, code_id=6, alignment=16, workers=1, symbols=0, values=0, tensors=tensors, extents=(24, 12),
+        operands=(0, 1), instructions=(Instruction(Opcode.call, 1, 1, 0, 0, 0),), inputs=(0,), outputs=(1,),
+        states=(), quants=(), quant_data=(), names=("x", "y"), device_models=(
+            DeviceModel((), (TensorSlot(0, 96), TensorSlot(0, 48)), (CallSlot(0, 144),), 144),)),), b"")
+
+
 MODELS = {"static": static_model, "dynamic": dynamic_model, "unbounded": unbounded_model, "wide": wide_model,
-          "pair": pair_model}
+          "pair": pair_model, "half": half_model}
 #: The module in c_runtime/tests/kernels.c that has the code of a model.
-MODULES = {name: "static_module" if name in ("static", "wide") else "dynamic_module" for name in MODELS}
+MODULES = {name: "static_module" if name in ("static", "wide", "half") else "dynamic_module" for name in MODELS}

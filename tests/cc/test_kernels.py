@@ -84,8 +84,8 @@ ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "sil
          "quantize_linear"}
 FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kind].kernels]}
 
-#: Target -> which third of the parts `make test` makes for it, of operators with many.
-PART_OF = {"x86-64-v3": 0, "x86-64-v4": 1, "arm64": 2}
+#: Target and mode -> which third of the parts `make test` makes for it, of operators with many.
+PART_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2, ("x86-64-v4-vnni", "open"): 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
 PARTS = {"conv2d": 9, "conv2d_integer": 6, "conv2d_transpose": 4, "matmul": 3, "lstm": 3, "gru": 3, "rnn": 2,
@@ -96,15 +96,15 @@ def is_quick(kind: str, part: int) -> bool:
     return part == 0 and (FIRST[OPERATORS[kind].kernels] == kind or kind in ALIKE)
 
 
-def marks(kind: str, part: int, name: str) -> list:
+def marks(kind: str, part: int, name: str, optimize: str) -> list:
     second = name in SECOND and (part or kind not in ON_BOARD)
-    other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get(name, part % 3)
+    other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get((name, optimize), part % 3)
     is_long = (second or other) and not ALL_KERNELS
     return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long
 
 
 #: Operator and part, target and way of knowing extents.
-WORK = [pytest.param(kind, part, *target.values, marks=[*target.marks, *marks(kind, part, target.values[0])],
+WORK = [pytest.param(kind, part, *target.values, marks=[*target.marks, *marks(kind, part, *target.values)],
                      id="-".join((f"{kind}_{part}" if part else kind, *target.values)))
         for target in (given if hasattr(given, "marks") else pytest.param(*given) for given in TARGET_AND_MODE)
         for kind in KINDS if kind in ONLY.get(target.values[0], KINDS) for part in range(PARTS.get(kind, 1))]

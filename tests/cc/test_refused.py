@@ -97,6 +97,8 @@ REFUSED = {
     "more operands than a call can have": ("wide", lambda p: bucket(0, calls=lambda rows: (CallSlot(1, 192),))(replace(
         p, operands=(0,) * 61 + (1,), instructions=(Instruction(Opcode.call, 61, 1, 0, 0, 0),))),
         "Instruction.first_extent"),
+    "an output beside the place that it may take": ("half", slot(1, 16), "TensorSlot.offset"),
+    "an output that begins inside of an input": ("half", slot(0, 16), "TensorSlot.offset"),
     "buckets that are one": ("dynamic", shared_buckets, "Program.device_models"),
 }
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, product
-from ...ir.types import DTYPES, NHWC
-from ...ops.integer import BYTES
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ...ir.types import DTYPES
+from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
+from .channels import OneFilterAChannel
 from .dot import ByteParameters, Laid, weight_type, with_sums, zero_name
 
 
@@ -70,23 +70,17 @@ def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
 _DOTS = ("by_fours", "by_eights")
 
 
-class DepthwiseBytes(Kernel):
+class DepthwiseBytes(OneFilterAChannel):
     """Vectors of channels, channels last: all taps of a pixel, then the next."""
 
     name = "depthwise"
-    dtypes = (BYTES, BYTES, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
-
-    def layouts(self, site: Site):
-        yield around(site, NHWC)
 
     def refuse(self, site: Site):
-        outputs, per_group, *window = site.inputs[1].shape
-        if per_group != 1 or outputs != site.attrs.groups:
-            return "needs one filter a channel"
+        if refusal := super().refuse(site):
+            return refusal
         # |x - zero point| is below 256, and so is |w - zero point|.
-        return None if product(window) * 255 * 255 < 2**24 else "float32 does not hold sums of so many taps"
+        taps = product(site.inputs[1].shape[2:])
+        return None if taps * 255 * 255 < 2**24 else "float32 does not hold sums of so many taps"
 
     def lower(self, site: Site) -> Lowered:
         s, lanes = Geometry.of(site), site.isa.lanes

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product, round_up
-from ...ir.types import NHWC
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
+from .channels import OneFilterAChannel
 from .dot import with_sums, zero_name
 from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from .rescaled import Closing, closing
@@ -99,22 +99,14 @@ def pack_eights(array: np.ndarray, zero: int) -> np.ndarray:
     return np.swapaxes(padded.reshape(-1, 8, taps.shape[1]), 1, 2)
 
 
-class HeliumDepthwise(Kernel):
+class HeliumDepthwise(OneFilterAChannel):
     """Eight channels at a time, channels last. A task is a row of the result."""
 
     name = "helium_depthwise"
     dtypes = (_INT8, _INT8, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
-
-    def layouts(self, site: Site):
-        yield around(site, NHWC)
 
     def refuse(self, site: Site):
-        outputs, per_group, *_ = site.inputs[1].shape
-        if per_group != 1 or outputs != site.attrs.groups:
-            return "needs one filter a channel"
-        return HeliumProducts.unable(site, site.attrs.w_zero)
+        return super().refuse(site) or HeliumProducts.unable(site, site.attrs.w_zero)
 
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, product, round_up
-from ...ir.types import NHWC
-from ...ops.integer import BYTES
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
+from .channels import OneFilterAChannel
 from .dot import ByteParameters, weight_type, zero_name
 from .rescaled import Closing, closing
 
@@ -75,23 +74,16 @@ def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
     return tuple(sorted(steps, key=lambda step: (step[2], step[0]))), tuple(pairs)
 
 
-class DspDepthwise(Kernel):
+class DspDepthwise(OneFilterAChannel):
     """A task is some rows of four channels."""
 
     name = "planes"
-    dtypes = (BYTES, BYTES, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
-
-    def layouts(self, site: Site):
-        yield around(site, NHWC)
 
     def refuse(self, site: Site):
         if not site.isa.dsp:
             return "for cores with Arm's DSP extension"
-        outputs, per_group, *_ = site.inputs[1].shape
-        if per_group != 1 or outputs != site.attrs.groups:
-            return "needs one filter a channel"
+        if refusal := super().refuse(site):
+            return refusal
         if weight_type(site.inputs[1].dtype, site.attrs.w_zero) != "int8":
             return "weights less their zero point are no int8"
         return None

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
-from ...ir.types import DTYPES, NHWC
-from ...ops.integer import BYTES
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ...ir.types import DTYPES
+from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..parameters import Parameters
 from ..site import Site
+from .channels import ChannelsLast
 from .dot import less, zero_name
 
 #: Numbers of a transformed tile.
@@ -79,17 +79,11 @@ def pack_weights(array: np.ndarray, zero: int, depth: int, step: int, width: int
                            .reshape(-1) for block in blocks])
 
 
-class WinogradBytes(Kernel):
+class WinogradBytes(ChannelsLast):
     """Channels last. A task is some rows of tiles of an image. Weights stay as they are in the container, and are
     transformed where they are used: transformed ones are four times as many."""
 
     name = "winograd"
-    dtypes = (BYTES, BYTES, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
-
-    def layouts(self, site: Site):
-        yield around(site, NHWC)
 
     def refuse(self, site: Site):
         s = Geometry.of(site)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels of 8-bit convolutions share that have channels last."""
+
+from __future__ import annotations
+
+from ...ir.types import NHWC
+from ...ops.integer import BYTES
+from ..base import Kernel, around
+from ..site import Site
+
+
+class ChannelsLast(Kernel):
+    """Constant weights, sums of int32, an epilogue over these."""
+
+    dtypes: tuple[tuple[str, ...], ...] = (BYTES, BYTES, ("int32",))
+    fuses_epilogue, lanes = True, "i"
+    constants = (1, 2)
+
+    def layouts(self, site: Site):
+        yield around(site, NHWC)
+
+
+class OneFilterAChannel(ChannelsLast):
+    """Depthwise convolution."""
+
+    def refuse(self, site: Site) -> str | None:
+        outputs, per_group, *_ = site.inputs[1].shape
+        return None if per_group == 1 and outputs == site.attrs.groups else "needs one filter a channel"

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.onnx_models import fed, model, node
+from tests.onnx_models import fed, model, node, value
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
 from tvm_megcc.errors import ModelError
@@ -110,3 +110,11 @@ def test_what_is_not_supported():
                      block_size=32, **attributes)
         with pytest.raises(ModelError, match=why):
             import_onnx(model([nbits], fed({"a": x}), {"y": [1, 4]}, constants))
+
+
+def test_an_output_of_four_bits_is_refused():
+    """It would be one of eight, with numbers that four bits do not have."""
+    made = model([node("CastLike", "x like", "y")], {"x": [3]}, [value("y", [3], onnx.TensorProto.INT4)])
+    made.graph.initializer.append(onnx.helper.make_tensor("like", onnx.TensorProto.INT4, [1], [1]))
+    with pytest.raises(ModelError, match="output 'y': has element type int4"):
+        import_onnx(made)

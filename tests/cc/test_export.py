@@ -324,3 +324,15 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main(["export", str(DIGITS), "--for", "mbed"])
     assert "zephyr" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../../outside.c", "/tmp/outside.c", "kernels/../../outside.h", "a\\..\\b.c",
+                                  "C:b.c", ""])
+def test_files_outside_of_the_folder_are_refused(name, folders, tmp_path):
+    """Or a hostile folder would have any file read, and written anywhere."""
+    (tmp_path / "in").mkdir()
+    manifest = json.loads((folders["c"] / "manifest.json").read_text())
+    manifest["files"][name] = "0"
+    (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MegccError, match="a file is not below the folder"):
+        package.package(tmp_path / "in", "zephyr")

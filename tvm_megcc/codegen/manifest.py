@@ -67,6 +67,9 @@ def _contradiction(manifest: dict) -> str:
     """What is wrong with a manifest of the right form: names that lead elsewhere or that this version does not have."""
     if not manifest["models"]:
         return "it has no models"
+    if any(re.search(r"[\\:\0]", name) or not {"", ".", ".."}.isdisjoint(name.split("/"))
+           for name in manifest["files"]):
+        return "a file is not below the folder"
     for model in manifest["models"]:
         if _misfit(model.get("embedded_bytes", []), [int], ""):
             return "embedded_bytes is no list of numbers"

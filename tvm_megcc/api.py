@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from .codegen.artifact import Artifact
-from .compiler import Dump, compile_graph, model_facts
+from .compiler import Dump, compile_graph
 from .dispatch import Dispatcher, Intervals, parse_shape_sets
 from .errors import MegccError
 from .ir.types import DTYPES
@@ -83,8 +84,13 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured,
-                         model={**(model_facts(path) if path else {}), **facts_of(given)},
+                         model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
+
+
+def _model_facts(path: Path) -> dict:
+    """File name and digest of a model file, for the manifest."""
+    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def load(path: str | Path, target: str | None = None, model: str | None = None) -> Session:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..foreign import printable
 from .memory import Buffer, MemoryPlan, live_bytes
+from .plan import KernelPlan, PlannedMemory
 
 #: Fill colour of each kind of buffer, in the order of the legend.
 COLOURS = {
@@ -19,6 +20,20 @@ COLOURS = {
 
 WIDTH, HEIGHT = 1100, 520  # of the plot, in pixels
 LEFT, TOP, BOTTOM = 90, 64, 56  # margins
+
+
+def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: int) -> str:
+    """The memory plans as text. unordered: bytes of activations alive at once in the model's own order."""
+    steps = [step.spec.symbol for step in plan.steps]
+    parts = "".join((f"bucket: {printable(planned.bucket)}\n" if planned.bucket.bounds else "")
+                   + text(planned.buffers, planned.plan, steps) for planned in memories)
+    return f"{plan.target}\n{parts}in the model's own order activations peak at {unordered:,} bytes\n"
+
+
+def plan_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
+    """The memory of one program as a picture."""
+    return svg(planned.buffers, planned.plan, f"{name}, {plan.target}",
+                             [s.op.origin for s in plan.steps])
 
 
 def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ()) -> str:

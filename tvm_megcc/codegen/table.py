@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..errors import InternalError
 from ..ir.conditions import undecided
 from ..ir.dims import Dim
 from ..ir.shapes import Bucket, hull
@@ -26,6 +27,7 @@ from .container import DType, LayoutKind
 from .headers import HEADER
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
+from .render import render_kernel
 from .shapefn import PUT, ShapeTable
 
 
@@ -83,6 +85,22 @@ def model_id(codes: Sequence[Code]) -> int:
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]) -> dict[str, str]:
+    """The C files of a model: `kernels/<symbol>.c` for every distinct kernel, the files that some bring along, and
+    `kernels.c`."""
+    origins: dict = {}
+    for plan in plans:
+        for step in plan.steps:
+            origins.setdefault(step.spec, []).append(step.op.origin)
+    texts: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
+    for spec, names in origins.items():
+        path = f"kernels/{spec.symbol}.c"
+        if path in texts:
+            raise InternalError(f"two kernels are called {spec.symbol}")
+        texts[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
+    return {**texts, "kernels.c": render_table(name, codes)}
 
 
 def render_table(name: str, codes: Sequence[Code]) -> str:

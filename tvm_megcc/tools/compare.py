@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from ..api import parse_constants, parse_inputs, parse_output_names, parse_shapes, parse_states
-from ..compiler import checked, context_of, lower
+from ..compiler import context_of, lower
 from ..errors import MegccError, shortened
 from ..extern import Externs
 from ..frontends._tvm import FILES
@@ -19,6 +19,7 @@ from ..frontends.models import TFLITE, import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout
+from ..passes.accept import checked
 from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
 from ..tuning_log import TuningLog

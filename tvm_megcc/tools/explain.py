@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..codegen.plan import KernelPlan
-from ..compiler import checked, context_of, lower
+from ..compiler import context_of, lower
 from ..errors import MegccError, ModelError
 from ..frontends.models import import_model
 from ..ir.dims import likely
 from ..ir.text import op_text
 from ..ops.base import operator
+from ..passes.accept import checked
 from ..passes.inputs import Input, convert_inputs
 from ..target import parse_targets
 from ..tuning_log import TuningLog

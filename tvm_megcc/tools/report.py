@@ -8,11 +8,12 @@ from pathlib import Path
 from ..api import parse_inputs, parse_states
 from ..codegen.memory import live_bytes
 from ..codegen.plan import KernelPlan, PlannedMemory, plan_memory
-from ..compiler import checked, context_of, lower
+from ..compiler import context_of, lower
 from ..errors import MegccError, ToolError
 from ..frontends.models import import_model
 from ..ir.dims import likely
 from ..ir.graph import Graph, Op
+from ..passes.accept import checked
 from ..passes.inputs import convert_inputs
 from ..runtime.device import local_session
 from ..runtime.toolchain import runs_here

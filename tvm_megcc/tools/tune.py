@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..api import parse_inputs
 from ..codegen.plan import KernelPlan
-from ..compiler import checked, context_of, lower
+from ..compiler import context_of, lower
 from ..context import Context
 from ..errors import MegccError
 from ..frontends.models import import_model
@@ -18,6 +18,7 @@ from ..ir.graph import Graph
 from ..ir.shapes import with_symbols
 from ..kernels.choice import priced
 from ..kernels.site import Site
+from ..passes.accept import checked
 from ..passes.inputs import convert_inputs
 from ..runtime.timing import LocalRunner
 from ..runtime.tuner import progress_bar

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts about a compiled model that its manifest keeps; `manifest.py` reads them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..ir.dims import Dim, evaluate, likely
+from ..ir.graph import Graph
+from ..ops.base import operator
+from ..ops.ranges import input_ranges
+from ..version import VERSION
+from .plan import KernelPlan, PlannedMemory
+from .quantised import Quantisation
+from .weight_report import shared_weights
+
+
+def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
+             quantised: Mapping[str, Quantisation]) -> dict:
+    """Facts about the compiled model that are no code."""
+    least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
+
+    ranges = input_ranges(graph)
+
+    def describe(names):
+        return [{"name": n, "dtype": graph.types[n].dtype,
+                 "shape": [dim if isinstance(dim, int) else _short(dim) for dim in graph.types[n].shape],
+                 **({"quant": quantised[n]._asdict()} if n in quantised else {}),
+                 **({} if graph.types[n].is_static or n not in graph.inputs else
+                    {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
+                 **({"range": list(ranges[n])} if n in ranges else {})}
+                for n in names]
+
+    measured = {plan.target.name: plan.context.times.digest for plan, _ in plans if plan.context.times is not None}
+    return {
+        "megcc": VERSION,
+        "model": dict(model),
+        "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {})},
+        "inputs": describe(graph.inputs),
+        "outputs": describe(graph.outputs),
+        "states": [{"output": source, "input": target} for source, target in graph.states],
+        "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
+        "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
+        "programs": [_program_facts(plan, memories) for plan, memories in plans],
+        "weights": shared_weights([plan for plan, _ in plans]),
+    }
+
+
+def _short(dim: Dim) -> str:
+    """An extent as text; "?" where that would be long."""
+    return text if len(text := str(dim)) <= 24 else "?"
+
+
+def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
+    """Sizes are those of the largest bucket; multiply-accumulates those of likely shapes."""
+    calls, instruction = [], 0
+    releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
+    for index, step in enumerate(plan.steps):
+        op = step.op
+        own = plan.graph.input_types(op)[:op.epilogue_start] if op.epilogue is not None \
+            else plan.graph.input_types(op)
+        calls.append({
+            "kernel": step.spec.symbol, "kind": op.kind, "origin": op.origin, "output": op.outputs[0],
+            "type": str(plan.graph.types[op.outputs[0]]), "instruction": instruction,
+            "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)))})
+        instruction += 1 + len(releases.get(index, ()))
+    largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
+    return {
+        "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
+        "instructions": instruction, "workers": plan.workers,
+        "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
+        "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
+        "unpacked_bytes": sum(plan.graph.constants[name].nbytes
+                              for name in {weight.source for weight in plan.weights.values()}), "calls": calls}

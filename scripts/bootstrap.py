@@ -34,6 +34,8 @@ TOOLS = (
     ("running Cortex-M programs", ("qemu-system-arm",), False, ("qemu-system-arm",)),
     ("C for RISC-V microcontrollers", ("riscv64-unknown-elf-gcc",), False, ("gcc-riscv64-unknown-elf",)),
     ("running programs of RISC-V microcontrollers", ("qemu-system-riscv32",), False, ("qemu-system-misc",)),
+    ("C for WebAssembly", ("wasm-ld",), True, ("clang", "lld", "llvm", "wasi-libc", "libclang-rt-dev-wasm32")),
+    ("running WebAssembly", ("node",), False, ("nodejs",)),
     ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
     ("looking at reports as a person does", ("chromium", "chromium-browser", "google-chrome"), False, ("chromium",)),

@@ -97,6 +97,9 @@ ISAS = {isa.name: isa for isa in (
         fallback="cortex_m4", dsp=True),
     Isa("cortex_m55", 0x00090002, 1, 32, 16, "defined(__ARM_FEATURE_MVE)", fallback="cortex_m33", dsp=True,
         helium=True),
+    Isa("wasm32", 0x000A0001, 1, 16, 16, "defined(__wasm__)", fallback="c"),
+    Isa("simd128", 0x000A0002, 4, 16, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2),
+    Isa("relaxed_simd", 0x000A0003, 4, 16, 16, "defined(__wasm_relaxed_simd__)", fallback="simd128", int16_step=2),
 )}
 
 
@@ -110,6 +113,7 @@ class Target:
     qemu: the emulator; empty where it does not know the level's instructions, as AVX-512.
     cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
     features: what LLVM has to be told about the level, for TVM's part of a module.
+    clang: clang's own target, where it compiles for this one if its library is installed.
     l1, l2: data cache bytes that blocking is chosen for.
     """
 
@@ -124,6 +128,7 @@ class Target:
     cpu: str = ""
     features: tuple[str, ...] = ()
     zig_cpu: str = "baseline"
+    clang: str = ""
     bare_metal: bool = False
     l1: int = 32 << 10
     l2: int = 256 << 10
@@ -137,6 +142,15 @@ def _cortex_m(name: str, isa: str, description: str, cpu: str, fpu: str = "") ->
     flags = (f"-mfloat-abi={'hard' if fpu else 'soft'}", *([fpu] if fpu else []))
     return Target(name, ISAS[isa], "thumb", f"{description}, bare metal", ("arm-none-eabi-",),
                   cflags=("-mthumb", cpu, *flags), qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0)
+
+
+def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
+    """vectors: features that the engine has to have. The others all have had since 2021; threads are left out."""
+    features = ("bulk-memory", "nontrapping-fptoint", "sign-ext", *vectors)
+    return Target(name, ISAS[isa], "wasm32", description, ("wasm32-wasi-", "wasm32-wasip1-"), "wasm32-wasi",
+                  (*(f"-m{feature}" for feature in features), "-DMEGCC_NO_THREADS"), qemu="node",
+                  features=tuple(f"+{feature}" for feature in features), clang="wasm32-wasi", l2=512 << 10,
+                  zig_cpu="+".join(["generic", *(name.replace("-", "_") for name in features)]))
 
 
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
@@ -185,6 +199,10 @@ TARGETS = {target.name: target for target in (
     Target("riscv32", ISAS["rv32"], "riscv32", "32-bit RISC-V microcontrollers (RV32IMC), bare metal",
            ("riscv64-unknown-elf-", "riscv32-unknown-elf-", "riscv-none-elf-"),
            cflags=("-march=rv32imc", "-mabi=ilp32"), qemu="qemu-system-riscv32", bare_metal=True, l1=0, l2=0),
+    _wasm("wasm32", "wasm32", "WebAssembly without vectors"),
+    _wasm("wasm32-simd128", "simd128", "WebAssembly with vectors (browsers since 2021, Safari 16.4)", "simd128"),
+    _wasm("wasm32-relaxed", "relaxed_simd", "WebAssembly with relaxed SIMD (Chrome 114, node 22)", "simd128",
+          "relaxed-simd"),
 )}
 
 

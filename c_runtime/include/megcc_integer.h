@@ -56,6 +56,9 @@ static MGC_INLINE mgc_i mgc_iselect(mgc_i mask, mgc_i a, mgc_i b) { return (a & 
 #if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+#elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)wasm_i32x4_min((v128_t)a, (v128_t)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)wasm_i32x4_max((v128_t)a, (v128_t)b); }
 #elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a < b), a, b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
@@ -73,6 +76,8 @@ static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (
 #else
 #if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
 #include "simd/x86_integer.h"
+#elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
+#include "simd/simd128_integer.h"
 #else
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(mgc_round(v)); }
 
@@ -171,7 +176,7 @@ static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 }
 #if MGC_LANES == 1
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return mgc_doubling_high_lane(a, b); }
-#else
+#elif !defined(MGC_ISA_SIMD128) && !defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
     mgc_i high;
@@ -392,8 +397,9 @@ MGC_TOTALS(mgc_totals_i8, i8, int8_t)
 #define MGC_AVX_VNNI(name) "%{vex%} " name " %2, %1, %0"
 #endif
 
-/* Products of int16: pairs of them on x86. */
-#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2)
+/* Products of int16: pairs of them on x86 and WebAssembly. */
+#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2) || defined(MGC_ISA_SIMD128) \
+    || defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
 {
     int32_t pair;
@@ -435,6 +441,12 @@ static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
 #else
     return (mgc_i)_mm256_add_epi32((__m256i)c, _mm256_madd_epi16((__m256i)x, (__m256i)w));
 #endif
+}
+#elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
+static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p) { return (mgc_i)wasm_i16x8_load8x8(p); }
+static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w)
+{
+    return (mgc_i)wasm_i32x4_add((v128_t)c, wasm_i32x4_dot_i16x8((v128_t)x, (v128_t)w));
 }
 #else
 static MGC_INLINE mgc_i mgc_dot_w_i16_i8(const int8_t *p)

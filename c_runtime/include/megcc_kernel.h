@@ -161,6 +161,9 @@ typedef struct megcc_module {
 #define MEGCC_ISA_CORTEX_M3   0x00080001u
 #define MEGCC_ISA_CORTEX_M33  0x00090001u
 #define MEGCC_ISA_CORTEX_M55  0x00090002u   /* + Helium */
+#define MEGCC_ISA_WASM32      0x000A0001u
+#define MEGCC_ISA_WASM32_SIMD128 0x000A0002u
+#define MEGCC_ISA_WASM32_RELAXED 0x000A0003u  /* + relaxed SIMD: products and sums that may be fused */
 
 /* Status codes that kernels return; megcc.h has them all. */
 #define MEGCC_KERNEL_OK       0

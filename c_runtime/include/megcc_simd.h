@@ -11,7 +11,7 @@
  *   mgc_load_n mgc_store_n     the first n lanes, 0 <= n <= MGC_LANES; touch exactly n floats, missing lanes read 0
  *   mgc_set1(s) mgc_zero()
  *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can (scalar code of CPUs that cannot: twice)
- *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, x86 and scalar code return `a`, NEON NaN
+ *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, NEON returns NaN, the others `a`
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
@@ -93,8 +93,16 @@ void *memcpy(void *to, const void *from, size_t size);
 #endif
 #include <arm_neon.h>
 #define MGC_ENABLED 1
+#elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
+/* A module with vectors is refused whole by an engine that has none: nothing is raised here, the build has to ask. */
+#if defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+#define MGC_ENABLED 1
+#else
+#define MGC_ENABLED 0
+#endif
 #elif defined(MGC_ISA_C) || defined(MGC_ISA_RV64) || defined(MGC_ISA_RV32) || defined(MGC_ISA_CORTEX_M0) \
-    || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_CORTEX_M4)
+    || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_CORTEX_M4) || defined(MGC_ISA_WASM32)
 #define MGC_ENABLED 1
 #else
 #error "this header has no branch for the kernel's MGC_ISA_<NAME>"
@@ -147,6 +155,8 @@ MGC_RAISE_GCC(MGC_RAISED)
 #include "simd/neon.h"
 #elif defined(MGC_ISA_NEON_ARMV7)
 #include "simd/neon_armv7.h"
+#elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
+#include "simd/simd128.h"
 #else
 #include "simd/scalar.h"
 #endif

@@ -98,6 +98,12 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_CORTEX_M33;
 #elif defined(__arm__) && defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)
     return MEGCC_ISA_ARMV7;
+#elif defined(__wasm_relaxed_simd__)
+    return MEGCC_ISA_WASM32_RELAXED;
+#elif defined(__wasm_simd128__)
+    return MEGCC_ISA_WASM32_SIMD128;
+#elif defined(__wasm__)
+    return MEGCC_ISA_WASM32;
 #else
     return MEGCC_ISA_C;
 #endif

@@ -3,7 +3,7 @@
  * Runs a model from the command line, for boards and emulators. Compile it with the files of a generated folder and
  * -DMEGCC_MODULE=NAME_module. Results on stdout, one a line; errors on stderr; exits with 0, 1 (failed) or 2 (usage).
  */
-#if defined(__unix__) || defined(__APPLE__)
+#if defined(__unix__) || defined(__APPLE__) || defined(__wasi__)
 #define _POSIX_C_SOURCE 200809L
 #include <unistd.h>
 #endif
@@ -27,12 +27,13 @@ extern const megcc_module MEGCC_MODULE;
 
 static const char usage[] =
     "megcc_run [--model FILE] [--input NAME=FILE]... [--output NAME=FILE]... [--shape NAME=1,3,224,224]...\n"
-    "          [--repeat N] [--warmup N] [--threads N] [--cpu ISA] [--profile] [--info] [--check] [--mark]\n"
+    "          [--repeat N] [--warmup N] [--threads N] [--cpu ISA] [--profile] [--times] [--info] [--check] [--mark]\n"
     "  --model    the container; default: NAME.megcc in the current folder\n"
     "  --input    raw little-endian values; inputs that are not given are zero\n"
     "  --repeat   timed runs (default 1), after --warmup others (default 0)\n"
     "  --cpu      MEGCC_ISA_* to assume instead of asking the CPU\n"
     "  --profile  also prints the time of every instruction\n"
+    "  --times    also prints the time of every run\n"
     "  --info     prints what the model is and ends\n"
     "  --check    compares the checksum of the weights first\n"
     "  --mark     calls close(0x5eed0001) before the timed runs, close(0x5eed0000) after: for instruction counters\n";
@@ -47,7 +48,7 @@ typedef struct request {
     size_t input_count, output_count, shape_count;
     int32_t repeat, warmup, threads;
     uint32_t cpu;
-    int profile, info, check, mark;
+    int profile, times, info, check, mark;
 } request;
 
 static int fail(const char *what, const char *which)
@@ -98,6 +99,8 @@ static int parse(int argc, char **argv, request *r)
         char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(option, "--profile") == 0)
             r->profile = 1;
+        else if (strcmp(option, "--times") == 0)
+            r->times = 1;
         else if (strcmp(option, "--info") == 0)
             r->info = 1;
         else if (strcmp(option, "--check") == 0)
@@ -190,7 +193,7 @@ static void print_info(const megcc_model *model)
 
 static double now_us(void)
 {
-#if defined(CLOCK_MONOTONIC) && (defined(__unix__) || defined(__APPLE__))
+#if defined(CLOCK_MONOTONIC) && (defined(__unix__) || defined(__APPLE__) || defined(__wasi__))
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
@@ -347,6 +350,8 @@ static int run(const request *r, const megcc_model *model, megcc_session *sessio
     mark(r, 0);
     if (save_outputs(r, session, megcc_model_outputs(model)))
         return 1;
+    for (int32_t i = 0; r->times && i < r->repeat; i++)
+        printf("time_us %.3f\n", times[i]);
     printf("run ");
     print_times(times, r->repeat);
     printf(" repeat %d\n", (int)r->repeat);

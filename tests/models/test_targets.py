@@ -18,7 +18,7 @@ from tvm_megcc.target import TARGETS
 
 from .networks import CHECKOUT, NETWORKS, Network, assert_close
 
-EMULATED = ("arm64-v82", "arm64-v86", "armv7", "riscv64")
+EMULATED = ("arm64-v82", "arm64-v86", "armv7", "riscv64", "wasm32-simd128")
 QUICK = {("mnist8", "riscv64")}
 PAIRS = [pytest.param(name, target, marks=[pytest.mark.slow] * ((name, target) not in QUICK))
          for name in ("mnist8", "resnet8_cifar10_f32", "kws_dscnn_f32") for target in EMULATED]

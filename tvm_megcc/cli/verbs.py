@@ -85,7 +85,6 @@ def run_(args: argparse.Namespace) -> int:
 def bench_(args: argparse.Namespace) -> int:
     if args.against:
         return _bench_against(args)
-    from ..runtime.emulated import EmulatedSession
     from ..tools import bench, board, source
 
     if len(args.path) > 1:
@@ -93,7 +92,7 @@ def bench_(args: argparse.Namespace) -> int:
     path = args.path[0]
     with _progress(args, f"compiling and building {path}"):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
-    if isinstance(session, EmulatedSession):
+    if session.target.bare_metal:
         _print(args, board.bench(session, args.inputs, seed=args.seed), board.text)
         return 0
     report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)

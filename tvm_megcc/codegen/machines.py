@@ -65,12 +65,15 @@ def make_commands(targets: Sequence[Target]) -> list[tuple[str, str]]:
                      f'CFLAGS="{" ".join(("-O2", *target.cflags, *STATIC_PROFILE))}"')
             row = (" \\\n    ".join(lines),
                    f"the library for {target.name}; `megcc build` makes a firmware of it for an example board")
+        elif target.clang:
+            row = (f'make CC="clang --target={target.clang}" AR=llvm-ar BUILD=build/{target.name} \\\n    '
+                   f'CFLAGS="{" ".join(("-O2", *target.cflags))}"', f"for {target.name}")
         elif target.machine in ("any", "x86_64"):
             row = "make", "the library and the example, for this machine"
         else:
             flags = f' CFLAGS="-O2 {" ".join(target.cflags)}"' if target.cflags else ""
             row = f"make CC={target.triples[0]}gcc{flags} BUILD=build/{target.name}", f"for {target.name}"
-        place = target.name if target.bare_metal else target.machine
+        place = target.name if target.bare_metal or target.clang else target.machine
         found.setdefault("x86_64" if place == "any" else place, row)
     if len(found) == 1 and any(target.isa.guard == _ANY for target in targets):
         found["other"] = "make CC=aarch64-linux-gnu-gcc BUILD=build/arm64", "for another"

@@ -77,7 +77,7 @@ class Tiling:
 
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
-        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2"), vectors,
+        return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
                       assembler and isa.assembler)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:

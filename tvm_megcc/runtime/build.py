@@ -92,7 +92,8 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         else:
             sources = [*c_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
             compiled = objects.compile_all(sources, (*flags, *_defines(folder, names[0])))
-            how = (*(("-static",) if compiler.static else ()), "-pthread", "-Wl,--gc-sections")
+            threads = () if "-DMEGCC_NO_THREADS" in target.cflags else ("-pthread",)
+            how = (*(("-static",) if compiler.static else ()), *threads, "-Wl,--gc-sections")
             program = link(compiler, how, compiled, output / "_".join(["megcc_run", *filter(None, [chosen])]))
     return Build(folder, target, compiler, library, program, chosen)
 

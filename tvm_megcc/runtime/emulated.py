@@ -34,6 +34,7 @@ class EmulatedSession(Session):
         self.stack_bytes: int | None = None
         self.counted, self.instructions = False, [0]
         self._states = self._checked_states(None)
+        self._options: tuple[str, ...] = ()     # further ones of the program
 
     @property
     def firmware(self) -> Path:
@@ -86,6 +87,7 @@ class EmulatedSession(Session):
                 command += ["--input", f"{port.name}=in{index}.bin"]
             for index, port in enumerate(self._all_outputs):
                 command += ["--output", f"{port.name}=out{index}.bin"]
+            command += self._options
             if self.is_dynamic:
                 for port, array in zip(self._all_inputs, arrays, strict=True):
                     command += ["--shape", f"{port.name}={','.join(map(str, array.shape))}"]

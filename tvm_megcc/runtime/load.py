@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated folder as a session: in this process, or in an emulator."""
+"""A generated folder as a session: in this process, in an engine for WebAssembly, or in an emulator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .emulated import EmulatedSession
 from .native import NativeSession
 from .session import Session
 from .toolchain import find_emulator
+from .web import WebSession
 
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
@@ -32,4 +33,6 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
     built = build(folder, target, cc, model=name)
+    if target.machine == "wasm32":
+        return WebSession(built, emulator)
     return EmulatedSession(built, emulator) if emulator else NativeSession(built)

@@ -9,8 +9,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from ..errors import ToolError
 from ..target import Target, machine, native, runs
@@ -23,6 +25,7 @@ PACKAGES = {
     "arm": ("gcc-arm-linux-gnueabihf libc6-dev-armhf-cross", "qemu-user"),
     "riscv64": ("gcc-riscv64-linux-gnu libc6-dev-riscv64-cross", "qemu-user"),
     "riscv32": ("gcc-riscv64-unknown-elf", "qemu-system-misc"),
+    "wasm32": ("clang lld wasi-libc libclang-rt-dev-wasm32", "nodejs"),
     "thumb": ("gcc-arm-none-eabi libnewlib-arm-none-eabi", "qemu-system-arm"),
 }
 
@@ -69,10 +72,14 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
         return Compiler(command, version, not local)
     tried = ["cc", "gcc", "clang"] if local else []
     tried += [triple + "gcc" for triple in target.triples]
-    for name in tried:
-        version = _version((name,))
-        if version is not None:
-            return Compiler((name,), version, not local)
+    commands: list[tuple[str, ...]] = [(name,) for name in tried]
+    if target.clang:
+        commands += [(prefix + "clang",) for prefix in target.triples] + [("clang", f"--target={target.clang}")]
+        tried = [" ".join(command) for command in commands]
+    for command in commands:
+        version = _version(command)
+        if version is not None and (not target.clang or _links((*command, *target.cflags))):
+            return Compiler(command, version, not local)
     zig = zig_command()
     if zig and not target.bare_metal:
         # Its default is to trap on undefined behaviour, and to use every feature of the machine it runs on.
@@ -96,6 +103,11 @@ def find_emulator(target: Target) -> tuple[str, ...]:
     if not target.qemu:
         raise ToolError(f"programs for {target} do not run on this machine ({native()}), and qemu does not know their "
                         "instructions; run them on a machine that has them")
+    if target.machine == "wasm32":
+        if found := _find_wasi():
+            return found
+        raise ToolError("no node and no wasmtime to run WebAssembly: 'apt-get install nodejs' or "
+                        "'pip install wasmtime'")
     path = shutil.which(target.qemu)
     if path is None:
         package = PACKAGES.get(target.machine, ("", "qemu-user"))[1]
@@ -111,6 +123,38 @@ def zig_command() -> tuple[str, ...]:
     if importlib.util.find_spec("ziglang"):
         return (sys.executable, "-m", "ziglang")
     return ()
+
+
+def _find_wasi() -> tuple[str, ...]:
+    """What runs programs of WebAssembly: node, else PyPI's wasmtime; empty if there is neither."""
+    node = _version(("node",))
+    if node is not None:
+        # Versions before 21 have relaxed SIMD, but ask for a word.
+        old = int(node.lstrip("v").split(".")[0]) < 21
+        return ("node", "--no-warnings", *(["--experimental-wasm-relaxed-simd"] * old),
+                str(Path(__file__).with_name("wasi.mjs")))
+    if importlib.util.find_spec("wasmtime"):
+        return (sys.executable, str(Path(__file__).with_name("wasi.py")))
+    return ()
+
+
+#: What a compiler has to make a program of. clang 14 has the option for relaxed SIMD, but not the instructions.
+_PROGRAM = """
+#ifdef __wasm_relaxed_simd__
+#include <wasm_simd128.h>
+v128_t madd(v128_t a, v128_t b) { return wasm_f32x4_add(a, (wasm_f32x4_relaxed_madd)(a, b, b)); }
+#endif
+int main(void) { return 0; }
+"""
+
+
+@cache
+def _links(command: tuple[str, ...]) -> bool:
+    """Whether the compiler has a linker and a C library for its target."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True, text=True,
+                              input=_PROGRAM, check=False)
+    return made.returncode == 0
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ..runtime.device import DeviceSession
+from ..runtime.web import WebSession
 from . import layers
 from .run import drawn, read_npz, seeded
 
@@ -17,7 +18,7 @@ SECONDS, LEAST, MOST = 1.0, 10, 1000
 WATCHED = 50
 
 
-def bench(session: DeviceSession, inputs: str | None = None, repeat: int | None = None, seed: int = 0,
+def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat: int | None = None, seed: int = 0,
           shapes: Mapping[str, Sequence[int]] = MappingProxyType({})) -> dict:
     """Times a session and reports.
 

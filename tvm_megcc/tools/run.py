@@ -16,8 +16,11 @@ import numpy as np
 from ..errors import MegccError, ShapeError, refused_by_system
 from ..runtime.device import DeviceSession
 from ..runtime.session import Port
+from ..runtime.web import WebSession
 from . import layers
 
+#: Sessions that say where they run, and read the clock there.
+TIMED = (DeviceSession, WebSession)
 #: Of what the runtime says of such a call (c_runtime/src/status.c).
 _REFUSED = "a kernel refused the values of its operands"
 
@@ -50,7 +53,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
         write_npz(outputs, results)
     report = {
         "model": session.name, "target": str(session.target), "emulated": session.emulated,
-        **({"where": session.where} if isinstance(session, DeviceSession) else {}),
+        **({"where": session.where} if isinstance(session, TIMED) else {}),
         "inputs": [{"name": port.name, "dtype": port.dtype,
                     "shape": list(feeds[port.name].shape), "source": inputs or f"seed {seed}"}
                    for port in session.inputs],
@@ -59,7 +62,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     if getattr(session, "stack_bytes", None) is not None:
         report["stack_bytes"] = session.stack_bytes
     if not session.emulated:
-        if isinstance(session, DeviceSession) and not sequence:
+        if isinstance(session, TIMED) and not sequence:
             times = session.times(feeds, max(repeat, 1), 0).seconds
         elif not sequence:
             times, _ = timed_steps(session, steps * max(repeat, 1))

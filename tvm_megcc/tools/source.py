@@ -138,10 +138,11 @@ def timed_session_of(path: str | Path, options) -> DeviceSession | EmulatedSessi
     from ..runtime.load import load
 
     folder, model = folder_of(path, options), model_of(path, options)
-    if target_of(read_manifest(folder), options.target or None, folder).bare_metal:
+    target = target_of(read_manifest(folder), options.target or None, folder)
+    if target.bare_metal or target.machine == "wasm32":
         session = load(folder, options.target or None, options.cc, model)
         assert isinstance(session, EmulatedSession)
-        session.counted = True
+        session.counted = target.bare_metal
         return session
     return local_session(folder, options.target or None, options.cc, model)
 

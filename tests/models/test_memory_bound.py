@@ -5,14 +5,17 @@ three rules that need no planner (elementwise tails are free, reshapes and conca
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 import onnx
 import pytest
+import tflite
 from onnx import shape_inference
 
 import tvm_megcc
 
-from .networks import NETWORKS
+from .networks import CHECKOUT, NETWORKS
 
 #: Operators computed in the registers of their producer, or in place.
 TAILS = {"Relu", "Clip", "Sigmoid", "Mul", "Add", "Sub", "Div", "BatchNormalization", "Exp", "Softmax", "Dropout"}
@@ -90,3 +93,25 @@ def test_arena_meets_the_bound_of_the_onnx_graph(name: str):
     artifact = tvm_megcc.compile(network.path, "arm64", input_shapes=dict(network.shapes))
     (program,) = artifact.manifest["programs"]
     assert program["arena_bytes"] <= 1.05 * bound, f"arena {program['arena_bytes']}, bound {bound}"
+
+
+@pytest.mark.parametrize("name", ("resnet8_cifar10_int8", "kws_dscnn_int8", "ad_autoencoder_int8",
+                                  "mobilenet_v1_025_224_uint8", "tflm_micro_speech"))
+def test_weights_of_bytes(name: str):
+    """A container for a microcontroller against the file's constants and their scales by channel."""
+    folder = Path(os.environ.get("MEGCC_MODELS", CHECKOUT.parent / "shared" / "models")) / name
+    if not folder.exists():
+        pytest.skip(f"{name} is not on this machine (set MEGCC_MODELS)")
+    path = folder / "model.tflite"
+    model = tflite.Model.GetRootAs(path.read_bytes(), 0)
+    graph, read = model.Subgraphs(0), set()
+    for index in range(graph.OperatorsLength()):
+        read.update(graph.Operators(index).InputsAsNumpy().tolist())
+    size = 0
+    for tensor in (graph.Tensors(index) for index in read - {-1}):
+        constant = model.Buffers(tensor.Buffer()).DataLength()
+        if constant:
+            scales = tensor.Quantization().ScaleLength() if tensor.Type() == tflite.TensorType.INT8 else 0
+            size += constant + (4 * scales if scales > 1 else 0)
+    (program,) = tvm_megcc.compile(path, "cortex-m4").manifest["programs"]
+    assert program["unpacked_bytes"] <= 1.05 * size

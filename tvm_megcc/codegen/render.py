@@ -101,15 +101,16 @@ class Epilogue:
     @property
     def by_fours(self) -> bool:
         """Whether `store_four` can be asked for: an expression of int8 and int32 that ends in int8."""
-        kinds = all(p.dtype in ("int8", "int32") and (p.dtype == "int32") == (p.kind != "full") for p in self.operands)
+        kinds = all(p.dtype == "int8" or (p.dtype == "int32" and p.kind != "full") for p in self.operands)
         return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _FOURS
 
     def store_four(self, pointer: str, at: str, value: str, channel: str, n: str) -> str:
         """As `store`, of a vector of Helium (simd/helium_integer.h)."""
         self.is_by_fours = True
-        loads = {"scalar": "mgc_four_dup({0}[0])", "channel": "mgc_four_load({0} + {1}, {3})",
+        loads = {"scalar": "mgc_four_dup({0}[0])", "channel": "mgc_four_load{4}({0} + {1}, {3})",
                  "full": "mgc_four_load_i8({0} + {2}, {3})"}
-        values = [value, *(loads[p.kind].format(p.name, channel, at, n) for p in self.operands)]
+        values = [value, *(loads[p.kind].format(p.name, channel, at, n, "_i8" * (p.dtype == "int8"))
+                           for p in self.operands)]
         return f"mgc_four_store({pointer} + {at}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
 
     def store_row(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],

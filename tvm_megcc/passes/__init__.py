@@ -17,6 +17,7 @@ from . import (
     fixed_sums,
     float16,
     integers,
+    narrow,
     nibbles,
     norms,
     ranges,
@@ -46,6 +47,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("tabulate", tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("use_ranges", ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
+    ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
 )
 

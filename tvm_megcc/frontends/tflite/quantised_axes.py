@@ -75,7 +75,8 @@ def softmax(node: Node) -> Results:
     if y.scale[0] != np.float32(1 / 256) or zero(y) != fixed.limits(dtype).low:
         raise Unsupported("its result is not in steps of 1 / 256 from the least number on")
     axis = value.order.index(len(value.order) - 1)
-    powers = softmax_fixed.table(float(np.float32(node.option("Beta"))), fixed.scale(operand(node, 0)))
+    powers = softmax_fixed.significant(softmax_fixed.table(float(np.float32(node.option("Beta"))),
+                                                           fixed.scale(operand(node, 0))))
     return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), axis=axis), value.order)]
 
 

@@ -17,12 +17,13 @@ from ..site import Site
 @dataclass(frozen=True)
 class Closing(Parameters):
     """How sums become bytes. kind: "fixed" or "once", as the functions of integers are called; "" where it is any other
-    epilogue. multiplier, shift: C of them, for the channel `c`. zero: is added; low, high: limits behind that. apart:
-    shifted to the left, the zero point leaves no room in 32 bits."""
+    epilogue. multiplier, shift: C of them, for the channel `c`. narrow: shifts are bytes. zero: is added; low, high:
+    limits behind that. apart: shifted to the left, the zero point leaves no room in 32 bits."""
 
     kind: str = ""
     multiplier: str = ""
     shift: str = ""
+    narrow: bool = False
     zero: int = 0
     low: int = 0
     high: int = 0
@@ -53,7 +54,8 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: boo
     if kind == "fixed" and not of_any and not _is_small(site, zeros, outputs_first):
         return Closing()
     texts = [_text(site, argument) for argument in rescale.args[1:]]
-    return Closing(kind, *texts, zero, low, high, abs(zero) << -int(shift.min()) > 2**29)
+    apart = abs(zero) << -int(shift.min()) > 2**29
+    return Closing(kind, *texts, _is_narrow(site, rescale.args[2]), zero, low, high, apart)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
@@ -96,6 +98,10 @@ def _text(site: Site, argument: Expr) -> str:
     type_ = site.types[site.op.epilogue_start + argument.index - 1]
     # Of one pixel, an operand with a number for each channel has one for each element.
     return f"e{argument.index}[{'c' if type_.size != 1 else '0'}]"
+
+
+def _is_narrow(site: Site, argument: Expr) -> bool:
+    return isinstance(argument, Arg) and site.types[site.op.epilogue_start + argument.index - 1].dtype == "int8"
 
 
 def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:

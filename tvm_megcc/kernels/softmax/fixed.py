@@ -15,11 +15,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedParameters(UnitParameters):
-    """Of `fixed.c.j2`. low, high: limits of the element type. sum_bits: whole bits of sums."""
+    """Of `fixed.c.j2`. low, high: limits of the element type. sum_bits: whole bits of sums. length: of the table."""
 
     low: int
     high: int
     sum_bits: int
+    length: int
 
 
 class SoftmaxFixedLines(AlongAxis):
@@ -35,10 +36,10 @@ class SoftmaxFixedLines(AlongAxis):
     def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         low, high = (-128, 127) if site.x.dtype == "int8" else (0, 255)
-        size = outer * n * inner
-        return Lowered("softmax/fixed", FixedParameters(site.x.c_type, low, high, SUM_BITS), self.extents(site),
-                       (Operand("x", 0, size), Operand("table", 1, 256)), (Operand("y", 0, size),), outer * inner,
-                       f"{site.kind}_{site.x.dtype}", self.name)
+        size, (length,) = outer * n * inner, site.inputs[1].shape
+        return Lowered("softmax/fixed", FixedParameters(site.x.c_type, low, high, SUM_BITS, length), self.extents(site),
+                       (Operand("x", 0, size), Operand("table", 1, length)), (Operand("y", 0, size),), outer * inner,
+                       f"{site.kind}_{site.x.dtype}_t{length}", self.name)
 
     def cost(self, site: Site) -> float:
         return 6.0 * site.likely.x.size

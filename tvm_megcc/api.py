@@ -34,7 +34,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
             threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
-            inputs: str | Inputs | None = None, extern: Externs | None = None, log: str | Path | None = None,
+            bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
+            extern: Externs | None = None, log: str | Path | None = None,
             dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
@@ -56,6 +57,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
             the next run.
         constants: values of some inputs, which are no inputs any more: numbers or arrays.
+        bounds: largest values of extents that a run computes, by the name of the value that is counted (the output of
+            a NonZero) or read as a shape: memory is planned for them. What has no bound is allocated.
         output_names: compile only what these values need.
         inputs: what is given instead of the model's own inputs, which are made from it: text such as
             "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
@@ -74,7 +77,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
 
     measured = TuningLog.read(log) if log else None
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
-                                  constants=constants, output_names=output_names, extern=extern, states=states)
+                                  constants=constants, output_names=output_names, extern=extern, states=states,
+                                  bounds=bounds)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None
@@ -157,6 +161,23 @@ def parse_constants(texts: Sequence[str] | Mapping[str, object]) -> dict[str, ob
             raise MegccError(f"constant '{text}': expected INPUT=NUMBER or INPUT=NUMBER,NUMBER") from None
         constants[name] = numbers if "," in value else numbers[0]
     return constants
+
+
+def parse_bounds(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+    """`["boxes=1000"]` as a dictionary; one stays what it is.
+
+    Raises:
+        MegccError: for a text that is no such pair.
+    """
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    bounds: dict[str, int] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.rpartition("="))
+        if not name or not value.isdecimal() or int(value) >= 2**31:
+            raise MegccError(f"bound '{text}': expected NAME=NUMBER, such as boxes=1000")
+        bounds[name] = int(value)
+    return bounds
 
 
 def _number(text: str) -> float | int | bool:

@@ -77,13 +77,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         lowering = lower(graph, context, threads)
         for number, (stage, value) in enumerate(lowering.stages.items(), start=1):
             dump(f"{number:02}_{stage}.{context.target}", graph_text(value))
-        plan, unbounded = lowering.plan, lowering.plan.unbounded(buckets)
-        memories = [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in buckets]
+        plan, ranges = lowering.plan, lowering.plan.buckets(buckets)
+        unbounded = plan.unbounded(ranges)
+        memories = [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in ranges]
         plans.append((plan, memories))
         texts.append(plans_text(plan, memories, peak_bytes(lowering.stages["choose_layouts"])))
         dump(f"{PLAN_STAGE:02}_plan.{context.target}", plan_text(plan, memories[-1]))
         dump(f"{PLAN_STAGE + 1:02}_memory.{context.target}", texts[-1])
-    codes = [Code.of(plan, buckets) for plan, _ in plans]
+    codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
     container = assemble(name, plans, codes, quantised)
     dump(f"{PLAN_STAGE + 2:02}_container", container_text(container))

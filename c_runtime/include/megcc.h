@@ -38,7 +38,7 @@ enum {
     MEGCC_MORE = 1,             /* megcc_session_step: instructions are left */
     /* the caller */
     MEGCC_E_ARGUMENT = 0x10,    /* an argument is NULL, out of range, too small or misaligned */
-    MEGCC_E_SHAPE = 0x11,       /* the model was not compiled for these input shapes */
+    MEGCC_E_SHAPE = 0x11,       /* the model was not compiled for these input shapes, or for what a run counted */
     MEGCC_E_ORDER = 0x12,       /* not now: shapes are not set yet, an input has no data */
     MEGCC_E_VERSION = 0x13,     /* header, library and kernels are of different versions or switches */
     /* the container */
@@ -91,7 +91,8 @@ typedef struct megcc_tensor {
     const char *name;           /* "" if it has none */
     uint8_t dtype, layout, rank;
     uint8_t block;              /* channels a block of MEGCC_NCHWC, otherwise 0 */
-    int32_t dims[MEGCC_MAX_RANK]; /* in the model's order whatever the layout; -1: not known before set_shapes */
+    int32_t dims[MEGCC_MAX_RANK]; /* in the model's order whatever the layout; -1: not known before set_shapes,
+                                 * or, of what a run counts, before that run */
     uint64_t bytes;             /* 0 while a dimension is not known */
     const megcc_quant *quant;   /* NULL: not quantised */
     uint32_t quants;            /* number of entries: 1, or the extent of `quant_axis` */
@@ -120,6 +121,7 @@ typedef struct megcc_program {
     const megcc_code *code;
     uint32_t isa, alignment, workers, symbols, values;
     uint32_t operands;          /* of the instruction that has most */
+    uint32_t counts;            /* number of symbols, the last ones, that a run computes */
     uint32_t unbounded;         /* number of tensors without a place in the arena */
     uint32_t arena_bytes;       /* of the device model that wants most */
     megcc_rows rows[MEGCC_PROGRAM_VECTORS];
@@ -221,7 +223,7 @@ int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shap
  * is no such input, it is bound, or it has no shape or memory yet. */
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
-/* Where an output is, until the next run or until an input is written: they may share memory. NULL: there is no such
+/* Where an output is, and after a run its shape, until the next run or until an input is written: they may share memory. NULL: there is no such
  * output, or it has no shape or memory yet. */
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 

@@ -37,7 +37,7 @@ int memcmp(const void *a, const void *b, size_t size);
 #define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels count in int32_t, some of them a few vectors beyond its end */
 
 enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE };
-enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP };
+enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP, OP_EXTENT };
 
 /* --- rows, as in schema/megcc.fbs ------------------------------------------------------------------------------ */
 
@@ -135,6 +135,12 @@ static inline bool is_dynamic(const megcc_program *program)
     return program->symbols != 0;
 }
 
+/* Symbols that shapes of inputs tell; the run computes those behind them. */
+static inline uint32_t given_symbols(const megcc_program *program)
+{
+    return program->symbols - program->counts;
+}
+
 static inline uint64_t align_up(uint64_t value, uint32_t alignment)
 {
     return (value + alignment - 1) & ~(uint64_t)(alignment - 1);
@@ -178,10 +184,11 @@ uint32_t megcc_dtype_bytes(uint32_t dtype);
 void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                      call_need *need);
 
-/* Checks the sizes of a bucket with these extents: every tensor against its slot, every call against its kernel's
- * signature. A failure has `status`. */
+/* Checks the sizes of a bucket with these extents: every tensor against its slot, and the calls from instruction
+ * `first` up to the next extent that the run computes, each against its kernel's signature. An extent that is not known
+ * yet is negative, and no call may depend on it. A failure has `status`. */
 int32_t megcc_verify_sizes(const megcc_program *program, const device_model *bucket, const int32_t *extents,
-                           int32_t status, megcc_error *error);
+                           uint32_t first, int32_t status, megcc_error *error);
 
 /* --- cpu.c ----------------------------------------------------------------------------------------------------- */
 
@@ -234,14 +241,31 @@ int32_t megcc_materialise(megcc_session *session, uint32_t tensor);
 
 /* Gives it back, unless it is the caller's own. */
 void megcc_release(megcc_session *session, uint32_t tensor);
+
+/* Gives it back where the tensor does not fit into it any more. */
+void megcc_release_small(megcc_session *session, uint32_t tensor);
 #endif
 
-/* --- session.c ------------------------------------------------------------------------------------------------- */
+/* --- place.c --------------------------------------------------------------------------------------------------- */
+
+/* Where a tensor lies when it is not bound. */
+uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor);
+
+/* Points every tensor to its place in the bucket: no bindings, states zero. */
+void megcc_session_place(megcc_session *session);
 
 /* After a complete run: outputs become the inputs of the next. */
 void megcc_session_keep_states(megcc_session *session);
 
-/* Points every tensor to its place in the bucket: no bindings, states zero. */
-void megcc_session_place(megcc_session *session);
+/* --- shape.c --------------------------------------------------------------------------------------------------- */
+
+#ifndef MEGCC_NO_DYNAMIC
+/* Sets the shapes of a session whose inputs have no others. */
+int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error);
+
+/* The run has computed the symbol of this instruction: what depends on it gets its extents, and the calls up to the
+ * next one are checked. */
+int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error);
+#endif
 
 #endif

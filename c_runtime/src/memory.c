@@ -51,4 +51,11 @@ void megcc_release(megcc_session *session, uint32_t tensor)
         megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
 }
 
+void megcc_release_small(megcc_session *session, uint32_t tensor)
+{
+    const tensor_row *row = tensor_at(&session->model->program, tensor);
+    if (session->capacity != NULL && session->capacity[tensor] < megcc_tensor_bytes(row, session->extents))
+        megcc_release(session, tensor);
+}
+
 #endif

@@ -78,6 +78,13 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
         session->extents = extents_of(&model->program);
         megcc_session_place(session);
     }
+#ifndef MEGCC_NO_DYNAMIC
+    else if (given_symbols(&model->program) == 0) {
+        const int32_t status = megcc_session_own_shapes(session, error);
+        if (status != MEGCC_OK)
+            return status;
+    }
+#endif
     *result = session;
     return MEGCC_OK;
 }
@@ -94,66 +101,6 @@ void megcc_session_close(megcc_session *session)
 #endif
 }
 
-/* Where a tensor lies when it is not bound. */
-static uint8_t *own_place(const megcc_session *session, uint32_t tensor)
-{
-    const tensor_row *row = tensor_at(&session->model->program, tensor);
-    const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
-    switch (row->storage) {
-    case STORAGE_WEIGHT:
-        return (uint8_t *)(uintptr_t)(session->model->weights + row->data); /* never an output: see verify.c */
-    case STORAGE_ARENA:
-    case STORAGE_STATE:
-        return session->arena + slot->offset;
-    default:
-        return NULL;
-    }
-}
-
-void megcc_session_place(megcc_session *session)
-{
-    for (uint32_t i = 0; i < session->model->program.rows[MEGCC_TENSORS].count; i++) {
-#ifndef MEGCC_NO_DYNAMIC
-        if (session->capacity != NULL && session->capacity[i] != 0) {
-            const tensor_row *row = tensor_at(&session->model->program, i);
-            if (session->capacity[i] >= megcc_tensor_bytes(row, session->extents))
-                continue;
-            megcc_release(session, i);
-        }
-#endif
-        session->base[i] = own_place(session, i);
-    }
-    megcc_session_reset(session);
-}
-
-/* --- states ---------------------------------------------------------------------------------------------------- */
-
-static const state_row *state_at(const megcc_program *p, uint32_t index)
-{
-    return row_at(p->rows[MEGCC_STATES], index, sizeof(state_row));
-}
-
-void megcc_session_reset(megcc_session *session)
-{
-    const megcc_program *p = &session->model->program;
-    session->next = 0;
-    for (uint32_t i = 0; session->extents != NULL && i < p->rows[MEGCC_STATES].count; i++) {
-        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
-        memset(session->base[input], 0, (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
-    }
-}
-
-void megcc_session_keep_states(megcc_session *session)
-{
-    const megcc_program *p = &session->model->program;
-    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
-        const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
-        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
-        memcpy(session->base[input], session->base[output],
-               (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
-    }
-}
-
 /* --- inputs and outputs ---------------------------------------------------------------------------------------- */
 
 static const int32_t *known_extents(const megcc_session *session)
@@ -166,7 +113,7 @@ static const int32_t *known_extents(const megcc_session *session)
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
     if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED)
-        return session->base[tensor] == own_place(session, tensor);
+        return session->base[tensor] == megcc_session_own_place(session, tensor);
     if (session->base[tensor] != NULL && session->capacity[tensor] == 0)
         return false;
     return megcc_materialise(session, tensor) == MEGCC_OK;
@@ -174,7 +121,7 @@ static bool has_own_memory(megcc_session *session, uint32_t tensor)
 #else
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
-    return session->base[tensor] == own_place(session, tensor);
+    return session->base[tensor] == megcc_session_own_place(session, tensor);
 }
 #endif
 
@@ -200,6 +147,16 @@ const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_t
     return session->base[output];
 }
 
+/* Bytes that an input or output may have in the next run. */
+static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
+{
+    const megcc_program *p = &session->model->program;
+    const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
+    if (p->counts == 0 || is_input(p, tensor))
+        return megcc_tensor_bytes(tensor_at(p, tensor), session->extents);
+    return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
+}
+
 /* Lets a tensor lie in `data`, or again in its own place. */
 static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, uint8_t *data, size_t bytes)
 {
@@ -212,13 +169,12 @@ static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, ui
     const tensor_row *row = tensor_at(p, tensor);
     if (row->storage == STORAGE_STATE)
         return MEGCC_E_ARGUMENT;
-    if (data != NULL && (bytes < megcc_tensor_bytes(row, session->extents)
-                         || !is_aligned(data, megcc_dtype_bytes(row->dtype))))
+    if (data != NULL && (bytes < room_of_port(session, tensor) || !is_aligned(data, megcc_dtype_bytes(row->dtype))))
         return MEGCC_E_ARGUMENT;
 #ifndef MEGCC_NO_DYNAMIC
     megcc_release(session, tensor);
 #endif
-    session->base[tensor] = data != NULL ? data : own_place(session, tensor);
+    session->base[tensor] = data != NULL ? data : megcc_session_own_place(session, tensor);
     return MEGCC_OK;
 }
 

@@ -25,18 +25,23 @@ static int32_t *resolved(const megcc_program *p, int32_t *table)
     return table + p->symbols + p->values;
 }
 
+static void forget(const megcc_program *p, int32_t *table, uint32_t first)
+{
+    for (uint32_t s = first; s < p->symbols; s++)
+        table[s] = -1;
+}
+
 /* The first dimension that is exactly a symbol says what it is; compare_inputs() sees those that do not agree. */
 static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
 {
-    for (uint32_t s = 0; s < p->symbols; s++)
-        table[s] = -1;
+    forget(p, table, 0);
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
         if (shapes[i].rank != row->rank)
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, row->rank);
         for (uint32_t axis = 0; axis < row->rank; axis++) {
             const int64_t symbol = -1 - (int64_t)extents_of(p)[row->dims + axis];
-            if (symbol >= 0 && symbol < p->symbols && table[symbol] < 0)
+            if (symbol >= 0 && symbol < given_symbols(p) && table[symbol] < 0)
                 table[symbol] = shapes[i].dims[axis];
         }
     }
@@ -57,12 +62,16 @@ static int32_t resolve_extents(const megcc_program *p, int32_t *table, megcc_err
     return MEGCC_OK;
 }
 
-/* Every dimension against what the symbols make of it. */
+/* Every dimension against what the symbols make of it, which no run changes. */
 static int32_t compare_inputs(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
-        if (memcmp(shapes[i].dims, resolved(p, table) + row->dims, 4u * row->rank) != 0)
+        const int32_t *dims = resolved(p, table) + row->dims;
+        bool known = shapes == NULL || memcmp(shapes[i].dims, dims, 4u * row->rank) == 0;
+        for (uint32_t axis = 0; axis < row->rank; axis++)
+            known &= dims[axis] >= 0;
+        if (!known)
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
     }
     return MEGCC_OK;
@@ -82,7 +91,7 @@ static bool find_bucket(const megcc_model *model, const tensor_row *input, const
     for (uint32_t i = 0; i < p->rows[MEGCC_DEVICE_MODELS].count; i++) {
         megcc_device_model(model, i, bucket);
         bool found = true;
-        for (uint32_t s = 0; found && input == NULL && s < p->symbols; s++)
+        for (uint32_t s = 0; found && input == NULL && s < given_symbols(p); s++)
             found = holds(bucket, s, symbols[s]);
         for (uint32_t axis = 0; found && input != NULL && axis < input->rank; axis++) {
             const int64_t symbol = -1 - (int64_t)extents_of(p)[input->dims + axis];
@@ -113,7 +122,11 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     int32_t *table = session->table[1];
     device_model bucket;
 
-    int32_t status = find_symbols(p, shapes, table, error);
+    int32_t status = MEGCC_OK;
+    if (shapes != NULL)
+        status = find_symbols(p, shapes, table, error);
+    else
+        forget(p, table, 0);
     if (status == MEGCC_OK && !find_bucket(session->model, NULL, table, &bucket))
         status = blame_input(session->model, table, error);
     if (status == MEGCC_OK)
@@ -121,7 +134,7 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     if (status == MEGCC_OK)
         status = compare_inputs(p, shapes, table, error);
     if (status == MEGCC_OK)
-        status = megcc_verify_sizes(p, &bucket, resolved(p, table), MEGCC_E_SHAPE, error);
+        status = megcc_verify_sizes(p, &bucket, resolved(p, table), 0, MEGCC_E_SHAPE, error);
     if (status != MEGCC_OK)
         return status;
 
@@ -131,6 +144,49 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->bucket = bucket;
     megcc_session_place(session);
     return MEGCC_OK;
+}
+
+int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error)
+{
+    return set_dynamic_shapes(session, NULL, error);
+}
+
+/* Reads what an instruction says the run has computed. */
+static int32_t read_count(const megcc_session *session, uint32_t instruction, int32_t *result, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    const instruction_row *row = instruction_at(p, instruction);
+    const bound_row *bound = row_at(session->bucket.bounds, row->first_extent, sizeof *bound);
+    const uint8_t *data = address_of(session, row->operands);
+    const uint32_t most = (uint32_t)bound->hi & INT32_MAX; /* no limit is -1 */
+    int64_t count;
+    if (data == NULL || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof count <= row->inputs)
+        return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, row->operands, 0);
+    memcpy(&count, data + sizeof count * row->inputs, sizeof count);
+    if (count < bound->lo || count > most)
+        return megcc_fail(error, MEGCC_E_SHAPE, AT("Bound.hi"), instruction, count, most);
+    *result = (int32_t)count;
+    return MEGCC_OK;
+}
+
+int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    const uint32_t symbol = instruction_at(p, instruction)->first_extent;
+    int32_t *table = session->table[0];
+    forget(p, table, symbol);
+    int32_t status = read_count(session, instruction, &table[symbol], error);
+    if (status == MEGCC_OK)
+        status = resolve_extents(p, table, error);
+    if (status == MEGCC_OK)
+        status = megcc_verify_sizes(p, &session->bucket, session->extents, instruction + 1, MEGCC_E_SHAPE, error);
+    if (status != MEGCC_OK) {   /* nothing keeps extents that were not checked */
+        forget(p, table, symbol);
+        (void)resolve_extents(p, table, NULL);
+    }
+    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++)
+        megcc_release_small(session, i);
+    return status;
 }
 
 #endif

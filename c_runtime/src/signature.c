@@ -16,6 +16,10 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
     int64_t bytes = megcc_dtype_bytes(row->dtype);
     for (uint32_t axis = 0; axis < row->rank; axis++) {
         int64_t extent = extents[row->dims + axis];
+#ifndef MEGCC_NO_DYNAMIC
+        if (extent < 0)
+            return 0;
+#endif
         if (row->layout == MEGCC_NCHWC && axis == 1)
             extent = (extent + row->block - 1) / row->block * row->block;
         bytes = megcc_size_mul(bytes, extent);
@@ -54,6 +58,14 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
     int64_t need[MEGCC_MAX_NEED];
     (void)demands(program, kernel, extents, first, need); /* megcc_verify_sizes has seen that this succeeds */
     round_demands(program, need + kernel->inputs + kernel->outputs, result);
+#ifndef MEGCC_NO_DYNAMIC
+    /* A count may be 0: kernels that have nothing to write do not run. */
+    int64_t written = program->counts == 0;
+    for (uint32_t i = 0; i < kernel->outputs; i++)
+        written |= need[kernel->inputs + i];
+    if (written == 0)
+        result->tasks = 0;
+#endif
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */
@@ -168,8 +180,8 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
     return MEGCC_OK;
 }
 
-int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents, int32_t status,
-                           megcc_error *error)
+int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t first,
+                           int32_t status, megcc_error *error)
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
         const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
@@ -179,7 +191,11 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
         if (bytes > room || bytes > MEGCC_MAX_BYTES)
             return megcc_fail(error, status, AT("Tensor.dims"), MEGCC_NONE, i, bytes);
     }
-    for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
+    for (uint32_t i = first; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
+#ifndef MEGCC_NO_DYNAMIC
+        if (instruction_at(p, i)->opcode == OP_EXTENT)
+            break;
+#endif
         if (instruction_at(p, i)->opcode != OP_CALL)
             continue;
         const int32_t result = verify_call_sizes(p, bucket, extents, i, status, error);

@@ -105,7 +105,7 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     return verify_tensor_quant(p, t, i, error);
 }
 
-/* Also counts operands and unbounded tensors. */
+/* Also counts operands, unbounded tensors, and the symbols that a run computes. */
 static int32_t verify_instructions(megcc_program *p, megcc_error *error)
 {
     const uint32_t tensors = p->rows[MEGCC_TENSORS].count;
@@ -114,6 +114,11 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
     for (uint32_t i = 0; i < tensors; i++)
         p->unbounded += tensor_at(p, i)->storage == STORAGE_UNBOUNDED;
 
+    for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++)
+        p->counts += instruction_at(p, i)->opcode == OP_EXTENT;
+    REQUIRE(p->counts <= p->symbols, "Instruction.opcode", p->counts);
+
+    uint32_t counted = given_symbols(p);
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
         const instruction_row *row = instruction_at(p, i);
         if (row->opcode == OP_CALL) {
@@ -126,6 +131,11 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
         } else if (row->opcode == OP_RELEASE) {
             REQUIRE(row->operands < tensors && !is_port(p, row->operands)
                         && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED, "Instruction.operands", i);
+        } else if (row->opcode == OP_EXTENT) {
+            /* In the order of the symbols: what depends on one that is known depends on none behind it. */
+            REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->dtype == MEGCC_INT64,
+                    "Instruction.operands", i);
+            REQUIRE(row->first_extent == counted++, "Instruction.first_extent", i);
         } else if (row->opcode <= OP_LOOP) {
             return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Instruction.opcode"), i, row->opcode, 0);
         } else {
@@ -271,7 +281,7 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
     for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++)
         status = verify_call(p, &bucket, states, i, error);
     if (status == MEGCC_OK && !is_dynamic(p))
-        status = megcc_verify_sizes(p, &bucket, extents_of(p), MEGCC_E_SIGNATURE, error);
+        status = megcc_verify_sizes(p, &bucket, extents_of(p), 0, MEGCC_E_SIGNATURE, error);
     return status;
 }
 

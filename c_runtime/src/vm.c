@@ -144,6 +144,8 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
 #ifndef MEGCC_NO_DYNAMIC
     if (row->opcode == OP_RELEASE)
         megcc_release(session, row->operands);
+    else if (row->opcode == OP_EXTENT)
+        status = megcc_session_count(session, session->next, error);
     else
 #endif
         status = run_call(session, row, error);

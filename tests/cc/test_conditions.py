@@ -32,7 +32,7 @@ def test_shape_functions_refuse_what_the_rules_refuse(tmp_path: Path):
         for index, case in enumerate(declaration.cases):
             for some in opened(kind, case):
                 values = tuple(dict.fromkeys(dim for t in some.results for dim in t.shape if not isinstance(dim, int)))
-                table = ShapeTable(tuple(some.symbols), values, some.conditions)
+                table = ShapeTable(tuple(some.symbols), len(some.symbols), values, some.conditions)
                 name = f"f{len(functions)}"
                 functions.append("\n".join(table.function(name)))
                 for drawn in some.drawn(12, index):

@@ -258,6 +258,8 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
     group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
                        help="fixes an input to a number, or to numbers with ',' between them")
+    group.add_argument("--bound", metavar="NAME=N", action="append", default=[],
+                       help="the largest value of an extent that a run computes (docs/dynamic-shapes.md)")
     group.add_argument("--extern", metavar="FILE", action="append", default=[],
                        help="Python file that declares operators of your own, with their C (docs/extern.md); may be "
                             "given several times")

@@ -147,6 +147,20 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
     operands: list[int] = []
     instructions: list[container.Instruction] = []
     calls: list[list[container.CallSlot]] = [[] for _ in buckets]
+
+    def add(*fields: int) -> None:
+        """An instruction that calls no kernel."""
+        instructions.append(container.Instruction(*fields))
+        for slots in calls:
+            slots.append(container.CallSlot(0, 0))
+
+    def count(index: int) -> None:
+        """What is known in front of a step."""
+        for found in plan.counts.get(index, ()):
+            symbol = code.shapes.number(found.symbol)
+            add(container.Opcode.extent, found.element, 0, 0, rows.tensor(found.value), symbol)
+
+    count(0)
     for index, step in enumerate(plan.steps):
         run = [rows.tensor(name) for name in (*step.inputs, *step.outputs)]
         extents = step.bound.extents
@@ -158,10 +172,9 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
             workspace = planned.workspaces[index]
             slots.append(container.CallSlot(kernel_id[step.spec],
                                             container.ALLOCATED if workspace is None else workspace))
+        count(index + 1)
         for name in releases.get(index, ()):
-            instructions.append(container.Instruction(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0))
-            for slots in calls:
-                slots.append(container.CallSlot(0, 0))
+            add(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
                    for source, target in plan.graph.states)
     device_models = tuple(

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..ir.dims import Dim, evaluate, likely
+from ..ir.dims import Dim, evaluate, likely, symbols
 from ..ir.graph import Graph
+from ..ir.shapes import counts_of
 from ..ops.base import operator
 from ..ops.ranges import input_ranges
 from ..version import VERSION
@@ -20,7 +21,10 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
-    ranges = input_ranges(graph)
+    ranges, counted = input_ranges(graph), {count.symbol for count in counts_of(graph)}
+
+    def symbols_of(name):
+        return set().union(*map(symbols, graph.types[name].shape))
 
     def describe(names):
         return [{"name": n, "dtype": graph.types[n].dtype,
@@ -28,6 +32,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
                  **({"quant": quantised[n]._asdict()} if n in quantised else {}),
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
+                 **({"counted": True} if symbols_of(n) & counted else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
 
@@ -53,7 +58,7 @@ def _short(dim: Dim) -> str:
 
 def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
     """Sizes are those of the largest bucket; multiply-accumulates those of likely shapes."""
-    calls, instruction = [], 0
+    calls, instruction = [], len(plan.counts.get(0, ()))
     releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
     for index, step in enumerate(plan.steps):
         op = step.op
@@ -63,7 +68,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
             "kernel": step.spec.symbol, "kind": op.kind, "origin": op.origin, "output": op.outputs[0],
             "type": str(plan.graph.types[op.outputs[0]]), "instruction": instruction,
             "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)))})
-        instruction += 1 + len(releases.get(index, ()))
+        instruction += 1 + len(plan.counts.get(index + 1, ())) + len(releases.get(index, ()))
     largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
     return {
         "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),

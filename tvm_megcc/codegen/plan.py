@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..context import Context
 from ..errors import InternalError
 from ..ir.dims import Dim, likely, round_up, substitute
-from ..ir.graph import Graph, Op, unused
-from ..ir.shapes import EVERYTHING, Bucket
+from ..ir.graph import EXTENT, Graph, Op, unused
+from ..ir.shapes import EVERYTHING, Bucket, Count, counts_of, with_counts
 from ..ir.types import to_layout
 from ..kernels import packing as pack
 from ..kernels.base import Operand
@@ -55,7 +55,8 @@ class Step:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """graph: with its final operators and layouts. places: memory of each value. weights: by name."""
+    """graph: with its final operators and layouts. places: memory of each value. weights: by name. counts: what gets
+    its value in front of a step, or behind all of them."""
 
     graph: Graph
     context: Context
@@ -63,6 +64,7 @@ class KernelPlan:
     places: Mapping[str, Place]
     weights: Mapping[str, Weight]
     workers: int = 1
+    counts: Mapping[int, tuple[Count, ...]] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -73,6 +75,11 @@ class KernelPlan:
         step, alignment = self.steps[index], self.target.isa.alignment
         return (round_up(step.size(step.spec.shared), alignment)
                 + self.workers * round_up(step.size(step.spec.scratch), alignment))
+
+    def buckets(self, buckets: Sequence[Bucket]) -> list[Bucket]:
+        """Buckets of input shapes with the bounds that counts have there, in the order in which they are found."""
+        counts = [count for found in self.counts.values() for count in found]
+        return [with_counts(bucket, counts) for bucket in buckets]
 
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
         """The values with memory of their own whose size has no limit in some bucket: allocated when written."""
@@ -87,6 +94,9 @@ class KernelPlan:
             for name in (*step.inputs, *step.outputs):
                 if name in self.places and self.places[name].root in unbounded:
                     last[self.places[name].root] = index
+        for index, counts in self.counts.items():
+            for root in {self.places[count.value].root for count in counts} & set(last):
+                last[root] = max(last[root], min(index, len(self.steps) - 1))
         kept = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
         for name, index in last.items():
@@ -111,11 +121,16 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     keys: dict[tuple[str, tuple, tuple], str] = {}
     calls = [bind(Site.of(graph, op, context), placed.choices[op.outputs[0]])
              for position, op in enumerate(graph.ops) if position not in forwarding.elided]
+    counts, before = {}, 0
+    for position, op in enumerate(graph.ops):
+        if op.kind == EXTENT:
+            counts[before] = (*counts.get(before, ()), *counts_of(graph.with_(ops=(op,))))
+        before += position not in forwarding.elided
     steps = []
     for bound in with_equal_constants(calls) if context.compact else calls:
         inputs = tuple(_operand(graph, bound.op, o, weights, keys) for o in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
-    return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers)
+    return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers, counts)
 
 
 def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
@@ -190,6 +205,9 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     for index, step in enumerate(plan.steps):
         for name in (*step.inputs, *step.outputs):
             _touch(ranges, plan.places, name, index)
+    for index, counts in plan.counts.items():
+        for count in counts:
+            _touch(ranges, plan.places, count.value, index)
     for name in plan.graph.outputs:
         _touch(ranges, plan.places, name, end)
     ranges = {root: span for root, span in ranges.items() if root not in unbounded}

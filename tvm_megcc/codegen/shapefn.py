@@ -17,27 +17,29 @@ from functools import cached_property
 from ..errors import InternalError, shortened
 from ..foreign import c_string, printable
 from ..ir.conditions import Condition
-from ..ir.dims import Dim, Symbol, to_c
+from ..ir.dims import Dim, Symbol, symbols, to_c
 from .plan import KernelPlan
 
 
 @dataclass(frozen=True)
 class ShapeTable:
-    """symbols: names, in order. values: the distinct expressions that are neither numbers nor symbols. conditions: what
-    the symbols have to satisfy."""
+    """symbols: names, in order: `given` of inputs, then those that a run counts, which are -1 until then. values: the
+    distinct expressions that are neither numbers nor symbols. conditions: what the symbols have to satisfy."""
 
     symbols: tuple[str, ...]
+    given: int
     values: tuple[Dim, ...]
     conditions: tuple[Condition, ...] = ()
 
     @staticmethod
-    def of(plan: KernelPlan, symbols: Sequence[str], sizes: Iterable[Dim],
+    def of(plan: KernelPlan, names: Sequence[str], sizes: Iterable[Dim],
            conditions: Sequence[Condition] = ()) -> ShapeTable:
         """The table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
         dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
-        return ShapeTable(tuple(symbols), tuple(values), tuple(conditions))
+        given = len(names) - sum(map(len, plan.counts.values()))
+        return ShapeTable(tuple(names), given, tuple(values), tuple(conditions))
 
     @cached_property
     def _entries(self) -> dict[Dim, int]:
@@ -51,29 +53,52 @@ class ShapeTable:
             raise InternalError(f"an extent is {dim}")
         return dim
 
+    def number(self, name: str) -> int:
+        """The place of a symbol."""
+        return self.symbols.index(name)
+
     def references(self, dims: Iterable[Dim]) -> tuple[int, ...]:
         return tuple(map(self.reference, dims))
 
     def function(self, name: str) -> list[str]:
         """Lines of the C function of type megcc_shapes_fn."""
-        places = {symbol: f"symbol[{index}]" for index, symbol in enumerate(self.symbols)}
+        numbers = {symbol: index for index, symbol in enumerate(self.symbols)}
+        places = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
+
+        def counted(names: Iterable[str]) -> str:
+            """The last of these symbols, if a run counts it: where it is known, all of them are."""
+            last = max((numbers[name] for name in names), default=-1)
+            return f"symbol[{last}]" if last >= self.given else ""
+
         listed = [f"/* symbol[{i}] is {printable(symbol)} */" for i, symbol in enumerate(self.symbols)]
         lines = [*listed,
                  f"static int32_t {name}(const int32_t *symbol, int32_t *value, const char **why)", "{",
                  "    int32_t outside = 0;"]
         for number, condition in enumerate(self.conditions, 1):
-            lines += [f"    if (!({condition.to_c(places)})) {{",
+            last = counted(condition.symbols)
+            lines += [f"    if ({f'{last} >= 0 && ' if last else ''}!({condition.to_c(places)})) {{",
                       f"        *why = MEGCC_TEXT({c_string(shortened(condition.line, 200))});",
                       f"        return {number};", "    }"]
         for index, dim in enumerate(self.values):
+            last = counted(symbols(dim))
             lines += [f"    /* {printable(dim)} */",
-                      f"    outside |= put({to_c(dim, places)}, value + {index});"]
+                      f"    outside |= {f'{last} < 0 ? unknown(value + {index}) : ' if last else ''}"
+                      f"put({to_c(dim, places)}, value + {index});"]
         if not self.values:
             lines += ["    (void)symbol;", "    (void)value;"]
         if not self.conditions:
             lines += ["    (void)why;"]
         return [*lines, "    return -outside;", "}", ""]
 
+
+#: Marks a value that depends on what the run has not counted yet.
+UNKNOWN = """\
+static int32_t unknown(int32_t *value)
+{
+    *value = -1;
+    return 0;
+}
+"""
 
 #: Stores a value; 0 if it is an extent.
 PUT = """\

@@ -11,13 +11,14 @@ program around them was: the runtime opens no container that has others.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import InternalError
-from ..ir.conditions import undecided
+from ..ir.conditions import Condition, undecided
 from ..ir.dims import Dim
+from ..ir.graph import Graph
 from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType
 from ..ops.demands import conditions
@@ -28,7 +29,7 @@ from .headers import HEADER
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
 from .render import render_kernel
-from .shapefn import PUT, ShapeTable
+from .shapefn import PUT, UNKNOWN, ShapeTable
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Code:
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
                 called.setdefault(step.spec, {})[step.bound.extents] = tuple(sizes)
         sizes = (size for rows in called.values() for row in rows.values() for size in row)
-        shapes = ShapeTable.of(plan, tuple(bounds.limits), sizes, undecided(conditions(plan.graph), bounds.limits))
+        shapes = ShapeTable.of(plan, tuple(bounds.limits), sizes, undecided(_known(plan.graph, bounds), bounds.limits))
         calls = {spec: {shapes.references(extents): shapes.references(sizes) for extents, sizes in rows.items()}
                  for spec, rows in called.items()}
         inputs, outputs = (tuple(plan.graph.types[name] for name in names)
@@ -77,6 +78,11 @@ class Code:
         """Hash of all that is said about the kernels: a container built for others is refused."""
         section, row = self.text
         return _hash("\n".join([*section, row]))
+
+
+def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:
+    """What the shapes of a graph have to satisfy; counts that nothing depends on any more are not computed."""
+    return (condition for condition in conditions(graph) if condition.symbols <= set(bounds.limits))
 
 
 def model_id(codes: Sequence[Code]) -> int:
@@ -110,6 +116,8 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
              f'#include "{HEADER}"', "", *refusal(name, [code.target for code in codes])]
     if any(code.shapes.symbols for code in codes):
         lines += [PUT]
+    if any("unknown(value" in line for code in codes for line in code.text[0]):
+        lines += [UNKNOWN]
     if any(code.calls for code in codes):
         lines += [_LOOK_UP]
     for code in codes:

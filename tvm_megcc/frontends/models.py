@@ -27,7 +27,8 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
                  input_shapes: str | Shapes | Sequence[Shapes] | None = None,
                  dispatch: str | Dispatcher | Intervals | None = None, constants: Mapping[str, object] | None = None,
                  output_names: Sequence[str] | None = None, extern: Externs | None = None,
-                 states: Mapping[str, str] | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
+                 states: Mapping[str, str] | None = None,
+                 bounds: Mapping[str, int] | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
     """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
     The arguments are those of `tvm_megcc.compile`.
@@ -38,8 +39,8 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     rules = parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
     sets, name = shape_sets(input_shapes), Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):
-        if params or constants or extern:
-            raise MegccError("params, constants and extern are not for TFLite files")
+        if params or constants or extern or bounds:
+            raise MegccError("params, constants, bounds and extern are not for TFLite files")
         found = _of_tflite(model, sets, rules, output_names, states)
         if isinstance(found, tuple):
             return found
@@ -47,9 +48,9 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     elif _tvm.is_for_importers(model):
         model = _tvm.loaded(model)
     if _tvm.is_module(model):
-        if constants or output_names or extern:
-            raise MegccError("constants, output_names and extern are for ONNX files; bind constants of a module with "
-                             "params")
+        if constants or output_names or extern or bounds:
+            raise MegccError("constants, bounds, output_names and extern are for ONNX files; bind constants of a "
+                             "module with params")
         shapes, buckets = buckets_of(_tvm.attribute("input_dims", "module")(model), sets, rules)
         return _tvm.attribute("import_module", "module")(model, params, shapes, name), buckets
     if params:
@@ -60,7 +61,7 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
 
     shapes, buckets = buckets_of(input_dims(model), sets, rules)
     return import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants,
-                       extern=extern), buckets
+                       extern=extern, bounds=bounds), buckets
 
 
 def is_tflite(model) -> bool:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What extents have to satisfy so that operators fit their operands.
 
-A shape rule states each condition with `require_…`. What is decided by the numbers, or because a symbol is at least 1,
-is decided there: nothing, or a ShapeError. The rest is recorded, kept with the graph, and checked by the shape function
-on the device whenever the inputs get shapes. Kernels rely on it.
+A shape rule states each condition with `require_…`. What is decided by the numbers, or because of the least that a
+symbol can be, is decided there: nothing, or a ShapeError. The rest is recorded, kept with the graph, and checked by the
+shape function on the device whenever the inputs get shapes, or a run has counted. Kernels rely on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from ..errors import ShapeError
-from .dims import Dim, interval, substitute, symbols, to_c
+from .dims import Dim, free, interval, substitute, symbols, to_c
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def require_shape(shape: Sequence[Dim], wanted: Sequence[Dim], why: str) -> None
 
 
 def _require(condition: Condition) -> None:
-    verdict = condition.holds(dict.fromkeys(condition.symbols, (1, None)))
+    verdict = condition.holds(free(condition.lhs, condition.rhs))
     if verdict is False:
         raise ShapeError(condition.why)
     found = _recorded.get()

@@ -71,13 +71,15 @@ Dim = Union[int, SymbolicDim]
 
 @dataclass(frozen=True)
 class Symbol(SymbolicDim):
-    """A dimension the user names, such as `batch`. Its value is at least 1.
+    """A dimension the user names, such as `batch`, or a count that a run finds.
 
-    likely: the value that choices of speed are made for; no part of what the symbol is.
+    likely: the value that choices of speed are made for. least: 1, or 0 of a count. Neither is part of what the symbol
+    is.
     """
 
     name: str
     likely: int = field(default=1, compare=False)
+    least: int = field(default=1, compare=False)
 
     def __repr__(self) -> str:
         return self.name
@@ -296,9 +298,9 @@ def differ(a: Dim, b: Dim) -> bool:
     """Whether two extents differ whatever nice numbers their symbols are: some are tried.
 
     Expressions that are always equal have mostly, but not always, one normal form; others are equal where a model can
-    be used at all, as for multiples of 32.
+    be used at all, as for multiples of 32. Counts are whatever a run finds.
     """
-    if a == b:
+    if a == b or any(symbol.least == 0 for dim in (a, b) for symbol in _symbols(dim)):
         return False
     found = sorted(symbols(a) | symbols(b))
     return any(substitute(a, point) != substitute(b, point) for point in (
@@ -316,8 +318,13 @@ def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[in
 
 
 def limits(dim: Dim) -> tuple[int | None, int | None]:
-    """Least and largest value whatever the symbols are, each at least 1; None for no limit."""
-    return interval(dim, dict.fromkeys(symbols(dim), (1, None)))
+    """Least and largest value whatever the symbols are; None for no limit."""
+    return interval(dim, free(dim))
+
+
+def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
+    """What the symbols of some extents can be where nothing is known of them."""
+    return {symbol.name: (symbol.least, None) for dim in dims for symbol in _symbols(dim)}
 
 
 def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:

@@ -7,10 +7,12 @@ import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from .conditions import Condition
+from .dims import SymbolicDim, symbols
 from .expr import Expr
 from .types import TensorType
 
@@ -149,14 +151,44 @@ def network_bytes(graph: Graph) -> int:
     return sum(graph.constants[name].nbytes for name in read)
 
 
+#: The operator that makes a number which the run computes the value of a symbol; its result is its operand.
+EXTENT = "extent"
+
+
+def waits_for(ops: Sequence[Op], types: Mapping[str, TensorType]) -> list[tuple[str, ...]]:
+    """What each operator comes behind: its operands, and the counts that its extents depend on."""
+    counts = {op.attrs.symbol.name: op.outputs[0] for op in ops if op.kind == EXTENT}
+    if not counts:
+        return [op.inputs for op in ops]
+    return [(*op.inputs, *(counts[name] for name in sorted(_symbols_of(op, types) & set(counts)))) for op in ops]
+
+
+def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
+    """The symbols that an operator's results and attributes depend on; of a count, those of its bound."""
+    if op.kind == EXTENT:
+        return _symbols_in(op.attrs.bound)
+    return frozenset().union(*(symbols(dim) for name in (*op.inputs, *op.outputs) if name
+                               for dim in types[name].shape), *map(_symbols_in, op.attrs.values()))
+
+
+def _symbols_in(value: Any) -> frozenset[str]:
+    if isinstance(value, tuple):
+        return frozenset().union(*map(_symbols_in, value))
+    return symbols(value) if isinstance(value, SymbolicDim) else frozenset()
+
+
 def prune(graph: Graph) -> Graph:
     """Drops operators, types and constants that no output needs, and results of operators that can do without."""
     needed = set(graph.outputs)
     kept: list[Op] = []
+    counts = {op.outputs[0]: op.attrs.symbol.name for op in graph.ops if op.kind == EXTENT}
+    used: set[str] = set()
     for op in reversed(graph.ops):
-        if needed.intersection(op.outputs):
+        if needed.intersection(op.outputs) or counts.get(op.outputs[0]) in used:
             kept.append(_with_results(op, needed))
             needed.update(filter(None, op.inputs))
+            if counts:
+                used.update(_symbols_of(op, graph.types))
     kept.reverse()
     names = needed.union(graph.inputs).union(*(op.outputs for op in kept)) if kept else needed.union(graph.inputs)
     return graph.with_(
@@ -195,13 +227,13 @@ def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> 
     return ordered, [index for index, names in enumerate(wanted) if names]
 
 
-def toposort(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """The operators ordered so that each comes after its producers, those first that come first.
+def toposort(ops: Sequence[Op], types: Mapping[str, TensorType] = MappingProxyType({})) -> tuple[Op, ...]:
+    """The operators ordered so that each comes after what it waits for, those first that come first.
 
     Raises:
         ValueError: with the names of operators on a cycle.
     """
-    ordered, rest = in_order([op.inputs for op in ops], [op.outputs for op in ops])
+    ordered, rest = in_order(waits_for(ops, types), [op.outputs for op in ops])
     if rest:
         raise ValueError(", ".join(ops[index].origin or ops[index].kind for index in rest))
     return tuple(ops[index] for index in ordered)

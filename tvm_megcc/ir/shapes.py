@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .dims import Dim, Symbol, SymbolicDim, interval, likely, substitute, symbols
-from .graph import Attrs, Graph
+from .graph import EXTENT, Attrs, Graph
 from .types import TensorType
 
 
@@ -52,6 +52,8 @@ def hull(buckets: Sequence[Bucket]) -> Bucket:
     return Bucket(tuple(union(name) for name in buckets[0].limits))
 
 
+#: What a run counts is likely at least so much.
+LIKELY_COUNT = 64
 #: The one bucket of a graph without symbols.
 EVERYTHING = Bucket()
 
@@ -72,9 +74,41 @@ def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
     return graph.with_(ops=ops, types=types, conditions=tuple(c.with_symbols(values) for c in graph.conditions))
 
 
+@dataclass(frozen=True)
+class Count:
+    """A symbol that a run computes the value of.
+
+    value, element: the tensor of int64 that holds it, and where. bound: the largest value, over symbols of inputs and
+    counts before it; None for no limit.
+    """
+
+    symbol: str
+    value: str
+    element: int
+    bound: Dim | None
+
+
+def counts_of(graph: Graph) -> tuple[Count, ...]:
+    """The counts of a graph, in the order in which they are computed."""
+    return tuple(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound)
+                 for op in graph.ops if op.kind == EXTENT)
+
+
+def with_counts(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
+    """The bucket with bounds for counts, too."""
+    for count in counts:
+        high = None if count.bound is None else bucket.largest(count.bound)
+        bucket = Bucket((*bucket.bounds, (count.symbol, 0, high)))
+    return bucket
+
+
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """The graph with these as the likely values of its symbols."""
-    return with_symbols(graph, {name: Symbol(name, value) for name, value in values.items()})
+    """The graph with these as the likely values of the symbols of its inputs; counts have a share of their bounds."""
+    found = {name: Symbol(name, value) for name, value in values.items()}
+    for count in counts_of(graph):
+        most = LIKELY_COUNT if count.bound is None else likely(substitute(count.bound, found))
+        found[count.symbol] = Symbol(count.symbol, min(most, max(LIKELY_COUNT, most // 4)), 0)
+    return with_symbols(graph, found)
 
 
 def likely_type(type_: TensorType | None) -> TensorType | None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..errors import InternalError
-from .graph import Graph
+from .graph import Graph, waits_for
 
 
 def verify(graph: Graph) -> None:
@@ -12,9 +12,9 @@ def verify(graph: Graph) -> None:
     defined = set(graph.inputs) | set(graph.constants)
     problems = [f"constant %{n} has shape {a.shape}, its type says {graph.types[n]}"
                 for n, a in graph.constants.items() if n in graph.types and tuple(a.shape) != graph.types[n].shape]
-    for op in graph.ops:
+    for op, awaited in zip(graph.ops, waits_for(graph.ops, graph.types), strict=True):
         problems += [f"{op.kind} '{op.origin}' reads %{n} before it is defined"
-                     for n in op.inputs if n and n not in defined]
+                     for n in awaited if n and n not in defined]
         problems += [f"{op.kind} '{op.origin}' defines %{n} again" for n in op.outputs if n in defined]
         defined.update(op.outputs)
         if op.epilogue is not None and not 0 <= op.epilogue_start <= len(op.inputs):

@@ -62,7 +62,7 @@ from .softmax.fixed import SoftmaxFixedLines, SoftmaxWideLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .softmax.log import LogSoftmaxFixedLines
 from .softmax.quantised import SoftmaxQuantisedLines
-from .sort.counted import NonMaxSearch, NonZeroScan
+from .sort.counted import NonMaxSearch, NonZeroCount, NonZeroScan
 from .sort.detections import DetectionsSearch
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
@@ -122,6 +122,7 @@ realise(ops.log_softmax_fixed.LogSoftmaxFixed, LogSoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
 realise(ops.detections.Detections, DetectionsSearch())
 realise(ops.counted.NonMaxSuppression, NonMaxSearch())
+realise(ops.counted.CountNonZero, NonZeroCount())
 realise(ops.counted.NonZero, NonZeroScan())
 
 realise(ops.move.Transpose, TransposeMatrix(), StridedTranspose())

@@ -167,12 +167,22 @@ class OnnxNode:
         """
         return self.declared(output) if self.has(index) and not self.is_known(index) else None
 
-    def dims(self, index: int, what: str = "") -> tuple[Dim, ...] | None:
-        """Value of an integer operand that is constant or depends on shape symbols only; None where it is absent.
+    def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
+        """Value of an integer operand; None where it is absent. What is computed at run time becomes symbols; `most` is
+        the largest value that they can have, None for no limit.
 
         Raises:
-            MegccError: where the operand depends on data.
+            MegccError: where the operand is no list of extents.
         """
+        raise NotImplementedError
+
+    def bound(self, most: Dim) -> Dim:
+        """The largest value of the extent that `count` gives: what the user says, if that is less."""
+        raise NotImplementedError
+
+    def count(self, value: str, most: Dim | None) -> Dim:
+        """The one element of an integer value as an extent, called as the node's first output; at most `most`, None for
+        no limit."""
         raise NotImplementedError
 
     def type_of(self, value: str) -> TensorType:

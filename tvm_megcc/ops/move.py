@@ -156,12 +156,12 @@ class Slice(Operator):
     def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
         """A slice is a view if it is one run of memory: unit axes, then one cut axis, then whole axes."""
         x, y = inputs[0], outputs[0]
-        if x.layout != y.layout or not (x.is_static and y.is_static):
+        block = x.layout.block
+        if x.layout != y.layout or (block and not (x.is_static and y.is_static)):
             return None
         cuts = slice_axes(attrs, x.shape)
         if any(step != 1 for _, _, step in cuts.values()):
             return None
-        block = x.layout.block
         if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
             return None
         offset, stride, whole = 0, 1, True

@@ -242,7 +242,7 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis], how: Interpolat
         node.require_room(8 * scale)
         position = source_coordinates(8, 8 * scale, scale or 1, coordinates)
         whole = nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // (scale or 1)
-        if scale != scales.get(axis, 1) or how.mode != "nearest" or not whole.all():
+        if scale < 1 or scale != scales.get(axis, 1) or how.mode != "nearest" or not whole.all():
             raise MegccError(f"resizes the symbolic extent {extent} in a way that needs its value; give the input "
                              "a shape")
         spread += [extent, 1]

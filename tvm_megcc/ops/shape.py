@@ -65,7 +65,7 @@ class Reshape(Operator):
 def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
     if (target := node.stated(1)) is not None:
         return list(target)
-    target = list(node.dims(1, "shape"))
+    target = list(node.dims(1, "shape", product(shape)))
     if not node.attr("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
             raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")

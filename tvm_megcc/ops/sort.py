@@ -56,5 +56,5 @@ class TopK(Operator):
         elif (shape := node.stated(1)) is not None:
             k = shape[axis]
         else:
-            k = int(node.const(1, "k").reshape(-1)[0])
+            (k,) = node.dims(1, "k", node.type(0).shape[axis])
         return node.emit(cls.kind, node.inputs[:1], axis=axis, k=k, largest=bool(node.attr("largest", 1)))

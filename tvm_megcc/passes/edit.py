@@ -93,4 +93,4 @@ class Editor:
         """The graph, in order, without what no output needs."""
         places = zip(self._before, self._places, self._behind, strict=True)
         ops = [op for before, place, behind in places for op in (*before, *place, *behind)]
-        return prune(self.graph.with_(ops=toposort(ops), types=self.types, constants=self.constants))
+        return prune(self.graph.with_(ops=toposort(ops, self.types), types=self.types, constants=self.constants))

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from ..ir.dims import likely
-from ..ir.graph import Graph
+from ..ir.graph import Graph, waits_for
 from ..ops.base import OPERATORS
 
 #: The search gives up after looking at so many operators in so many states.
@@ -63,7 +63,8 @@ class _Problem:
         root = view_roots(graph)
         producer = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
         kept = {root.get(name, name) for name in graph.outputs}
-        self.after = [sum(1 << i for i in {producer[n] for n in op.inputs if n in producer}) for op in graph.ops]
+        self.after = [sum(1 << i for i in {producer[n] for n in names if n in producer})
+                      for names in waits_for(graph.ops, graph.types)]
         self.allocates = [sum(likely(graph.types[n].bytes) for n in op.outputs if n not in root) for op in graph.ops]
         readers: dict[str, int] = {}
         for i, op in enumerate(graph.ops):

@@ -61,7 +61,8 @@ class EmulatedSession(Session):
             said = self._execute(Path(folder), arrays)
             for index, port in enumerate(self._all_outputs):
                 outputs[port.name] = self._output(Path(folder) / f"out{index}.bin", port,
-                                                  _printed_shape(said, index) if self.is_dynamic else port.shape)
+                                                  _printed_shape(said, index) if self.is_dynamic or port.counted
+                                                  else port.shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
                 if self.counted:

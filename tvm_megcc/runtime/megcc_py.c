@@ -311,7 +311,12 @@ EXPORT int32_t megcc_py_run(handle *h)
     if (h->error.status)
         return h->error.status;
     int32_t status = megcc_session_run(h->session, &h->error);
-    for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++)
-        h->outputs[i].found = megcc_session_output(h->session, i, NULL);
+    const int counts = h->model.program.counts != 0;
+    megcc_tensor tensor;
+    for (uint32_t i = 0; i < megcc_model_outputs(&h->model) && !status; i++) {
+        h->outputs[i].found = megcc_session_output(h->session, i, counts ? &tensor : NULL);
+        if (counts)
+            describe(&tensor, &h->outputs[i].is);
+    }
     return status;
 }

@@ -180,7 +180,7 @@ class NativeSession(Session):
             results = {}
             for name, index, row in self._returned:
                 address, view = self._views[index]
-                if row.found != address:
+                if row.found != address or self._all_outputs[index].counted:
                     view = self._view(index)
                 results[name] = view.copy()
             return results
@@ -359,7 +359,8 @@ class Bound:
             session._set_shapes(self._arrays)
             self.outputs: dict[str, Array] = {
                 name: np.empty(row.port.shape, np.dtype(session._all_outputs[index].dtype))
-                for name, index, row in session._returned}
+                for name, index, row in session._returned if not session._all_outputs[index].counted}
+        self._counted = [(name, index) for name, index, _ in session._returned if name not in self.outputs]
 
     def __repr__(self) -> str:
         return f"<bound {repr(self._session).removeprefix('<')}"
@@ -376,6 +377,8 @@ class Bound:
                 self._bind()
             if self._run(session._handle):
                 session._fail()
+            for name, index in self._counted:   # how large they are is known now
+                self.outputs[name] = session._view(index).copy()
         return self.outputs
 
     def _bind(self) -> None:
@@ -385,8 +388,8 @@ class Bound:
         session._set_shapes(self._arrays)
         for (_, row), interface in zip(session._given, self._interfaces, strict=True):
             row.array = _interface(interface, None)
-        for name, _, row in session._returned:
-            row.wanted = self.outputs[name].ctypes.data
+        for name, index, row in session._returned:
+            row.wanted = None if session._all_outputs[index].counted else self.outputs[name].ctypes.data
         session._bound = self
 
 

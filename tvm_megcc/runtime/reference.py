@@ -12,7 +12,7 @@ from ..errors import ShapeError
 from ..ir import lanes
 from ..ir.dims import Symbol, SymbolicDim, substitute
 from ..ir.expr import evaluate
-from ..ir.graph import Attrs, Graph, Op
+from ..ir.graph import EXTENT, Attrs, Graph, Op
 from ..ir.types import TensorType
 from ..ops.base import operator
 
@@ -28,6 +28,8 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
     wanted = {*graph.outputs, *keep}
     values: dict[str, np.ndarray] = {name: np.asarray(inputs[name]) for name in graph.inputs}
     for index, op in enumerate(graph.ops):
+        if op.kind == EXTENT:
+            symbols[op.attrs.symbol.name] = _count(op, values[op.inputs[0]], symbols)
         operands = [values.get(name, graph.constants.get(name)) if name else None for name in op.inputs]
         values.update(zip(op.outputs, _results(graph, op, operands, symbols), strict=True))
         for name in op.inputs:
@@ -35,6 +37,15 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
                 values.pop(name, None)
     values.update((name, graph.constants[name]) for name in wanted if name in graph.constants)
     return {name: values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
+
+
+def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
+    """What the run found for a symbol."""
+    found = int(values.reshape(-1)[op.attrs.element])
+    most = 2**31 - 1 if op.attrs.bound is None else substitute(op.attrs.bound, symbols)
+    if not 0 <= found <= most:
+        raise ShapeError(f"'{op.attrs.symbol}' is {found}, and has to lie between 0 and {most}")
+    return found
 
 
 def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -> list[np.ndarray]:

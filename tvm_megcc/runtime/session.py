@@ -33,6 +33,7 @@ class Port:
 
     shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
+    counted: the shape of an output is known after a run.
     """
 
     name: str
@@ -40,13 +41,15 @@ class Port:
     shape: tuple[int | str, ...]
     range: tuple[int, int] | None = None
     quant: Quantisation | None = None
+    counted: bool = False
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Port:
         """From the manifest's row."""
         ends = row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
-                    Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None)
+                    Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
+                    row.get("counted", False))
 
     @property
     def type(self) -> str:

@@ -21,7 +21,8 @@ from ..foreign import printable
 #: "count" or the words that it may be. Those of a model and of all models.
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "input-shapes": ("input_shapes", "text"), "dispatch": ("dispatch", "text"), "input": ("input", "texts"),
-    "output-names": ("output_names", "texts"), "constant": ("constant", "texts"), "state": ("state", "texts"),
+    "output-names": ("output_names", "texts"), "constant": ("constant", "texts"), "bound": ("bound", "texts"),
+    "state": ("state", "texts"),
     "extern": ("extern", "paths"), "log": ("log", "path"), "optimize": ("optimize", ("speed", "size")),
     "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag")}
 #: Those of a row of `models` besides.

@@ -47,6 +47,7 @@ def report(path: str | Path, options) -> dict:
     graph = convert_inputs(graph, parse_inputs(options.input))
     graph = checked(graph, buckets, parse_states(options.state))
     plan = lower(graph, context_of(graph, cpu, options.optimize, log), options.threads).plan
+    buckets = plan.buckets(buckets)
     unbounded = plan.unbounded(buckets)
     planned = max((plan_memory(plan, options.keep_inputs, bucket, unbounded) for bucket in buckets),
                   key=lambda memory: memory.plan.arena_bytes)

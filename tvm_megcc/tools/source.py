@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 COMPILE_FLAGS = (
     ("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
     ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
+    ("--bound", "bound", []),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False))
 #: Those that `megcc compile` has for the folder.
@@ -118,7 +119,7 @@ def compile_arguments(options) -> dict:
 def graph_arguments(options) -> dict:
     """Those that change the imported graph, as arguments of `import_model`."""
     return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
-            "constants": api.parse_constants(options.constant),
+            "constants": api.parse_constants(options.constant), "bounds": api.parse_bounds(options.bound),
             "output_names": api.parse_output_names(options.output_names), "extern": options.extern,
             "states": api.parse_states(options.state)}
 

@@ -11,11 +11,12 @@ import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
-from ...ir.dims import Dim
+from ...ir.dims import Dim, Symbol, symbols
 from ...ir.graph import Attrs, Graph, Op, prune
 from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
+from .counts import Counts
 from .folding import Folding
 from .load import tensor_array
 from .shapes import shape_value
@@ -31,7 +32,8 @@ class Builder:
     of `Dim`; their element type is in `types`. conditions: what operators demanded of the symbols.
     """
 
-    def __init__(self):
+    def __init__(self, bounds: Mapping[str, int] | None = None):
+        self.counts = Counts(self, bounds)
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, np.ndarray] = {}
@@ -60,6 +62,7 @@ class Builder:
 
     def add_input(self, name: str, type_: TensorType) -> None:
         self.types[name] = type_
+        self.counts.taken.update(*map(symbols, type_.shape))
 
     def weight(self, array: np.ndarray, hint: str = "constant") -> str:
         """A constant of the model's own."""
@@ -112,7 +115,7 @@ class Builder:
         for type_ in results:
             names.append(self.unique(hint))
             self.types[names[-1]] = type_
-        known = shape_value(kind, attrs, [self._integers(name) for name in inputs],
+        known = shape_value(kind, attrs, [self.integers(name) for name in inputs],
                             [self.types[name] if name else None for name in inputs], results[0])
         if known is not None:
             self._add_shape(names[0], known)
@@ -131,7 +134,8 @@ class Builder:
         raise ShapeError(f"its result {', '.join(map(str, results))} is known before the model runs, but is too large "
                          "to be computed then; use smaller shapes")
 
-    def _integers(self, name: str) -> np.ndarray | None:
+    def integers(self, name: str) -> np.ndarray | None:
+        """What is known of an integer value before the model runs."""
         if name in self.shapes:
             return self.shapes[name]
         array = self.constants.get(name)
@@ -276,11 +280,16 @@ class Node(OnnxNode):
                              "fold it in the model, or simplify the model")
         return array
 
-    def dims(self, index: int, what: str = "") -> tuple[Dim, ...] | None:
+    def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
         if not self.has(index):
             return None
         value = self._builder.shapes.get(self.inputs[index])
-        if value is None:
+        if value is None and not self.is_const(index):
+            try:
+                value = self._builder.counts.extents(self.inputs[index], most, self.name)
+            except MegccError as error:
+                raise MegccError(f"its operand {what or index} is computed at run time: {error}") from None
+        elif value is None:
             value = self.const(index, what)
             if value.dtype.kind not in "iu":
                 raise ShapeError(f"its operand {what or index} is {value.dtype}, and integers are wanted")
@@ -288,6 +297,14 @@ class Node(OnnxNode):
                 raise ShapeError(f"its operand {what or index} has {value.size:,} numbers, too many for extents")
             value = value.astype(object)
         return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
+
+    def bound(self, most: Dim) -> Dim:
+        bound = self._builder.counts.bound(self._hint(), most)
+        assert bound is not None
+        return bound
+
+    def count(self, value: str, most: Dim | None) -> Symbol:
+        return self._builder.counts.count(value, 0, most, self.name, self._hint())
 
     def producer(self, value: str) -> Op | None:
         return self._builder.producers.get(value)

@@ -44,7 +44,7 @@ _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, Z
 
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
                 output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None,
-                extern: Externs | None = None) -> Graph:
+                extern: Externs | None = None, bounds: Mapping[str, int] | None = None) -> Graph:
     """The model as a graph.
 
     Args:
@@ -54,12 +54,14 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
         output_names: values to compute instead of the model's outputs.
         constants: value of some inputs, which are none then: numbers or arrays, of the input's shape or one for all.
         extern: operators of the user's own, or files that declare them.
+        bounds: largest values of extents that a run computes, by their names.
 
     Raises:
-        ModelError: listing everything in the model that cannot be imported.
+        ShapeError: for a bound of what no run computes; ModelError: listing everything in the model that cannot be
+            imported.
     """
     return Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {}),
-                     _importers(extern)).run()
+                     _importers(extern), dict(bounds or {})).run()
 
 
 def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
@@ -96,14 +98,15 @@ class Scope:
 
 class Importer:
     def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None,
-                 constants: dict[str, object], importers: Mapping[str, Callable[[Node], tuple[str, ...]]]):
+                 constants: dict[str, object], importers: Mapping[str, Callable[[Node], tuple[str, ...]]],
+                 bounds: dict[str, int]):
         self.model = model
         self.graph = model.proto.graph
         self.input_shapes = input_shapes
         self.fixed = constants
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
-        self.builder = Builder()
+        self.builder = Builder(bounds)
         self.importers = importers
         self.findings: list[str] = []
         self.unsupported = False
@@ -133,6 +136,7 @@ class Importer:
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
+        self.builder.counts.require_used()
         outputs = self._outputs(scope, inputs)
         return self.builder.graph(self.model.name, inputs, outputs)
 

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from ...ir.dims import Dim, SymbolicDim, dim_max, dim_min, floordiv
+from ...ir.dims import Dim, SymbolicDim, dim_max, dim_min, floordiv, limits
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ...ops.base import operator
@@ -41,6 +41,11 @@ def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], ty
     if computed is None or any(isinstance(item, int) and abs(item) >= _TOO_LARGE for item in computed.flat):
         return None
     return computed.reshape(result.shape)
+
+
+def follows(kind: str) -> bool:
+    """Whether results of an operator can be known where its operands are."""
+    return kind in _FOLLOWED
 
 
 def _scalar(value: Dim) -> np.ndarray:
@@ -78,12 +83,11 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
 
 
 def _equal(a: Dim, b: Dim) -> int | None:
-    """A symbol is at least 1, so it never equals the -1 or 0 that models compare extents with."""
+    """An extent of an input is at least 1, so it never equals the -1 or 0 that models compare extents with."""
     if a == b:
         return 1
-    if all(isinstance(x, int) for x in (a, b)) or any(isinstance(x, int) and x <= 0 for x in (a, b)):
-        return 0
-    return None
+    low, high = limits(a - b)
+    return 0 if (low is not None and low > 0) or (high is not None and high < 0) else None
 
 
 def _chosen(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:

@@ -18,6 +18,20 @@ class NonZeroParameters(Parameters):
     rank: int
 
 
+class NonZeroCount(Kernel):
+    """One task."""
+
+    name = "scan"
+
+    def refuse(self, site: Site):
+        return "float16" if site.x.dtype == "float16" else None
+
+    def lower(self, site: Site) -> Lowered:
+        (n,) = extent_symbols("N")
+        return Lowered("sort/count_nonzero", Parameters(), {"N": site.x.size}, (Operand("x", 0, n),),
+                       (Operand("y", 0, 1),), 1, site.kind, self.name)
+
+
 class NonZeroScan(Kernel):
     """One task."""
 
@@ -35,20 +49,29 @@ class NonZeroScan(Kernel):
                        (Operand("y", 0, rank * count),), 1, f"nonzero{rank}", self.name)
 
 
+@dataclass(frozen=True)
+class NonMaxParameters(Parameters):
+    """Of `non_max.c.j2`. counted: it writes how many boxes it found; otherwise it fails where they are not COUNT."""
+
+    counted: bool
+
+
 class NonMaxSearch(Kernel):
-    """One task: of each class the best box that is left, again and again; each takes those away that overlap it."""
+    """One task: of each class the best box that is left, again and again, if none that was taken overlaps it."""
 
     name = "search"
     dtypes = (FLOAT32, FLOAT32, ("int64",), FLOAT32, FLOAT32)
 
     def lower(self, site: Site) -> Lowered:
         attrs, (batch, boxes, _) = site.attrs, site.x.shape
+        counted = len(site.outputs) == 2
         B, C, N, count = extent_symbols("B", "C", "N", "COUNT")
         extents = {"B": batch, "C": site.inputs[1].shape[1], "N": boxes, "COUNT": attrs.count}
         operands = (Operand("boxes", 0, 4 * B * N), Operand("scores", 1, B * C * N), Operand("most", 2, 1),
                     Operand("overlap", 3, 1), Operand("least", 4, 1))
-        return Lowered("sort/non_max", Parameters(), extents, operands, (Operand("y", 0, 3 * count),), 1,
-                       "non_max_suppression", self.name, scratch=21 * N)
+        results = (Operand("y", 0, 3 * count), *((Operand("count", 1, 1),) if counted else ()))
+        return Lowered("sort/non_max", NonMaxParameters(counted), extents, operands, results, 1,
+                       "non_max_suppression" + "_counted" * counted, self.name, scratch=24 * N)
 
     def cost(self, site: Site) -> float:
         return 8.0 * site.likely.inputs[1].size * 32

@@ -33,7 +33,8 @@ class TopKHeap(AlongAxis):
         yield (PLAIN,), (PLAIN, PLAIN)
 
     def refuse(self, site: Site):
-        return f"more than the best {MOST}" if site.attrs.k > MOST else None
+        most = site.attrs.k
+        return f"more than the best {MOST}" if isinstance(most, int) and most > MOST else None
 
     def lower(self, site: Site) -> Lowered:
         x = site.x

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the tensors of a session lie, and those that it keeps from run to run.
+ */
+#include "internal.h"
+
+uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
+{
+    const tensor_row *row = tensor_at(&session->model->program, tensor);
+    const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
+    switch (row->storage) {
+    case STORAGE_WEIGHT:
+        return (uint8_t *)(uintptr_t)(session->model->weights + row->data); /* never an output: see verify.c */
+    case STORAGE_ARENA:
+    case STORAGE_STATE:
+        return session->arena + slot->offset;
+    default:
+        return NULL;
+    }
+}
+
+void megcc_session_place(megcc_session *session)
+{
+    for (uint32_t i = 0; i < session->model->program.rows[MEGCC_TENSORS].count; i++) {
+#ifndef MEGCC_NO_DYNAMIC
+        megcc_release_small(session, i);
+        if (session->capacity != NULL && session->capacity[i] != 0)
+            continue;
+#endif
+        session->base[i] = megcc_session_own_place(session, i);
+    }
+    megcc_session_reset(session);
+}
+
+/* --- states ---------------------------------------------------------------------------------------------------- */
+
+static const state_row *state_at(const megcc_program *p, uint32_t index)
+{
+    return row_at(p->rows[MEGCC_STATES], index, sizeof(state_row));
+}
+
+void megcc_session_reset(megcc_session *session)
+{
+    const megcc_program *p = &session->model->program;
+    session->next = 0;
+    for (uint32_t i = 0; session->extents != NULL && i < p->rows[MEGCC_STATES].count; i++) {
+        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
+        memset(session->base[input], 0, (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+    }
+}
+
+void megcc_session_keep_states(megcc_session *session)
+{
+    const megcc_program *p = &session->model->program;
+    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
+        const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
+        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
+        memcpy(session->base[input], session->base[output],
+               (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+    }
+}

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extents that a run computes, compiled: against the interpreter, in memory that was planned for their bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.onnx_models import model, node
+from tvm_megcc.errors import MegccError
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.runtime import reference
+
+
+def same(session, graph, inputs) -> dict[str, np.ndarray]:
+    results, expected = session.run(inputs), reference.run(graph, inputs)
+    for name, value in expected.items():
+        assert results[name].shape == value.shape
+        np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-6)
+    return results
+
+
+def masks(generator: np.random.Generator, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Of which nothing, some, and all is set."""
+    return [(generator.random(shape) < share).astype(np.float32) * 2 for share in (0.5, 0.0, 1.0, 0.2)]
+
+
+def test_what_a_run_counts(tmp_path):
+    """Counts of two tensors, an extent that follows from one of them, results of both, none and all of them. A session
+    goes on after a run that went beyond a bound; nothing is allocated."""
+    nodes = [node("NonZero", "x", "a"), node("Transpose", "a", "t"), node("GatherND", "x t", "g"),
+             node("Exp", "g", "e"),
+             node("NonZero", "y", "b"), node("Shape", "b", "s"), node("Gather", "s one", "n"),
+             node("Add", "n one", "m"), node("Concat", "m two", "shape", axis=0), node("Expand", "v shape", "w")]
+    source = model(nodes, {"x": [3, 4], "y": [9], "v": [1, 2]}, {"a": ("int64", [2, "p"]), "e": ["p"], "w": ["q", 2]},
+                   {"one": np.array([1]), "two": np.array([2])})
+    artifact = tvm_megcc.compile(source, "native", bounds={"b": 5}, name="counts")
+    graph, generator = import_onnx(source, bounds={"b": 5}), np.random.default_rng(1)
+    assert artifact.manifest["buckets"] == [{"a": [0, 12], "b": [0, 5]}]
+    with tvm_megcc.load(artifact.save(tmp_path / "counts")) as session:
+        assert [port.shape for port in session.outputs] == [(2, "a"), ("a",), ("b + 1", 2)]
+        bound = session.bind({"x": (x := np.ones((3, 4), np.float32)), "y": np.zeros(9, np.float32)})
+        for mask in masks(generator, (3, 4)):
+            y = np.zeros(9, np.float32)
+            y[:int(mask.sum()) % 6] = 1
+            given = {"x": mask, "y": y, "v": np.array([[1, 2]], np.float32)}
+            same(session, graph, given)
+            with pytest.raises(MegccError, match="Bound"):
+                session.run({**given, "y": np.ones(9, np.float32)})
+        x[1:] = 0
+        assert bound()["a"].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3]] and bound()["w"].shape == (1, 2)
+
+
+def test_extents_without_a_bound_are_allocated(tmp_path):
+    """A shape that is an input, in both directions of growth."""
+    source = model([node("Expand", "x s", "e"), node("Exp", "e", "y")], {"x": [1, 3], "s": ("int64", [2])}, ["y"])
+    graph = import_onnx(source)
+    with tvm_megcc.load(tvm_megcc.compile(source, "native", name="expand").save(tmp_path / "expand")) as session:
+        for rows in (4, 0, 90, 1, 1000):
+            result = same(session, graph, {"x": np.ones((1, 3), np.float32), "s": np.array([rows, 3])})
+            assert result["y"].shape == (rows, 3)
+        with pytest.raises(MegccError, match="Bound"):
+            session.run({"x": np.ones((1, 3), np.float32), "s": np.array([-1, 3])})

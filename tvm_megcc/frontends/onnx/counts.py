@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extents that a run computes: numbers of what it finds, and operands that say shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, Symbol, dim_min
+from ...ir.graph import EXTENT, Attrs
+from .shapes import follows, shape_value
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+#: A tensor of more elements is no shape.
+LARGEST = 64
+#: Operators within each other that a shape is followed through.
+DEEPEST = 100
+
+
+class Counts:
+    """Symbols of a model whose values a run computes.
+
+    bounds: largest values that the user states, by the name of a symbol, or of a value all elements of which have it.
+    """
+
+    def __init__(self, builder: Builder, bounds: Mapping[str, int] | None = None):
+        self.builder = builder
+        self.bounds = dict(bounds or {})
+        self.used: set[str] = set()
+        self.taken: set[str] = set()
+        self._made: dict[tuple[str, int], Symbol] = {}
+
+    def extents(self, value: str, most: Dim | None, origin: str) -> np.ndarray:
+        """The elements of an integer tensor: what is known of them, and symbols for the rest, which are at most `most`,
+        None for no limit.
+
+        Raises:
+            MegccError: where the tensor is no shape.
+        """
+        found = self._followed(value, most, origin, 0)
+        if found is None:
+            raise MegccError(f"'{value}' is {self.builder.types[value]}, and a few integers are wanted")
+        return found
+
+    def _followed(self, value: str, most: Dim | None, origin: str, depth: int) -> np.ndarray | None:
+        builder = self.builder
+        known, type_ = builder.integers(value), builder.types[value]
+        if known is not None or not type_.is_static or type_.size > LARGEST:
+            return known
+        op = builder.producers.get(value)
+        if op is not None and follows(op.kind) and type_.dtype.startswith(("int", "bool")) and depth < DEEPEST \
+                and all(not name or builder.types[name].dtype[0] in "iub" for name in op.inputs):
+            parts = [self._followed(name, None, origin, depth + 1) if name else None for name in op.inputs]
+            found = None
+            if not any(part is None for part, name in zip(parts, op.inputs, strict=True) if name):
+                found = shape_value(op.kind, op.attrs, parts, [builder.types[name] if name else None
+                                                               for name in op.inputs], type_)
+            if found is not None:
+                return found
+        if not type_.dtype.startswith(("int", "uint")):
+            return None
+        symbols = np.empty(type_.size, object)
+        symbols[:] = [self.count(value, element, most, origin) for element in range(type_.size)]
+        return symbols.reshape(type_.shape)
+
+    def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Symbol:
+        """An element of an integer tensor as an extent, called `name` or as its tensor."""
+        builder = self.builder
+        if (value, element) not in self._made:
+            if builder.types[value].dtype != "int64":
+                (wide,) = builder.emit("cast", (value,), Attrs(dtype="int64"), origin, f"{value}.int64")
+            else:
+                wide = value
+            name = self._name(name or value if builder.types[value].size == 1 else f"{value}[{element}]")
+            bound = self.bound(name, most, value)
+            self._made[value, element] = Symbol(name, least=0)
+            builder.emit(EXTENT, (wide,), Attrs(symbol=self._made[value, element], element=element, bound=bound),
+                         origin, f"{name}.extent")
+        return self._made[value, element]
+
+    def _name(self, name: str) -> str:
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        return name
+
+    def bound(self, name: str, most: Dim | None, value: str = "") -> Dim | None:
+        """What the user says of an extent, or of all of a value, if it is less."""
+        given = next((key for key in (name, value) if key in self.bounds), None)
+        if given is None:
+            return most
+        self.used.add(given)
+        return self.bounds[given] if most is None else dim_min(most, self.bounds[given])
+
+    def require_used(self) -> None:
+        """Raises ShapeError for bounds of what no run computes."""
+        unused = sorted(set(self.bounds) - self.used)
+        if unused:
+            have = ", ".join(sorted(symbol.name for symbol in self._made.values())) or "none"
+            raise ShapeError(f"bound of '{unused[0]}': no extent that a run computes is called so; there are: {have}")

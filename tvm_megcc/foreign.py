@@ -6,6 +6,7 @@ comment or the literal around it (`checked`)."""
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 
 from .errors import InternalError, shortened
@@ -49,6 +50,12 @@ def c_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         raise InternalError(f"'{printable(text)}' is printed where C has an identifier")
     return text
+
+
+def json_string(text: str) -> str:
+    """A text as a literal of JSON, JavaScript and TypeScript, which keeps every character; no sign in it ends a comment,
+    a literal, a fence of Markdown or an element of HTML."""
+    return re.sub(r"[/*<>&`'?]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text))
 
 
 #: Comments and literals from their first to their last character, which a spliced line does not hide.

@@ -20,6 +20,7 @@ from tvm_megcc.cli import main
 from tvm_megcc.cli.options import SYSTEMS
 from tvm_megcc.codegen import package
 from tvm_megcc.errors import MegccError
+from tvm_megcc.tools import export
 
 DIGITS = paths.examples() / "digits.onnx"
 
@@ -193,12 +194,12 @@ def test_every_file_is_compiled_for_the_microcontroller_without_a_flag_of_ours(f
 
 def test_all_packages_have_the_same_sources(folders, tmp_path):
     for target, folder in folders.items():
-        packages = [package.package(folder, system) for system in SYSTEMS if system != "mlperf-tiny"]
+        packages = [package.package(folder, system) for system in package.SYSTEMS if system != "mlperf-tiny"]
         sources = [{name: data for name, data in files.items() if name.startswith("src/") and name != "src/main.c"}
                    for files in packages]
         for files in sources:
             assert files == sources[0], target
-    assert tuple(package.SYSTEMS) == SYSTEMS
+    assert tuple(export.SYSTEMS) == SYSTEMS
 
 
 def test_descriptions_name_files_that_are_there(folders, tmp_path):

@@ -13,7 +13,8 @@ from . import verbs as run
 
 #: Build systems that `megcc export` writes packages for; what each gets is in codegen/package.py, which would take
 #: longer to import than to print the help.
-SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny")
+SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
+           "npm")
 
 
 class _Verb(argparse.ArgumentParser):
@@ -166,15 +167,18 @@ def command_line() -> argparse.ArgumentParser:
                       help="how samples are given, as for 'megcc compile'")
     _target_option(verb, "CPU to time both models on (default: native)", "native")
 
-    verb = _verb(verbs, "export", run.export_, "a folder for a microcontroller as a package of a build system: "
-                                               "Zephyr, ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake")
+    verb = _verb(verbs, "export", run.export_, "a model as a package of a build system or a language: Zephyr, "
+                                               "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, npm")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
+    verb.add_argument("--name", help="of the package, and of the model if it is compiled for it (default: the file's)")
+    verb.add_argument("--beside", action="store_true", help="npm: the weights in a file of their own, not in the module")
+    verb.add_argument("--cc", help="the C compiler, where something is built")
     verb.add_argument("--package-version", default="1.0.0", metavar="X.Y.Z", help="(default: 1.0.0)")
     verb.add_argument("--url", default="", help="where the package will be found, for registries that ask for it")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
-    _target_option(verb, "CPU to compile a model for, such as cortex-m4")
+    _target_option(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     _compile_options(verb)
 
     verb = _verb(verbs, "list", run.list_, "targets, kernels or operators")

@@ -195,9 +195,10 @@ def export_(args: argparse.Namespace) -> int:
     from ..tools import export, source
 
     with _progress(args, f"compiling {args.path}"):
-        folder = source.folder_of(args.path, args, embed=True)
-    report = export.export(folder, args.system, args.output, version=args.package_version, url=args.url,
-                           force=args.force)
+        args.target = args.target or export.TARGETS.get(args.system)
+        folder = source.folder_of(args.path, args, embed=not args.beside, name=args.name)
+        report = export.export(folder, args.system, args.output, version=args.package_version, url=args.url,
+                               force=args.force, name=args.name, cc=args.cc)
     _print(args, report, export.text)
     return 0
 

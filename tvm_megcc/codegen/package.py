@@ -101,7 +101,8 @@ class _Model:
     input_quant: Quantisation | None
 
 
-def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") -> dict[str, bytes]:
+def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
+            name: str | None = None) -> dict[str, bytes]:
     """The files of the package: name below its folder -> bytes.
 
     Args:
@@ -109,21 +110,18 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") ->
         system: one of `SYSTEMS`.
         version: of the package, three numbers.
         url: where the package will be; registries ask for it.
+        name: of the package, by default those of the models.
 
     Raises:
         MegccError: if the folder is none of ours, has its model beside its C or shapes that change, is for no
-            microcontroller, was changed, or the version or the address is none.
+            microcontroller, was changed, or the name, the version or the address is none.
     """
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version, re.ASCII):
-        raise MegccError(f"'{version}' is no version of a package: three numbers, such as 1.0.0")
-    word = "[A-Za-z0-9._~:?#@!$()+,;=%-]+"
-    web = re.fullmatch(f"(https?)://({word}(?:/{word})*/?)", url or "http://localhost", re.ASCII)
-    if not web or len(url) > 200:
-        raise MegccError(f"'{printable(url)}' is no address of a web page, such as https://example.com/network")
+    package_version(version)
+    web = package_address(url)
     manifest = read_manifest(folder)
     models, targets = manifest["models"], _targets(folder, manifest)
     sources = _sources(folder, manifest)
-    name = "_".join(model["name"] for model in models)
+    name = package_name(name) if name else "_".join(model["name"] for model in models)
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
     context = {"name": name, "benchmark": benchmark,
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
@@ -131,7 +129,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") ->
                "target": targets[0], "sources": sorted(sources), "profile": [flag[2:] for flag in STATIC_PROFILE],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
                "zephyr_board": next((_ZEPHYR_BOARDS[t.name] for t in targets if t.name in _ZEPHYR_BOARDS), "BOARD"),
-               "cores": _cores(targets), "web": web.groups(), "url": bool(url)}
+               "cores": _cores(targets), "web": web, "url": bool(url)}
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
@@ -139,6 +137,36 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "") ->
     if system == "cmsis-pack":
         files[f"tvm_megcc.{name}.{version}.pack"] = _zipped(files)
     return files
+
+
+def package_name(name: str) -> str:
+    """The name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name, re.ASCII):
+        raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")
+    return name
+
+
+def package_version(version: str) -> None:
+    """Refuses what is no version."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version, re.ASCII):
+        raise MegccError(f"'{printable(version)}' is no version of a package: three numbers, such as 1.0.0")
+
+
+def package_address(url: str) -> tuple[str, str]:
+    """Scheme and the rest of an address; refuses what is none."""
+    word = "[A-Za-z0-9._~:?#@!$()+,;=%-]+"
+    web = re.fullmatch(f"(https?)://({word}(?:/{word})*/?)", url or "http://localhost", re.ASCII)
+    if not web or len(url) > 200:
+        raise MegccError(f"'{printable(url)}' is no address of a web page, such as https://example.com/network")
+    return web[1], web[2]
+
+
+def ports_of(row: Mapping) -> tuple[list[tuple], list[tuple]]:
+    """Inputs and outputs of a model: (name, dtype, shape, whether the session keeps it, scale and zero point)."""
+    inputs, outputs = ([(port["name"], port["dtype"], port["shape"],
+                         port["name"] in {state[end] for state in row["states"]}, port.get("quant"))
+                        for port in row[f"{end}s"]] for end in ("input", "output"))
+    return inputs, outputs
 
 
 def _targets(folder: Path, manifest: dict) -> list[Target]:

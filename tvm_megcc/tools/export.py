@@ -1,28 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc export`: a generated folder as a package of an embedded build system."""
+"""`megcc export`: a generated folder as a package of a build system or a language."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from .. import folders
+from ..codegen import package as sources
 from ..codegen.manifest import read_manifest
-from ..codegen.package import SYSTEMS, package
 from ..errors import MegccError, refused_by_system
+from . import npm
+
+#: Systems whose packages have something built in them, and what `megcc export` writes for them.
+BUILT = {"npm": "an ES module with the network in WebAssembly"}
+SYSTEMS = {**sources.SYSTEMS, **BUILT}
+#: What a model is compiled for where no --target says it.
+TARGETS = {"npm": "wasm32-simd128"}
 
 
 def export(folder: Path, system: str, output: str | Path | None, version: str = "1.0.0", url: str = "",
-           force: bool = False) -> dict:
-    """Writes the package (`codegen.package.package`) and returns what it is.
+           force: bool = False, name: str | None = None, cc: str | None = None) -> dict:
+    """Writes the package (`codegen.package.package`, `npm.package`) and returns what it is.
 
     Args:
         output: its folder, by default the models' names and the system's.
         force: replace an existing folder whatever is in it.
+        name: of the package, by default the models'.
+        cc: the compiler, where something is built.
 
     Raises:
         MegccError: if the folder cannot be packed, or something else stands where it should be written.
+        ToolError: if there is no compiler, or it fails.
     """
-    files = package(folder, system, version, url)
+    if system == "npm":
+        files = npm.package(folder, name, version, url, cc)
+    else:
+        files = sources.package(folder, system, version, url, name)
     names = [model["name"] for model in read_manifest(folder)["models"]]
     output = Path(output or "_".join([*names, system.replace("-", "_")]))
     if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):

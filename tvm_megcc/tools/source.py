@@ -36,9 +36,9 @@ FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--em
                 ("--force", "force", False))
 
 
-def folder_of(path: str | Path, options, embed: bool = False) -> Path:
+def folder_of(path: str | Path, options, embed: bool = False, name: str | None = None) -> Path:
     """The generated folder. A model is compiled into the cache with the options of the command line, as a constant
-    array if `embed` says so."""
+    array if `embed` says so, and called `name`."""
     path = Path(path)
     if not path.exists():
         raise MegccError(f"{path} does not exist")
@@ -55,6 +55,8 @@ def folder_of(path: str | Path, options, embed: bool = False) -> Path:
                              + ("; which shape to run with is said with --shape" if "--input-shapes" in given else ""))
         return path
     arguments = compile_arguments(options)
+    if name:
+        arguments["name"] = identifier(name.rpartition("/")[2])
     artifact = api.compile(path, options.target or "native", **arguments)
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
     where = [str(path.resolve()), options.target, arguments, *["embed"] * embed]

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc export --for npm`: a generated folder as an ES module with the network in WebAssembly."""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..codegen.bundle import read_container, read_manifest
+from ..codegen.machines import STATIC_PROFILE
+from ..codegen.package import package_address, package_version, ports_of
+from ..codegen.render import environment
+from ..errors import MegccError
+from ..foreign import printable
+from ..runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
+from ..runtime.toolchain import find_compiler
+from ..target import TARGETS, Target
+from ..version import VERSION
+
+#: What npm takes as a name: https://docs.npmjs.com/cli/configuring-npm/package-json#name
+_NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
+_ARRAYS = {"float32": "Float32Array", "float16": "Uint16Array", "float64": "Float64Array", "int8": "Int8Array",
+           "uint8": "Uint8Array", "bool": "Uint8Array", "int16": "Int16Array", "uint16": "Uint16Array",
+           "int32": "Int32Array", "uint32": "Uint32Array", "int64": "BigInt64Array", "uint64": "BigUint64Array"}
+_EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
+
+
+@dataclass(frozen=True)
+class _Port:
+    """An input or output as the templates see it. kept: a state; count: of its elements; array: of JavaScript."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    kept: bool
+    quant: Mapping | None
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def array(self) -> str:
+        return _ARRAYS[self.dtype]
+
+
+def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
+            target: str | None = None) -> dict[str, bytes]:
+    """The files of the package: name below its folder -> bytes.
+
+    Args:
+        folder: as `megcc compile` writes it, for a target of WebAssembly. Of an embedded model the weights are in the
+            module, of others in a file beside it.
+        name: of the package, by default the model's.
+        cc: the compiler, by default one that is found.
+        target: which of the folder's; by default the one with the most instructions.
+
+    Raises:
+        MegccError: if the folder is for no target of WebAssembly, has several models, or shapes that change, or a name,
+            a version or an address is none.
+        ToolError: if there is no compiler, or it fails.
+    """
+    manifest = read_manifest(folder)
+    row = model_of(manifest, None, folder)
+    cpu = _target(folder, row, target)
+    if any(isinstance(extent, str) for port in (*row["inputs"], *row["outputs"]) for extent in port["shape"]):
+        raise MegccError(f"{folder}: shapes of '{row['name']}' change from run to run, which the package leaves out: "
+                         "compile it again with --input-shapes")
+    package_version(version)
+    package_address(url)
+    chosen = name or row["name"].replace("_", "-")
+    if not _NAME.fullmatch(chosen) or len(chosen) > 214:
+        raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and '.', "
+                         "perhaps with @scope/ before it")
+    embedded = f"{row['name']}_data.c" in manifest["files"]
+    inputs, outputs = ([_Port(*port) for port in ports] for ports in ports_of(row))
+    context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),
+               "link": url, "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs,
+               "outputs": outputs, "kept": bool(row["states"]), "embedded": embedded,
+               "align": max(row["alignment"], 8), "target": cpu.name}
+    files = {f"{row['name']}.wasm": _module(folder, row["name"], cpu, cc, _render("web.c", context))}
+    if not embedded:
+        files[f"{row['name']}.megcc"] = read_container(folder, row["name"], cpu)
+    context |= {"wasm_bytes": len(files[f"{row['name']}.wasm"]),
+                "weight_bytes": len(files.get(f"{row['name']}.megcc", b""))}
+    for template in environment().list_templates(filter_func=lambda path: path.startswith("export/npm/")):
+        path = template.removeprefix("export/npm/").removesuffix(".j2")
+        files[path] = _render(f"npm/{path}", context).encode()
+    return files
+
+
+def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
+    found = [TARGETS[name] for name in row["targets"] if TARGETS[name].machine == "wasm32"]
+    fitting = [target for target in found if asked in (None, target.name)]
+    if not fitting:
+        raise MegccError(f"{folder} is for {', '.join(row['targets'])}, not for {asked or 'WebAssembly'}: compile the "
+                         "model again with --target wasm32-simd128")
+    return fitting[0]
+
+
+def _module(folder: Path, name: str, target: Target, cc: str | None, source: str) -> bytes:
+    """The module: the folder's C and `source`, without a C library, and so without imports."""
+    with building_in(folder), tempfile.TemporaryDirectory() as aside:
+        compiler = find_compiler(target, cc)
+        shim = Path(aside) / "web.c"
+        shim.write_text(source)
+        objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
+        flags = (*CFLAGS, *target.cflags, *STATIC_PROFILE)
+        made = objects.compile_all([*c_sources(folder), shim], flags)
+        exported = [f"-Wl,--export={name}_block_{function}" for function in _EXPORTS]
+        output = Path(aside) / f"{name}.wasm"
+        link(compiler, (*target.cflags, "-nostdlib", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all",
+                        "-Wl,--stack-first", "-Wl,--export=__heap_base", *exported), made, output)
+        return output.read_bytes()
+
+
+def _render(name: str, context: Mapping) -> str:
+    return environment().get_template(f"export/{name}.j2").render(context)

@@ -53,8 +53,8 @@ def c_name(text: str) -> str:
 
 
 def json_string(text: str) -> str:
-    """A text as a literal of JSON, JavaScript and TypeScript, which keeps every character; no sign in it ends a comment,
-    a literal, a fence of Markdown or an element of HTML."""
+    """A text as a literal of JSON, JavaScript and TypeScript, which keeps every character; no sign in it ends a
+    comment, a literal, a fence of Markdown or an element of HTML."""
     return re.sub(r"[/*<>&`'?]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text))
 
 

@@ -41,7 +41,8 @@ let found;
 for (let run = 0; run < runs; run++)
   found = model.run(Object.fromEntries(arrays.map(([name, values]) => [name, Float32Array.from(values)])));
 const ports = inputs.map((port) => port.name);
-console.log(JSON.stringify({ ports, found: Object.entries(found).map(([name, values]) => [name, Array.from(values)]) }));
+const lists = Object.entries(found).map(([name, values]) => [name, Array.from(values)]);
+console.log(JSON.stringify({ ports, found: lists }));
 """
 
 

@@ -173,7 +173,7 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
     verb.add_argument("--name", help="of the package, and of the model if it is compiled for it (default: the file's)")
-    verb.add_argument("--beside", action="store_true", help="npm: the weights in a file of their own, not in the module")
+    verb.add_argument("--beside", action="store_true", help="npm: the weights in a file of their own")
     verb.add_argument("--cc", help="the C compiler, where something is built")
     verb.add_argument("--package-version", default="1.0.0", metavar="X.Y.Z", help="(default: 1.0.0)")
     verb.add_argument("--url", default="", help="where the package will be found, for registries that ask for it")

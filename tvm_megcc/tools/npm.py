@@ -74,8 +74,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     package_address(url)
     chosen = name or row["name"].replace("_", "-")
     if not _NAME.fullmatch(chosen) or len(chosen) > 214:
-        raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and '.', "
-                         "perhaps with @scope/ before it")
+        raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and "
+                         "'.', perhaps with @scope/ before it")
     embedded = f"{row['name']}_data.c" in manifest["files"]
     inputs, outputs = ([_Port(*port) for port in ports] for ports in ports_of(row))
     context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),

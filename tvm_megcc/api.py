@@ -12,7 +12,7 @@ from .codegen.artifact import Artifact
 from .compiler import Dump, compile_graph
 from .dispatch import Dispatcher, Intervals, parse_shape_sets
 from .errors import MegccError
-from .ir.types import DTYPES
+from .ir.types import ORDINARY
 from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
 from .tuning_log import TuningLog
@@ -189,11 +189,11 @@ def _number(text: str) -> float | int | bool:
         return float(text)
 
 
-INPUT_GRAMMAR = (f"expected INPUT=WORD,… of: an element type ({', '.join(DTYPES)}); NHWC or NCHW; BGR; mean=M, "
+INPUT_GRAMMAR = (f"expected INPUT=WORD,… of: an element type ({', '.join(ORDINARY)}); NHWC or NCHW; BGR; mean=M, "
                  "std=S or scale=S with one number or one a channel (1:2:3); network=NHWC or NCHW; for example "
                  "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4")
 #: Words that say by themselves which attribute of an `Input` they are.
-_INPUT_WORDS = {**dict.fromkeys(DTYPES, "dtype"), **dict.fromkeys(LAYOUTS, "layout"), "BGR": "order"}
+_INPUT_WORDS = {**dict.fromkeys(ORDINARY, "dtype"), **dict.fromkeys(LAYOUTS, "layout"), "BGR": "order"}
 _INPUT_KEYS = ("mean", "std", "scale", "network")
 
 

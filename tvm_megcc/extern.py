@@ -21,7 +21,7 @@ from typing import Any, Union
 
 from .codegen.headers import HEADER
 from .errors import MegccError
-from .ir.types import DTYPES
+from .ir.types import ORDINARY
 from .ops.extern import Function
 
 __all__ = ["Operator", "load"]
@@ -75,8 +75,8 @@ class Operator:
                 raise MegccError(f"{label}: '{name}' is no name for an operand or attribute: letters and digits, and "
                                  f"none of {', '.join(sorted(_TAKEN))}")
         for name, dtype in (*self.inputs.items(), *self.outputs.items()):
-            if dtype not in DTYPES:
-                raise MegccError(f"{label}: '{name}' has element type {dtype}; one of {', '.join(DTYPES)}")
+            if dtype not in ORDINARY:
+                raise MegccError(f"{label}: '{name}' has element type {dtype}; one of {', '.join(ORDINARY)}")
         for name, default in self.attributes.items():
             if default not in (int, float) and type(default) not in (int, float):
                 raise MegccError(f"{label}: attribute '{name}' has the default {default!r}; a float or an int, or one "

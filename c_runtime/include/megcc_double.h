@@ -491,4 +491,6 @@ static inline uint16_t mgc_to_half(double x)
     return (uint16_t)(sign | (uint32_t)(rounded - ((uint64_t)1008 << 10)));
 }
 
+#include "megcc_small.h"
+
 #endif

@@ -7,7 +7,7 @@
 
 uint32_t megcc_dtype_bytes(uint32_t dtype)
 {
-    static const uint8_t bytes[] = { 4, 2, 8, 1, 1, 2, 2, 4, 4, 8, 8, 1 };
+    static const uint8_t bytes[] = { 4, 2, 8, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
     return bytes[dtype];
 }
 

@@ -78,7 +78,7 @@ static int32_t verify_tensor_quant(const megcc_program *p, const tensor_row *t, 
 static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, uint32_t i, megcc_error *error)
 {
     const tensor_row *t = tensor_at(p, i);
-    REQUIRE(t->dtype <= MEGCC_BOOL, "Tensor.dtype", i);
+    REQUIRE(t->dtype <= MEGCC_UINT2, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
     REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED), "Tensor.storage", i);
     REQUIRE(t->rank <= MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4), "Tensor.rank", i);
@@ -92,7 +92,7 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
         const uint32_t element = megcc_dtype_bytes(t->dtype);
         REQUIRE(root->storage != STORAGE_VIEW, "Tensor.root", i);
         /* The root may be bound to memory that is aligned for its own elements only. */
-        REQUIRE(root->dtype <= MEGCC_BOOL && element <= megcc_dtype_bytes(root->dtype), "Tensor.dtype", i);
+        REQUIRE(root->dtype <= MEGCC_UINT2 && element <= megcc_dtype_bytes(root->dtype), "Tensor.dtype", i);
         REQUIRE(t->data % element == 0, "Tensor.data", i);
     } else if (t->storage == STORAGE_WEIGHT) {
         REQUIRE(t->root == 0, "Tensor.root", i);

@@ -164,8 +164,10 @@ static const char *unknown_name(const megcc_model *model, const named *list, siz
 
 static void print_tensor(const char *what, uint32_t index, const megcc_tensor *tensor)
 {
-    static const char dtypes[][8] = { "float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32",
-                                      "uint32", "int64", "uint64", "bool" };
+    static const char dtypes[][16] = { "float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32",
+                                      "uint32", "int64", "uint64", "bool", "bfloat16", "float8_e4m3fn",
+                                      "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+                                      "float4_e2m1fn", "int4", "uint4", "int2", "uint2" };
     static const char layouts[][6] = { "plain", "nhwc", "nchwc" };
     printf("%s %u %s [", what, (unsigned)index, dtypes[tensor->dtype]);
     for (int axis = 0; axis < tensor->rank; axis++)

@@ -28,7 +28,7 @@ from tvm_megcc.ir import dims, lanes
 from tvm_megcc.ir.expr import Expr, X, arg, call, clip, evaluate, maximum
 from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.shapes import likely_type, likely_types
-from tvm_megcc.ir.types import DTYPES, TensorType, from_layout, to_layout
+from tvm_megcc.ir.types import DTYPES, ORDINARY, TensorType, from_layout, to_layout
 from tvm_megcc.kernels import packing as pack
 from tvm_megcc.kernels.choice import Choice
 from tvm_megcc.kernels.site import Site
@@ -371,6 +371,8 @@ def _difference(flat: np.ndarray, type_: TensorType, expected: np.ndarray, job: 
     if flat.size != type_.stored:
         return f"writes {flat.size} elements of {type_.stored}"
     actual = from_layout(flat, type_)
+    if type_.dtype not in ORDINARY:  # NaN is a number like others
+        actual, expected = (array.view(f"u{type_.itemsize}") for array in (actual, expected))
     if actual.dtype.kind != "f":
         wrong = int((actual != expected).sum())
         return f"{wrong} of {actual.size} elements differ" if wrong else ""

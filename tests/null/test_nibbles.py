@@ -112,9 +112,10 @@ def test_what_is_not_supported():
             import_onnx(model([nbits], fed({"a": x}), {"y": [1, 4]}, constants))
 
 
-def test_an_output_of_four_bits_is_refused():
-    """It would be one of eight, with numbers that four bits do not have."""
+def test_an_output_of_four_bits_has_numbers_of_four_bits():
     made = model([node("CastLike", "x like", "y")], {"x": [3]}, [value("y", [3], onnx.TensorProto.INT4)])
     made.graph.initializer.append(onnx.helper.make_tensor("like", onnx.TensorProto.INT4, [1], [1]))
-    with pytest.raises(ModelError, match="output 'y': has element type int4"):
-        import_onnx(made)
+    graph = import_onnx(made)
+    assert graph.types["y"].dtype == "int4"
+    (y,) = run(graph, {"x": np.array([-8, 7, 9], np.float32)}).values()
+    assert y.dtype == np.dtype("int4") and y.astype(np.int8).tolist() == [-8, 7, -7]

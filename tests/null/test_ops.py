@@ -15,6 +15,7 @@ from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir.dims import Symbol, substitute
 from tvm_megcc.ir.expr import evaluate
 from tvm_megcc.ir.graph import Attrs
+from tvm_megcc.ir.narrow import is_real
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops import rules
 from tvm_megcc.ops.base import OPERATORS, Case
@@ -33,7 +34,7 @@ def operands(case: Case, seed: int) -> list[np.ndarray | None]:
         shape, dtype = spec
         value = case.values.get(position)
         if value is None:
-            value = generator.standard_normal(shape) if dtype.startswith("float") else generator.integers(0, 10, shape)
+            value = generator.standard_normal(shape) if is_real(dtype) else generator.integers(0, 10, shape)
         with np.errstate(invalid="ignore"):
             arrays.append(np.asarray(value).astype(np.dtype(dtype)).reshape(shape))
     return arrays
@@ -91,8 +92,8 @@ def test_expressions_mean_what_compute_means(kind: str):
                 np.testing.assert_allclose(declaration.compute(Attrs(case.attrs), *arrays)[0], expected, rtol=1e-6)
 
 
-#: Node tests that ask for more than float16 rounding of every intermediate gives.
-ROUNDED_DIFFERENTLY = ("_fp16", "_fp16_expanded")
+#: Node tests that ask for more than rounding of every intermediate to 16 bits gives.
+ROUNDED_DIFFERENTLY = ("_fp16", "_fp16_expanded", "_bf16", "_bf16_expanded")
 
 
 @pytest.mark.parametrize(("parts", "least"), [(6, 240), pytest.param(1, 1480, marks=pytest.mark.slow)])
@@ -272,6 +273,6 @@ def test_broadcast_of_contradictory_shapes():
 
 def test_conversions_saturate():
     values = np.array([np.nan, np.inf, -np.inf, 2.9, -2.9, 300.0, -300.0], np.float32)
-    assert rules.saturate(values, np.int8).tolist() == [0, 127, -128, 2, -2, 127, -128]
-    assert rules.saturate(values, np.uint8).tolist() == [0, 255, 0, 2, 0, 255, 0]
-    assert rules.saturate(np.array([1e30, -1e30]), np.int64).tolist() == [2**63 - 1, -2**63]
+    assert rules.saturate(values, "int8").tolist() == [0, 127, -128, 2, -2, 127, -128]
+    assert rules.saturate(values, "uint8").tolist() == [0, 255, 0, 2, 0, 255, 0]
+    assert rules.saturate(np.array([1e30, -1e30]), "int64").tolist() == [2**63 - 1, -2**63]

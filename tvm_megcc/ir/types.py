@@ -6,29 +6,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import ml_dtypes  # noqa: F401  (its types become known to numpy by name)
 import numpy as np
 
 from .dims import Dim, ceildiv, product
 
 
 class ElementType(NamedTuple):
-    """How an element type is written in C, its bytes, and what it is called in names of kernels and helpers."""
+    """How an element type is written in C, its bytes, and what it is called in names of kernels and helpers.
+
+    carrier: of a type that only stores numbers, the type that they are computed in (ir/narrow.py).
+    """
 
     c_type: str
     bytes: int
     short: str
+    carrier: str = ""
 
 
 #: Element types by numpy's names, in the order of `DType` in schema/megcc.fbs.
 DTYPES = {
-    "float32": ElementType("float", 4, "f32"), "float16": ElementType("uint16_t", 2, "f16"),
+    "float32": ElementType("float", 4, "f32"), "float16": ElementType("uint16_t", 2, "f16", "float32"),
     "float64": ElementType("double", 8, "f64"),
     "int8": ElementType("int8_t", 1, "i8"), "uint8": ElementType("uint8_t", 1, "u8"),
     "int16": ElementType("int16_t", 2, "i16"), "uint16": ElementType("uint16_t", 2, "u16"),
     "int32": ElementType("int32_t", 4, "i32"), "uint32": ElementType("uint32_t", 4, "u32"),
     "int64": ElementType("int64_t", 8, "i64"), "uint64": ElementType("uint64_t", 8, "u64"),
     "bool": ElementType("uint8_t", 1, "b8"),
+    "bfloat16": ElementType("uint16_t", 2, "bf16", "float32"),
+    "float8_e4m3fn": ElementType("uint8_t", 1, "f8e4m3fn", "float32"),
+    "float8_e4m3fnuz": ElementType("uint8_t", 1, "f8e4m3fnuz", "float32"),
+    "float8_e5m2": ElementType("uint8_t", 1, "f8e5m2", "float32"),
+    "float8_e5m2fnuz": ElementType("uint8_t", 1, "f8e5m2fnuz", "float32"),
+    "float8_e8m0fnu": ElementType("uint8_t", 1, "f8e8m0fnu", "float32"),
+    "float4_e2m1fn": ElementType("uint8_t", 1, "f4e2m1fn", "float32"),
+    "int4": ElementType("uint8_t", 1, "i4", "int8"), "uint4": ElementType("uint8_t", 1, "u4", "uint8"),
+    "int2": ElementType("uint8_t", 1, "i2", "int8"), "uint2": ElementType("uint8_t", 1, "u2", "uint8"),
 }
+
+#: Those of every front end and every interface; the others come and go by ONNX models and Python.
+ORDINARY = tuple(dtype for dtype, element in DTYPES.items() if not element.carrier or dtype == "float16")
 
 
 @dataclass(frozen=True)

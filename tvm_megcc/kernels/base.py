@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.dims import Dim, Symbol
-from ..ir.types import DTYPES, NHWC, PLAIN, Layout, TensorType, nchwc
+from ..ir.types import NHWC, ORDINARY, PLAIN, Layout, TensorType, nchwc
 from ..ops.base import OPERATORS, Operator
 from ..target import Target
 from .parameters import Parameters
@@ -89,7 +89,7 @@ def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout
 #: For `Kernel.dtypes`.
 ANY: tuple[str, ...] = ()
 FLOAT32 = ("float32",)
-INTEGERS = tuple(dtype for dtype in DTYPES if dtype.startswith(("int", "uint")))
+INTEGERS = tuple(dtype for dtype in ORDINARY if dtype.startswith(("int", "uint")))
 #: What scalar code computes with: integers and the floats of C.
 NUMBERS = (*INTEGERS, "float32", "float64")
 

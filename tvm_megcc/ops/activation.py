@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from ..ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ..ir.graph import Attrs
+from ..ir.narrow import is_real
 from .base import Case, OnnxNode, decomposes, f32, register
 from .elementwise import Elementwise, Row, declare, emit_broadcast
 
@@ -81,7 +83,7 @@ def import_clip(node: OnnxNode) -> tuple[str, ...]:
     if all(not node.has(index) or node.is_const(index) for index in (1, 2)):
         lo, hi = (float(node.const(index).reshape(())) if node.has(index) else limit
                   for index, limit in ((1, float("-inf")), (2, float("inf"))))
-        if node.type(0).dtype.startswith("float") or all(abs(bound) < 2**31 or abs(bound) == float("inf")
+        if is_real(node.type(0).dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf")
                                                          for bound in (lo, hi)):
             return _emit_clip(node, lo, hi)
     value = node.inputs[0]
@@ -100,7 +102,7 @@ def _emit_clip(node: OnnxNode, lo: float, hi: float) -> tuple[str, ...]:
 
 
 def _lowest(dtype: str) -> float:
-    return float(np.finfo(dtype).min) if dtype.startswith("float") else float("-inf")
+    return float(ml_dtypes.finfo(np.dtype(dtype)).min) if is_real(dtype) else float("-inf")
 
 
 @decomposes("PRelu")

@@ -52,6 +52,7 @@ class Operator:
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
         (passes/trees.py). 0 for all others.
     folds: the importer computes it on constants; where not, a pass does when it has seen the operator.
+    on_bits: `compute` gets numbers of stored types (ir/narrow.py) as they are; else in what they are computed in.
     """
 
     kind: ClassVar[str]
@@ -62,6 +63,7 @@ class Operator:
     channel_axis: ClassVar[int | None] = None
     fan_in: ClassVar[int] = 0
     folds: ClassVar[bool] = True
+    on_bits: ClassVar[bool] = False
     kernels: ClassVar[tuple] = ()  # kernels.base.realise fills it
     cases: ClassVar[tuple[Case, ...]] = ()
 

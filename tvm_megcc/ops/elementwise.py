@@ -12,7 +12,8 @@ from ..errors import MegccError, ShapeError
 from ..ir import lanes
 from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
 from ..ir.graph import Attrs
-from ..ir.types import DTYPES, TensorType
+from ..ir.narrow import bits_of, carrier, is_real
+from ..ir.types import DTYPES, ORDINARY, TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .rules import axis_of, broadcast, places, same_dtype, saturate
 
@@ -312,9 +313,27 @@ class Where(Elementwise):
         return (np.where(condition, b, c),)
 
 
+#: What is hard to store in 4, 8 and 16 bits: halves between two numbers, the largest and the smallest, what is beyond.
+_STORED = [sign * number for sign in (1, -1) for number in (
+    0.0, 0.124, 0.25, 0.75, 1.0, 1.0625, 1.1875, 1.25, 2.5, 5.0, 7.0, 2.0**-7, 2.0**-9, 2.0**-10, 3 * 2.0**-11,
+    2.0**-16, 2.0**-17, 1e-7, 2.0**-40, 240.0, 247.0, 248.0, 249.0, 448.0, 463.9, 464.0, 465.0, 57344.0, 61439.0,
+    61440.0, 1e6, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, 3.38e38, 3.4e38, np.inf)]
+
+
+def _codes(dtype: str) -> np.ndarray:
+    """Every number of a type of a byte, some of a longer one. NaN, whose bits are not compared, is left out."""
+    bits = np.arange(1 << bits_of(dtype), dtype=np.uint8) if DTYPES[dtype].bytes == 1 else \
+        np.arange(2000, dtype=np.uint16) * 32 + 1
+    numbers = bits.view(np.dtype(dtype))
+    return np.where(np.isnan(numbers.astype(np.float32)), numbers[1], numbers)
+
+
 @register
 class Cast(Elementwise):
-    """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap."""
+    """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap.
+
+    To floats of 8 bits, where they are there: `saturate` (true), `rounding` of powers of two ("up"); ir/narrow.py.
+    """
 
     kind = "cast"
     relax = ("relax.astype",)
@@ -323,7 +342,15 @@ class Cast(Elementwise):
              Case((f32(4),), {"dtype": "bool"}), Case((((9,), "int32"),), {"dtype": "uint8"}),
              Case((((9,), "bool"),), {"dtype": "float32"}),
              Case((f32(6),), {"dtype": "int8"}, values={0: np.array([np.nan, np.inf, -np.inf, 300, -300, -1.9])}),
-             Case((f32(4),), {"dtype": "int64"}, values={0: np.array([np.nan, 1e30, -1e30, 2.5])}))
+             Case((f32(4),), {"dtype": "int64"}, values={0: np.array([np.nan, 1e30, -1e30, 2.5])}),
+             *(Case((f32(len(_STORED)),), {"dtype": dtype, **attrs}, values={0: np.array(_STORED)})
+               for dtype in DTYPES if dtype not in ORDINARY
+               for attrs in ({}, {"saturate": False}, {"rounding": "nearest"})[:1 + ("float8" in dtype) * 2]),
+             *(Case(((_codes(dtype).shape, dtype),), {"dtype": carrier(dtype)}, values={0: _codes(dtype)})
+               for dtype in DTYPES if dtype not in ORDINARY),
+             Case((((9,), "int64"),), {"dtype": "uint4"},
+                  values={0: np.array([-9, 16, 100, -3, 7, 8, 15, 0, 2**40 + 5])}),
+             Case((((16,), "int4"),), {"dtype": "float16"}, values={0: _codes("int4")}))
 
     @classmethod
     def infer(cls, attrs: Attrs, a: TensorType) -> tuple[TensorType, ...]:
@@ -332,7 +359,7 @@ class Cast(Elementwise):
     @classmethod
     def compute(cls, attrs: Attrs, a: np.ndarray) -> tuple[np.ndarray, ...]:
         with np.errstate(all="ignore"):
-            return (saturate(a, np.dtype(attrs.dtype)),)
+            return (saturate(a, attrs.dtype, attrs.get("saturate", True), attrs.get("rounding", "up")),)
 
 
 def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
@@ -355,9 +382,16 @@ def element_type(number: int) -> str:
 
 @decomposes("Cast", "CastLike")
 def import_cast(node: OnnxNode) -> tuple[str, ...]:
-    if node.op_type == "CastLike":
-        return cast_to(node, node.inputs[0], node.type(1).dtype)
-    return cast_to(node, node.inputs[0], element_type(node.attr("to")))
+    dtype = node.type(1).dtype if node.op_type == "CastLike" else element_type(node.attr("to"))
+    rounding = node.attr("round_mode", "up")
+    if rounding not in ("up", "down", "nearest"):
+        raise MegccError(f"rounds {rounding}; up, down and nearest are supported")
+    attrs = {} if node.attr("saturate", 1) else {"saturate": False}
+    if dtype == "float8_e8m0fnu" and rounding != "up":
+        attrs["rounding"] = rounding
+    if not attrs or not dtype.startswith("float8") or node.type(0).dtype == dtype:
+        return cast_to(node, node.inputs[0], dtype)
+    return node.emit("cast", node.inputs[:1], dtype=dtype, **attrs)
 
 
 @decomposes("Sum", "Min", "Max", "Mean")
@@ -386,12 +420,12 @@ def import_pow(node: OnnxNode) -> tuple[str, ...]:
             return node.emit("mul", (x, x))
         if value == 3:
             return node.emit("mul", (node.emit("mul", (x, x))[0], x))
-        if value == 0.5 and dtype.startswith("float"):
+        if value == 0.5 and is_real(dtype):
             return node.emit("sqrt", (x,))
-        if value == -1 and dtype.startswith("float"):
+        if value == -1 and is_real(dtype):
             return node.emit("reciprocal", (x,))
     # Of integers in 64 bits that wrap; a real exponent of an integer makes the power real, then it is cut off.
-    wide = dtype if dtype.startswith("float") else "float64" if node.type(1).dtype.startswith("float") else "int64"
+    wide = dtype if is_real(dtype) else "float64" if is_real(node.type(1).dtype) else "int64"
     (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, wide), *cast_to(node, exponent, wide)))
     return cast_to(node, result, dtype)
 

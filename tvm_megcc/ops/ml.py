@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MegccError, ShapeError
+from ..ir.narrow import is_real
 from .base import OnnxNode
 from .elementwise import cast_to, emit_broadcast
 from .ml_trees import (
@@ -234,7 +235,7 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
     """One number in the place of another, which may be NaN."""
     x, columns = node.inputs[0], node.type(0).shape[-1]
     dtype = node.type(0).dtype
-    name, what = ("float", "floats") if dtype.startswith("float") else ("int64", "int64s")
+    name, what = ("float", "floats") if is_real(dtype) else ("int64", "int64s")
     old, new = node.attr(f"replaced_value_{name}", 0), np.array(node.attr(f"imputed_value_{what}") or ())
     values = node.constant(_each(node, new, columns, "imputed values").astype(np.dtype(dtype)))
     if old != old:

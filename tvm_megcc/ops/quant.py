@@ -9,7 +9,8 @@ from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal, require_shape
 from ..ir.dims import ceildiv
 from ..ir.graph import Attrs
-from ..ir.types import TensorType
+from ..ir.narrow import SMALL_INTEGERS, carrier, is_real, limits
+from ..ir.types import DTYPES, TensorType
 from .base import Case, OnnxNode, Operator, f32, register
 from .elementwise import cast_to, element_type, emit_broadcast
 from .rules import axis_of, shape_text
@@ -77,13 +78,16 @@ class DequantizeLinear(_Quantisation):
         return (centred.astype(scale.dtype) * _along(scale, x.ndim, attrs, extent),)
 
     @classmethod
-    def onnx_attrs(cls, node: OnnxNode) -> dict:
-        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": node.type(1).dtype}
-
-    @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        spelled = node.attr("block_size", 0) and not _is_of_nibbles(node)
-        (value,) = _dequantized_blocks(node) if spelled else super().from_onnx(node)
+        if node.attr("block_size", 0) and not _is_of_nibbles(node):
+            (value,) = _dequantized_blocks(node)
+        else:
+            numbers = carrier(node.type(0).dtype)
+            x, *zero = (cast_to(node, name, numbers)[0] for name in (node.inputs[0], *node.inputs[2:]))
+            zero = [] if is_real(numbers) else zero  # of floats it is 0
+            (value,) = _scaled(node, x) if is_real(numbers) else node.emit(
+                cls.kind, (x, node.inputs[1], *zero), axis=_axis(node), block=node.attr("block_size", 0),
+                dtype=node.type(1).dtype)
         wanted = node.attr("output_dtype", 0)
         return cast_to(node, value, element_type(wanted)) if wanted else (value,)
 
@@ -126,14 +130,16 @@ class QuantizeLinear(_Quantisation):
         if precision and element_type(precision) != node.type(1).dtype:
             raise MegccError(f"divides in {element_type(precision)} by a scale of {node.type(1).dtype}, which is not "
                              "supported")
-        return _quantized_blocks(node) if node.attr("block_size", 0) else super().from_onnx(node)
+        if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
+            return _spelled_quantisation(node)
+        return super().from_onnx(node)
 
 
 def _is_of_nibbles(node: OnnxNode) -> bool:
     """Whether the operand is a constant matrix of numbers of 4 bits, with constant scales: passes/nibbles.py."""
     if not all(node.is_const(index) for index in range(3) if node.has(index)) or node.type(0).rank != 2:
         return False
-    least, most = (-8, 7) if node.type(0).dtype == "int8" else (0, 15)
+    least, most = (-8, 7) if carrier(node.type(0).dtype) == "int8" else (0, 15)
     numbers = node.const(0)
     fits = numbers.size > 0 and least <= numbers.min() and numbers.max() <= most
     return bool(fits) and node.type(1).dtype == "float32"
@@ -182,10 +188,37 @@ def _dequantized_blocks(node: OnnxNode) -> tuple[str, ...]:
     return node.emit("reshape", emit_broadcast(node, "mul", (value, scale)), shape=shape)
 
 
-def _quantized_blocks(node: OnnxNode) -> tuple[str, ...]:
-    value, scale, zero, shape = _in_blocks(node)
+def _parameter(node: OnnxNode, value: str) -> str:
+    """A scale or zero point of one value or of an axis so that it broadcasts against the operand."""
+    type_, rank = node.type_of(value), node.type(0).rank
+    if type_.rank != 1 or type_.size == 1:
+        return node.emit("reshape", (value,), shape=())[0]
+    axis = axis_of(node.attr("axis", 1), rank)
+    return node.emit("reshape", (value,), shape=[-1 if at == axis else 1 for at in range(rank)])[0]
+
+
+def _scaled(node: OnnxNode, x: str) -> tuple[str, ...]:
+    """Floats of 8 bits and fewer, as float32, times their scales."""
+    dtype = node.type(1).dtype
+    return cast_to(node, *emit_broadcast(node, "mul", (x, *cast_to(node, _parameter(node, node.inputs[1]), "float32"))),
+                   dtype)
+
+
+def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
+    """By blocks, and to types that only store numbers."""
+    if node.attr("block_size", 0):
+        value, scale, zero, shape = _in_blocks(node)
+    else:
+        value, scale, shape = node.inputs[0], _parameter(node, node.inputs[1]), node.type(0).shape
+        zero = _parameter(node, node.inputs[2]) if node.has(2) else ""
     dtype = _quantised_type(node)
-    (value,) = node.emit("round", emit_broadcast(node, "div", (value, scale)))
-    if zero:
+    (value,) = emit_broadcast(node, "div", (value, scale))
+    if not is_real(dtype):
+        (value,) = node.emit("round", (value,))
+    if zero and not dtype.startswith("float8"):
         (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))
-    return node.emit("reshape", cast_to(node, value, dtype), shape=shape)  # which saturates
+    if dtype in SMALL_INTEGERS:  # a cast to other integers saturates by itself
+        least, most = (node.constant(np.array(limit, np.dtype(node.type_of(value).dtype))) for limit in limits(dtype))
+        (value,) = node.emit("max", node.emit("min", (value, most)) + (least,))
+    attrs = {} if node.attr("saturate", 1) or not dtype.startswith("float8") else {"saturate": False}
+    return node.emit("reshape", node.emit("cast", (value,), dtype=dtype, **attrs), shape=shape)

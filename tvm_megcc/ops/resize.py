@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim
 from ..ir.graph import Attrs
+from ..ir.narrow import is_real
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
 from .elementwise import cast_to
@@ -136,7 +137,7 @@ def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], s
         return interpolate(node.inputs[0])
     (value,) = cast_to(node, node.inputs[0], "float32")
     value = interpolate(value)
-    if not dtype.startswith("float"):
+    if not is_real(dtype):
         (value,) = node.emit("round", (value,))
     return cast_to(node, value, dtype)[0]
 

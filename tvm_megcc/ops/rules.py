@@ -11,8 +11,9 @@ from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, ceildiv, dim_min, limits
 from ..ir.graph import Attrs
-from ..ir.types import TensorType
-from .base import OnnxNode
+from ..ir.narrow import narrowed, widened
+from ..ir.types import DTYPES, TensorType
+from .base import OnnxNode, Operator
 
 #: Slice bounds from here on mean the end of the axis.
 FAR = 2**31 - 1
@@ -82,18 +83,32 @@ def shape_text(shape: Sequence[Dim]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def saturate(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap."""
-    dtype = np.dtype(dtype)
-    if array.dtype.kind == "f" and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
+def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, rounding: str = "up") -> np.ndarray:
+    """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap. The last two are of
+    floats of 8 bits: ir/narrow.py."""
+    array = widened(array)
+    if DTYPES[dtype].carrier:
+        return narrowed(array, dtype, stored_saturates, rounding)
+    wanted = np.dtype(dtype)
+    if array.dtype.kind == "f" and wanted.kind in "iu":
+        limits = np.iinfo(wanted)
         whole = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
         inside = (whole > float(limits.min)) & (whole < float(limits.max))
-        converted = np.where(inside, whole, 0).astype(dtype)
+        converted = np.where(inside, whole, 0).astype(wanted)
         converted[whole >= float(limits.max)] = limits.max
         converted[whole <= float(limits.min)] = limits.min
         return converted
-    return array.astype(dtype)
+    return array.astype(wanted)
+
+
+def computed(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
+             dtypes: Sequence[str]) -> list[np.ndarray]:
+    """What an operator's `compute` gives where operands or results have types that only store numbers."""
+    if not declaration.on_bits:
+        operands = [array if array is None else widened(array) for array in operands]
+    results = map(np.asarray, declaration.compute(attrs, *operands))
+    return [array if array.dtype == np.dtype(dtype) else saturate(array, dtype)
+            for array, dtype in zip(results, dtypes, strict=True)]
 
 
 def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:

@@ -15,12 +15,12 @@ from . import (
     elementwise,
     epilogue,
     fixed_sums,
-    float16,
     integers,
     narrow,
     nibbles,
     norms,
     ranges,
+    stored,
     tables,
     transposes,
     trees,
@@ -30,7 +30,7 @@ Pass = Callable[[Graph, Context], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
-    ("widen_float16", float16.widen_float16, "first: all other passes then see float32"),
+    ("widen_stored", stored.widen_stored, "first: all other passes then see float32"),
     ("pack_nibbles", nibbles.pack_nibbles, "before what is dequantised becomes constants"),
     ("fuse_norms", norms.fuse_norms, "before integers: between them it is an operator of theirs"),
     ("lower_quantised", integers.lower_quantised, "before weights are folded and scaled: these are integers"),

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import MegccError, ModelError
 from ..ir.dims import Dim
 from ..ir.graph import Attrs, Graph, Op
-from ..ir.types import DTYPES, TensorType
+from ..ir.types import ORDINARY, TensorType
 from .edit import Editor
 
 LAYOUTS = ("NCHW", "NHWC")
@@ -50,7 +50,7 @@ class Input:
     network: str = ""
 
     def __post_init__(self):
-        for name, known in (("dtype", ("", *DTYPES)), ("layout", ("", *LAYOUTS)), ("order", ("", "BGR")),
+        for name, known in (("dtype", ("", *ORDINARY)), ("layout", ("", *LAYOUTS)), ("order", ("", "BGR")),
                             ("network", ("", *LAYOUTS))):
             if getattr(self, name) not in known:
                 raise MegccError(f"{name} '{getattr(self, name)}' of an input: "

@@ -25,6 +25,7 @@ import numpy as np
 from .. import folders
 from ..codegen import container
 from ..errors import MegccError, ShapeError, ToolError
+from ..ir.types import DTYPES, ORDINARY
 from ..target import TARGETS
 from .build import Build
 from .session import Array, Arrays, Given, Port, Session
@@ -101,6 +102,12 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 #: The address of the PyArrayInterface in an `__array_struct__`, which has to outlive the address.
 _interface = ctypes.pythonapi.PyCapsule_GetPointer
 _interface.restype, _interface.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _known(array: Array) -> Array:
+    """An array whose type has been compared, under a type of numpy's own: ELEMENTS of megcc_py.c."""
+    return array.view(f"S{array.dtype.itemsize}") if array.dtype.name in DTYPES and array.dtype.name not in ORDINARY \
+        else array
 
 
 class NativeSession(Session):
@@ -195,7 +202,7 @@ class NativeSession(Session):
             return
         arrays = self._checked(inputs)
         self._set_shapes(arrays)
-        if not self._start({port.name: array for port, array in zip(self.inputs, arrays, strict=True)}):
+        if not self._start({port.name: _known(array) for port, array in zip(self.inputs, arrays, strict=True)}):
             raise self._other_container("its inputs have other types")
 
     def _start(self, inputs: dict[str, Any]) -> bool:
@@ -353,7 +360,7 @@ class Bound:
         if copied:
             raise ShapeError(f"input {copied[0]} cannot be bound: it has to be a numpy array, contiguous and aligned, "
                              "since it is read where it lies")
-        self._interfaces = [array.__array_struct__ for array in self._arrays]
+        self._interfaces = [_known(array).__array_struct__ for array in self._arrays]
         self._run = session._c_run
         with session._live():
             session._set_shapes(self._arrays)

@@ -13,8 +13,9 @@ from ..ir import lanes
 from ..ir.dims import Symbol, SymbolicDim, substitute
 from ..ir.expr import evaluate
 from ..ir.graph import EXTENT, Attrs, Graph, Op
-from ..ir.types import TensorType
+from ..ir.types import DTYPES, TensorType
 from ..ops.base import operator
+from ..ops.rules import computed
 
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = ()) -> dict[str, np.ndarray]:
@@ -51,7 +52,11 @@ def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
 def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -> list[np.ndarray]:
     declaration = operator(op.kind)
     own = operands if op.epilogue is None else operands[:op.epilogue_start]
-    results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
+    dtypes = [graph.types[name].dtype for name in op.outputs]
+    if any(DTYPES[dtype].carrier for dtype in (*dtypes, *(graph.types[name].dtype for name in op.inputs if name))):
+        results = computed(declaration, _attrs(op.attrs, symbols), own, dtypes)
+    else:
+        results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
     if op.epilogue is not None:
         extra = [_aligned(array, results[0], declaration.channel_axis) for array in operands[op.epilogue_start:]]
         results[0] = _fused(op, [results[0], *extra], graph.types[op.outputs[0]].dtype)

@@ -76,7 +76,7 @@ class Port:
                 array = array.astype(np.dtype(self.dtype), casting="same_kind")
         except Exception as error:      # whatever the __array__ of a foreign class raises
             raise TypeError(f"input {self}: {type(value).__name__} does not become an array: {error}") from None
-        if array.dtype.kind not in "fiub":
+        if array.dtype.kind not in "fiub" and array.dtype != np.dtype(self.dtype):
             raise TypeError(f"input {self}: {type(value).__name__} is no array of numbers")
         return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
 

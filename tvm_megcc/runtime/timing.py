@@ -28,7 +28,7 @@ from ..codegen.headers import HEADER, kernels_header
 from ..codegen.render import render_kernel
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
-from ..ir.types import DTYPES, TensorType, from_layout, to_layout
+from ..ir.types import DTYPES, ORDINARY, TensorType, from_layout, to_layout
 from ..kernels import packing as pack
 from ..target import Target
 from .build import CFLAGS, JOBS, Objects, run_tool
@@ -142,6 +142,9 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> str:
 
     Small integers may be off by one: they were rounded from floats, which kernels add up in another order.
     """
+    if actual.dtype.name in DTYPES and actual.dtype.name not in ORDINARY:
+        wrong = int((actual.view(f"u{actual.itemsize}") != expected.view(f"u{actual.itemsize}")).sum())
+        return f"{wrong} of {actual.size} elements differ" if wrong else ""
     if actual.dtype.kind != "f":
         apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
         wrong = int((apart > (actual.dtype.itemsize == 1 and actual.dtype.kind != "b")).sum())

@@ -16,7 +16,7 @@ from ..frontends.onnx.functions import is_function
 from ..frontends.onnx.load import OLDEST_OPSET
 from ..frontends.onnx.refused import REFUSED
 from ..ir.graph import Attrs, Op
-from ..ir.types import DTYPES, TensorType
+from ..ir.types import DTYPES, ORDINARY, TensorType
 from ..kernels.site import Site
 from ..kernels.support import candidates, placements, refusal
 from ..ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator
@@ -37,7 +37,9 @@ def markdown() -> str:
         f"Kernels and layouts are those of {TARGET}; the scalar targets have the same without blocked layouts.", "",
         "## Operators of the compiler", "",
         "Behind an ONNX operator stand the operator sets that changed it. An operator without float16 is computed in "
-        "float32 between two conversions. A kernel's layouts are those of its result.", "",
+        "float32 between two conversions; so are all without a small type (bfloat16, floats of 8 and 4 bits, integers "
+        "of 4 and 2 bits), in float32 or in integers of 8 bits. `small`: all of these. A kernel's layouts "
+        "are those of its result.", "",
         "`tvm_megcc.onnx_backend` runs ONNX's own tests of them: `python -m pytest tests/cc/test_onnx_backend.py`.", "",
         "An operand that fixes the shape of a result (shape, axes, k, split, …) is a constant of the model or follows "
         "from the shapes of its inputs. Where only the run knows it, the shape that the model states for the result "
@@ -85,8 +87,11 @@ def _dtypes(declaration: type[Operator], target: Target) -> str:
     found = []
     for dtype in DTYPES:
         if any(True for case in declaration.cases for _ in _realised(declaration, _retyped(case, dtype), target)):
-            found.append("bool" if dtype == "bool" else DTYPES[dtype].short)
-    return ", ".join(found)
+            found.append(dtype)
+    small = [dtype for dtype in DTYPES if dtype not in ORDINARY]
+    if not set(small) - set(found):
+        found = [dtype for dtype in found if dtype in ORDINARY] + ["small"]
+    return ", ".join(dtype if dtype in ("bool", "small") else DTYPES[dtype].short for dtype in found)
 
 
 def _kernels(declaration: type[Operator], target: Target) -> str:

@@ -14,8 +14,10 @@ from ...ir.conditions import Condition, distinct, recording
 from ...ir.dims import Dim, Symbol, symbols
 from ...ir.graph import Attrs, Graph, Op, prune
 from ...ir.limits import MAX_BYTES
+from ...ir.narrow import widened
 from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
+from ...ops.rules import computed
 from .counts import Counts
 from .folding import Folding
 from .load import tensor_array
@@ -108,9 +110,9 @@ class Builder:
         if static and all(not name or name in self.constants for name in inputs) \
                 and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
                 and self._folds(kind, attrs, inputs, results):
-            arrays = declaration.compute(attrs, *(self.constants.get(name) for name in inputs))
-            return tuple(self.constant(np.asarray(array, np.dtype(type_.dtype)), hint)
-                         for array, type_ in zip(arrays, results, strict=True))
+            arrays = computed(declaration, attrs, [self.constants.get(name) for name in inputs],
+                              [type_.dtype for type_ in results])
+            return tuple(self.constant(array, hint) for array in arrays)
         names = []
         for type_ in results:
             names.append(self.unique(hint))
@@ -278,7 +280,7 @@ class Node(OnnxNode):
         if array is None:
             raise MegccError(f"needs its operand {what or index} to be a constant, but it is computed at run time; "
                              "fold it in the model, or simplify the model")
-        return array
+        return array if array.dtype == np.float16 else widened(array)
 
     def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
         if not self.has(index):

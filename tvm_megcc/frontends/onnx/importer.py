@@ -26,7 +26,7 @@ from .builder import Builder, Node
 from .checks import check_schema, cycle, label, stated_shape
 from .externs import importers
 from .functions import Function, function_of, is_function
-from .load import DTYPES, NIBBLES, LoadedModel, TensorError, load, reads, tensor_array, type_name
+from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
 from .refused import REFUSED, REFUSED_DOMAINS
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
@@ -128,11 +128,6 @@ class Importer:
         for name in self.output_names:
             if name not in scope:
                 self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
-        narrow = {value.name: value.type.tensor_type.elem_type for value in self.graph.output}
-        for name in self.output_names:
-            if narrow.get(name) in NIBBLES:
-                self.findings.append(f"output {quoted(name)}: has element type {type_name(narrow[name])}, which is not "
-                                     "supported")
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)

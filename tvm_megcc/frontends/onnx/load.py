@@ -18,17 +18,18 @@ from onnx import numpy_helper
 
 from ...errors import ModelError, quoted
 from ...ir.limits import MAX_BYTES
+from ...ir.narrow import bits_of
 
-#: Element types that a graph of ours can hold.
-DTYPES = {
-    onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.DOUBLE: "float64",
-    onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8: "uint8", onnx.TensorProto.INT16: "int16",
-    onnx.TensorProto.UINT16: "uint16", onnx.TensorProto.INT32: "int32", onnx.TensorProto.UINT32: "uint32",
-    onnx.TensorProto.INT64: "int64", onnx.TensorProto.UINT64: "uint64", onnx.TensorProto.BOOL: "bool",
+_NAMES = {
+    "FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "INT8": "int8", "UINT8": "uint8", "INT16": "int16",
+    "UINT16": "uint16", "INT32": "int32", "UINT32": "uint32", "INT64": "int64", "UINT64": "uint64", "BOOL": "bool",
+    "BFLOAT16": "bfloat16", "FLOAT8E4M3FN": "float8_e4m3fn", "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
+    "FLOAT8E5M2": "float8_e5m2", "FLOAT8E5M2FNUZ": "float8_e5m2fnuz", "FLOAT8E8M0": "float8_e8m0fnu",
+    "FLOAT4E2M1": "float4_e2m1fn", "INT4": "int4", "UINT4": "uint4", "INT2": "int2", "UINT2": "uint2",
 }
-
-#: Element types of 4 bits, of constants only -> those that hold their numbers.
-NIBBLES = {onnx.TensorProto.INT4: np.int8, onnx.TensorProto.UINT4: np.uint8}
+#: ONNX's numbers of element types -> ours; the installed onnx package may be older than some.
+DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _NAMES.items()
+          if name in onnx.TensorProto.DataType.keys()}
 
 #: Of an older one only the operators are taken that have not changed up to this one.
 OLDEST_OPSET = 6
@@ -139,14 +140,12 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     """
     if tensor.data_type == onnx.TensorProto.STRING and len(set(tensor.string_data)) == math.prod(tensor.dims):
         return np.arange(math.prod(tensor.dims)).reshape(tensor.dims)  # labels are their places
-    if tensor.data_type not in (*DTYPES, *NIBBLES):
+    if tensor.data_type not in DTYPES:
         raise TensorError(f"has element type {type_name(tensor.data_type)}, which is not supported")
     if any(dim < 0 for dim in tensor.dims):
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
-    itemsize = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    wanted = math.prod(tensor.dims) * itemsize
-    if tensor.data_type in NIBBLES:
-        wanted = (wanted + 1) // 2
+    dtype = DTYPES[tensor.data_type]
+    wanted = -(-math.prod(tensor.dims) * bits_of(dtype) // 8)
     if wanted > MAX_BYTES:
         raise TensorError(f"has {wanted:,} bytes, and no tensor may reach 2 GB; split it, or store it in int8")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -157,9 +156,9 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
         array = np.array(numpy_helper.to_array(tensor))
     except (ValueError, TypeError):
         raise TensorError("has no usable data; weights are missing") from None
-    if tensor.data_type in NIBBLES:
-        return array.astype(NIBBLES[tensor.data_type])
-    return array.view(np.uint8) != 0 if array.dtype == np.bool_ else array
+    if array.dtype == np.bool_:
+        return array.view(np.uint8) != 0
+    return array.astype(np.dtype(dtype), copy=False)
 
 
 def _with_external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> onnx.TensorProto:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...errors import ShapeError
-from ...ir.types import DTYPES
+from ...ir.types import ORDINARY
 from ...ops.elementwise import emit_broadcast
 from .node import Node, Results, Unsupported, imports
 from .value import Order
@@ -110,7 +110,7 @@ def select(node: Node) -> Results:
 @imports("CAST")
 def cast(node: Node) -> Results:
     value, dtype = node.value(0), node.results[0].dtype
-    if dtype not in DTYPES:
+    if dtype not in ORDINARY:
         raise Unsupported(f"converts to {dtype}, which is not supported")
     if value.type.dtype == dtype:
         return [value]

@@ -20,7 +20,7 @@ from flatbuffers import flexbuffers
 
 from ...errors import ModelError, ShapeError, quoted
 from ...ir.limits import MAX_BYTES, MAX_RANK
-from ...ir.types import DTYPES
+from ...ir.types import ORDINARY
 
 #: What stands behind the first four bytes of a file.
 IDENTIFIER = b"TFL3"
@@ -216,7 +216,7 @@ class _Reader:
         data = buffers[tensor.Buffer()] if buffers else np.zeros(0, np.uint8)
         extents = tuple(shape.tolist())
         is_constant = bool(data.size) and not tensor.IsVariable()
-        if is_constant and dtype in DTYPES and tensor.Sparsity() is None:
+        if is_constant and dtype in ORDINARY and tensor.Sparsity() is None:
             self._check_size(name, extents, dtype, data.size)
         return Tensor(name, extents, tuple(signature.tolist()), dtype, data if is_constant else None, tensor.Buffer(),
                       self.quantization(tensor.Quantization(), name, extents), bool(tensor.IsVariable()),

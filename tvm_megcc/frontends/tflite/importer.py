@@ -11,7 +11,7 @@ from ...errors import MegccError, ModelError, ShapeError, quoted
 from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.limits import MAX_BYTES
-from ...ir.types import DTYPES, TensorType
+from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
 from . import (  # noqa: F401  (they register importers)
     circular,
@@ -209,7 +209,7 @@ class _Importer:
         return found
 
     def _input_type(self, tensor: Tensor, name: str) -> TensorType:
-        if tensor.dtype not in DTYPES:
+        if tensor.dtype not in ORDINARY:
             raise ShapeError(f"has element type {tensor.dtype}, which is not supported")
         wanted = self.input_shapes.get(name) or [None] * len(tensor.shape)
         if len(wanted) != len(tensor.shape):
@@ -245,11 +245,11 @@ class _Importer:
     def _constant(self, index: int) -> Value | None:
         tensor = self.file.tensors[index]
         if tensor.data is None:
-            if tensor.is_variable and tensor.dtype in DTYPES:
+            if tensor.is_variable and tensor.dtype in ORDINARY:
                 return None
             self.findings.append(f"tensor {quoted(tensor.name)}: is read before an operator gives it")
             return None
-        if tensor.dtype not in DTYPES or tensor.is_sparse:
+        if tensor.dtype not in ORDINARY or tensor.is_sparse:
             what = "sparse" if tensor.is_sparse else f"of {tensor.dtype}"
             self.unsupported.append(f"constant {quoted(tensor.name)}: is {what}, which is not supported")
             return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ...errors import ShapeError, quoted
 from ...ir.limits import MAX_BYTES
-from ...ir.types import DTYPES, TensorType
+from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
 from .file import File, Operator, Tensor
 from .node import Unsupported
@@ -53,7 +53,7 @@ class States:
         self.pairs[name] = value
 
     def _input(self, tensor: Tensor, hint: str) -> str:
-        if tensor.dtype not in DTYPES or any(extent < 1 for extent in tensor.shape):
+        if tensor.dtype not in ORDINARY or any(extent < 1 for extent in tensor.shape):
             raise Unsupported(f"a state of {tensor.dtype}{list(tensor.shape)} is not supported")
         type_ = TensorType(tensor.dtype, tensor.shape)
         if type_.bytes > MAX_BYTES:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, symbols
-from ...ir.types import DTYPES, TensorType
+from ...ir.types import ORDINARY, TensorType
 from ...ops.base import OPERATORS, Operator
 from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode, onnx_importer
@@ -114,7 +114,7 @@ def ints(values) -> tuple[int, ...]:
 def dtype_name(dtype) -> str:
     """Raises MegccError for element types that we do not have."""
     name = str(dtype)
-    if name not in DTYPES:
+    if name not in ORDINARY:
         raise MegccError(f"element type {name} is not supported")
     return name
 

@@ -13,6 +13,7 @@ from ...ir import lanes
 from ...ir.dims import Dim, Symbol, ceildiv, product
 from ...ir.expr import Arg, Call, Const, Expr
 from ...ir.graph import Op
+from ...ir.narrow import SMALL_FLOATS, SMALL_INTEGERS
 from ...ir.types import DTYPES, PLAIN, TensorType
 from ...ops.base import operator
 from ...ops.memory import memory_axes
@@ -264,8 +265,9 @@ class ScalarKernel(Broadcast):
             return None
         if "dtype" in site.attrs and site.kind == "elementwise":
             return "works on operands of one type"
-        if any(type_.dtype == "float16" for type_ in (*site.inputs, *site.outputs)):
-            return "not float16"
+        stored = next((t.dtype for t in (*site.inputs, *site.outputs) if DTYPES[t.dtype].carrier), None)
+        if stored is not None:
+            return f"not {stored}"
         if self._formula(site.op, site.inputs[-1].dtype) is None:
             return f"not on {site.inputs[-1].dtype}"
         return None
@@ -289,7 +291,8 @@ class ScalarKernel(Broadcast):
 
     def formula(self, site: Site) -> str:
         if site.kind == "cast":
-            return conversion(site.x.dtype, site.y.dtype)
+            return conversion(site.x.dtype, site.y.dtype, site.attrs.get("saturate", True),
+                              site.attrs.get("rounding", "up"))
         return self._formula(site.op, site.inputs[-1].dtype)
 
     def parameters(self, site: Site, loop: LoopParameters) -> ScalarParameters:
@@ -314,13 +317,34 @@ def integer_expression(expr: Expr) -> str | None:
     return INTEGER_FUNCTIONS[expr.fn].format(*texts)
 
 
-def conversion(source: str, result: str) -> str:
-    """The conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap."""
-    if source == "float16":
-        real = conversion("float32", result)
-        return re.sub(r"\ba0\b", "mgc_from_half(a0)", real)
-    if result == "float16":
-        return "mgc_to_half((double)a0)"
+#: Functions of megcc_small.h and megcc_double.h, and the bits of integers that have fewer than 8, in C over a0.
+FROM_STORED = {"float16": "mgc_from_half(a0)", "int4": "((a0 & 15) ^ 8) - 8", "uint4": "(a0 & 15)",
+               "int2": "((a0 & 3) ^ 2) - 2", "uint2": "(a0 & 3)"}
+TO_STORED = {"float16": "mgc_to_half((double)a0)", "bfloat16": "mgc_to_bf16((float)a0)"}
+_ROUNDED = {"up": 1, "down": 0, "nearest": -1}
+
+
+def conversion(source: str, result: str, saturate: bool = True, rounding: str = "up") -> str:
+    """The conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap. Floats of 8 bits as
+    `narrowed` of ir/narrow.py has them."""
+    if DTYPES[source].carrier:
+        if DTYPES[source].carrier == "float32":
+            number = FROM_STORED.get(source, f"mgc_from_{DTYPES[source].short}(a0)")
+        else:
+            number = f"({FROM_STORED[source]})"
+        return re.sub(r"\ba0\b", number, conversion(DTYPES[source].carrier, result, saturate, rounding))
+    if result in TO_STORED:
+        return TO_STORED[result]
+    if result in SMALL_INTEGERS:
+        number = f"({conversion(source, 'int32')})" if source in FLOAT_TYPES else "a0"
+        return f"{number} & {(1 << SMALL_INTEGERS[result]) - 1}"
+    if result == "float8_e8m0fnu":
+        return f"mgc_to_f8e8m0fnu((float)a0, {_ROUNDED[rounding]}, {int(saturate)})"
+    if result in SMALL_FLOATS:
+        small = SMALL_FLOATS[result]
+        codes = small.top, small.top if saturate else small.over, small.nan
+        return (f"mgc_to_small((double)a0, {small.bits}, {small.fraction}, {small.least}, "
+                f"{', '.join(f'{code:#x}u' for code in codes)})")
     if result == "bool":
         return "a0 != 0"
     if source not in FLOAT_TYPES or result in FLOAT_TYPES:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import Dim, Symbol, product
-from ...ir.types import TensorType
+from ...ir.narrow import narrowed
+from ...ir.types import DTYPES, TensorType
 from ...ops.memory import memory_axes, split_at
 from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..parameters import UnitParameters
@@ -125,9 +126,10 @@ def constant_name(*constants: str) -> str:
 
 
 def c_constant(value: float, dtype: str) -> str:
-    """A value as a C constant of an element type; float16 as its bits."""
-    if dtype == "float16":
-        return f"{int(np.float16(value).view(np.uint16))}u"
+    """A value as a C constant of an element type; of one that only stores numbers as its bits."""
+    if DTYPES[dtype].carrier:
+        bits = narrowed(np.array(value, np.float64), dtype).view(f"u{DTYPES[dtype].bytes}")
+        return f"{int(bits)}u"
     if dtype.startswith("float"):
         number = float(value)
         if number != number:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...ir.dims import product
+from ...ir.types import DTYPES
 from ...ops.scatter import REDUCTIONS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
@@ -44,7 +45,8 @@ class ScatterKernel(Kernel):
     """Copies the tensor, unless the result lies where it is, and writes the updates in their order."""
 
     def refuse(self, site: Site):
-        wants_arithmetic = site.attrs.reduction != "none" and site.x.dtype in ("float16", "bool")
+        is_stored = bool(DTYPES[site.x.dtype].carrier) or site.x.dtype == "bool"
+        wants_arithmetic = site.attrs.reduction != "none" and is_stored
         return f"no arithmetic on {site.x.dtype}" if wants_arithmetic else None
 
     @staticmethod

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import product
+from ...ir.types import DTYPES
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..parameters import Parameters
 from ..site import Site
@@ -24,7 +25,7 @@ class NonZeroCount(Kernel):
     name = "scan"
 
     def refuse(self, site: Site):
-        return "float16" if site.x.dtype == "float16" else None
+        return f"not on {site.x.dtype}" if DTYPES[site.x.dtype].carrier else None
 
     def lower(self, site: Site) -> Lowered:
         (n,) = extent_symbols("N")
@@ -38,7 +39,7 @@ class NonZeroScan(Kernel):
     name = "scan"
 
     def refuse(self, site: Site):
-        return "float16" if site.x.dtype == "float16" else None
+        return f"not on {site.x.dtype}" if DTYPES[site.x.dtype].carrier else None
 
     def lower(self, site: Site) -> Lowered:
         x, rank = site.x, site.x.rank

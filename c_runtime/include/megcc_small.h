@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers of 16 bits and fewer that are only stored: bfloat16, floats of 8 and 4 bits, powers of two, integers of 4
+ * and 2 bits. Halves are in megcc_double.h, which includes this header.
+ */
+#ifndef MEGCC_SMALL_H
+#define MEGCC_SMALL_H
+
+static inline float mgc_float_of_bits(uint32_t bits)
+{
+    const union { uint32_t u; float f; } pun = { bits };
+    return pun.f;
+}
+
+static inline uint32_t mgc_bits_of_float(float x)
+{
+    const union { float f; uint32_t u; } pun = { x };
+    return pun.u;
+}
+
+static inline float mgc_from_bf16(uint16_t x)
+{
+    return mgc_float_of_bits((uint32_t)x << 16);
+}
+
+/* The nearest, ties to even. */
+static inline uint16_t mgc_to_bf16(float x)
+{
+    const uint32_t bits = mgc_bits_of_float(x);
+    return (uint16_t)(x != x ? (bits >> 16 & 0x8000u) | 0x7fc0u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* A number of `bits` bits with `fraction` bits behind the point; least: exponent of the smallest normal one. */
+static inline float mgc_from_small(uint32_t code, int bits, int fraction, int least)
+{
+    const uint32_t magnitude = code & ((1u << (bits - 1)) - 1), exponent = magnitude >> fraction;
+    const uint32_t sign = (code >> (bits - 1) & 1u) << 31;
+    if (exponent == 0) {
+        const float unit = mgc_float_of_bits((uint32_t)(127 + least - fraction) << 23);
+        return mgc_float_of_bits(mgc_bits_of_float((float)magnitude * unit) | sign);
+    }
+    return mgc_float_of_bits(sign | (uint32_t)(magnitude + ((uint32_t)(126 + least) << fraction)) << (23 - fraction));
+}
+
+static inline float mgc_from_f8e4m3fn(uint8_t x)
+{
+    return (x & 0x7fu) == 0x7fu ? MGC_NAN : mgc_from_small(x, 8, 3, -6);
+}
+
+static inline float mgc_from_f8e4m3fnuz(uint8_t x)
+{
+    return x == 0x80u ? MGC_NAN : mgc_from_small(x, 8, 3, -7);
+}
+
+static inline float mgc_from_f8e5m2(uint8_t x)
+{
+    return (x & 0x7fu) > 0x7cu ? MGC_NAN : (x & 0x7fu) == 0x7cu ? (x & 0x80u ? -MGC_INF : MGC_INF)
+                                                                : mgc_from_small(x, 8, 2, -14);
+}
+
+static inline float mgc_from_f8e5m2fnuz(uint8_t x)
+{
+    return x == 0x80u ? MGC_NAN : mgc_from_small(x, 8, 2, -15);
+}
+
+static inline float mgc_from_f4e2m1fn(uint8_t x)
+{
+    return mgc_from_small(x, 4, 1, 0);
+}
+
+static inline float mgc_from_f8e8m0fnu(uint8_t x)
+{
+    return x == 255u ? MGC_NAN : mgc_float_of_bits(x ? (uint32_t)x << 23 : 0x400000u);
+}
+
+/* The code of the nearest number, ties to even. top: of the largest; over, nan: of what is larger, of NaN, whose signs
+ * are lost where `nan` has the sign's bit. */
+static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, uint32_t top, uint32_t over, uint32_t nan)
+{
+    const uint32_t bit = 1u << (bits - 1), sign = mgd_bits(x) >> 63 ? bit : 0;
+    const double magnitude = mgd_abs(x);
+    if (x != x)
+        return (uint8_t)nan;
+    int exponent = (int)(mgd_bits(magnitude) >> 52) - 1023;
+    exponent = exponent < least ? least : exponent;
+    uint32_t code = over;
+    if (exponent < 64) { /* one of the format's own is far below */
+        const double unit = mgd_double((uint64_t)(1023 + fraction - exponent) << 52);
+        const uint64_t nearest = ((uint64_t)(exponent - least) << fraction) + (uint64_t)mgd_round(magnitude * unit);
+        code = nearest > top ? over : (uint32_t)nearest;
+    }
+    return (uint8_t)((nan & bit) && (code == 0 || code == nan) ? code : sign | code);
+}
+
+/* rounding: 1 up, 0 down, -1 to the nearest. */
+static inline uint8_t mgc_to_f8e8m0fnu(float x, int rounding, int saturate)
+{
+    const uint32_t bits = mgc_bits_of_float(x), exponent = bits >> 23 & 255u, fraction = bits & 0x7fffffu;
+    const int up = rounding < 0 ? fraction > 0x400000u || (fraction == 0x400000u && exponent > 0)
+                                : rounding && fraction > 0;
+    return (uint8_t)(exponent == 255u ? 255u : exponent == 254u && saturate ? 254u : exponent + (uint32_t)up);
+}
+
+#endif

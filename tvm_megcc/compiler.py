@@ -15,11 +15,11 @@ from .codegen.plan import KernelPlan, PlannedMemory, plan_kernels, plan_memory, 
 from .codegen.quantised import quantised_ports
 from .codegen.table import Code, render_sources
 from .context import Context
-from .errors import MegccError
+from .errors import MegccError, ShapeError
 from .foreign import identifier
 from .ir.graph import Graph, network_bytes
 from .ir.limits import MAX_WORKERS
-from .ir.shapes import EVERYTHING, Bucket, graph_symbols
+from .ir.shapes import EVERYTHING, Bucket, graph_symbols, limitless
 from .ir.text import graph_text
 from .ir.verify import verify
 from .passes import PIPELINE, before_layouts
@@ -79,6 +79,10 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
             dump(f"{number:02}_{stage}.{context.target}", graph_text(value))
         plan, ranges = lowering.plan, lowering.plan.buckets(buckets)
         unbounded = plan.unbounded(ranges)
+        if context.target.bare_metal and unbounded:
+            raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
+                             f"{', '.join(limitless(ranges))}; give bounds with --bound NAME=1000, or ranges of inputs "
+                             "that end")
         memories = [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in ranges]
         plans.append((plan, memories))
         texts.append(plans_text(plan, memories, peak_bytes(lowering.stages["choose_layouts"])))

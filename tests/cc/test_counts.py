@@ -62,3 +62,36 @@ def test_extents_without_a_bound_are_allocated(tmp_path):
             assert result["y"].shape == (rows, 3)
         with pytest.raises(MegccError, match="Bound"):
             session.run({"x": np.ones((1, 3), np.float32), "s": np.array([-1, 3])})
+
+
+def detector(boxes: int = 60):
+    """Scores and boxes from a picture, the best boxes of each class, and what a further layer makes of those."""
+    generator = np.random.default_rng(3)
+    draw = lambda *shape: generator.normal(size=shape).astype(np.float32)  # noqa: E731
+    nodes = [node("Conv", "x wb", "cb", strides=[2, 2]), node("Conv", "x ws", "cs", strides=[2, 2]),
+             node("Reshape", "cb as_boxes", "tb"), node("Transpose", "tb", "boxes", perm=[0, 2, 1]),
+             node("Reshape", "cs as_scores", "flat"), node("Sigmoid", "flat", "scores"),
+             node("NonMaxSuppression", "boxes scores most share least", "found"),
+             node("Gather", "found two", "which", axis=1), node("Gather", "boxes which", "kept", axis=1),
+             node("MatMul", "kept w", "y")]
+    side = int(boxes ** 0.5)
+    return model(nodes, {"x": [1, 3, 2 * side, 2 * side]}, {"found": ("int64", ["n", 3]), "y": [1, "n", 5]},
+                 {"wb": draw(4, 3, 2, 2), "ws": draw(2, 3, 2, 2), "as_boxes": np.array([1, 4, -1]), "w": draw(4, 5),
+                  "as_scores": np.array([1, 2, -1]), "two": np.array(2), "most": np.array([6]),
+                  "share": np.array([0.4], np.float32), "least": np.array([0.85], np.float32)}), side
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", "cortex-m4", "riscv32"])
+def test_a_detector_needs_no_allocator(target, tmp_path):
+    source, side = detector()
+    folder = tvm_megcc.compile(source, target, name="detector").save(tmp_path / target, embed=True)
+    graph, generator = import_onnx(source), np.random.default_rng(0)
+    found = []
+    with tvm_megcc.load(folder) as session:
+        for scale in (0.3, 0, 3):
+            x = scale * generator.normal(size=(1, 3, 2 * side, 2 * side)).astype(np.float32)
+            found.append(len(same(session, graph, {"x": x})["found"]))
+    assert found[1] == 0 and found[0] != found[2] and 0 < found[0] <= 12
+    with pytest.raises(MegccError, match="n; give bounds with --bound NAME=1000, or ranges"):
+        tvm_megcc.compile(model([node("Relu", "x", "y")], {"x": ["n"]}, ["y"]), "cortex-m4", dispatch="x[0]=1..*")

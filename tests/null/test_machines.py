@@ -7,7 +7,7 @@ import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.codegen import container, device_model
 from tvm_megcc.codegen.bundle import contents, read_container
-from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, refusal
+from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, profile, refusal
 from tvm_megcc.target import TARGETS, parse_targets
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -78,7 +78,7 @@ def test_what_is_embedded_is_read_again(artifact, tmp_path):
     ("armv7", ['make CC=arm-linux-gnueabihf-gcc CFLAGS="-O2 -mfpu=neon-vfpv4" BUILD=build/armv7']),
     ("cortex-m4", ["make library CC=arm-none-eabi-gcc AR=arm-none-eabi-ar BUILD=build/cortex-m4 \\"])])
 def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
-    assert [command.splitlines()[0] for command, _ in make_commands(parse_targets(names))] == commands
+    assert [command.splitlines()[0] for command, _ in make_commands(parse_targets(names), profile([]))] == commands
     files = contents([tvm_megcc.compile(DIGITS, names)])
     readme, makefile = (files[name].decode() for name in ("README.md", "Makefile"))
     assert all(f"    {command}\n" in readme and f"#     {command}\n" in makefile for command in commands)

@@ -27,7 +27,7 @@ from . import container
 from .compiled import Compiled
 from .device_model import container_part
 from .headers import HEADER, kernels_header
-from .machines import STATIC_PROFILE, by_machine, machine_of, machines, make_commands
+from .machines import by_machine, machine_of, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
 from .render import environment
@@ -75,10 +75,11 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     texts = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
+    left_out = profile(model.manifest for model in models)
     context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
                "library": identifier("_".join(m.name for m in models)), "several": len(models) > 1,
-               "targets": targets, "makes": make_commands(targets),
-               "profile": STATIC_PROFILE, "hosted": not all(target.bare_metal for target in targets)}
+               "targets": targets, "makes": make_commands(targets, left_out),
+               "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
         texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if embed:

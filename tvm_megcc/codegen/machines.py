@@ -7,14 +7,20 @@ Cortex-M and an x86 never are: neither has to hold the other's data, or memory f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..target import Target
 
 _ANY = "1"
-#: Leaves out of the runtime what a microcontroller does not need.
+#: Leaves out of the runtime what a microcontroller does not need, if shapes are known before the model runs.
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
+
+
+def profile(models: Iterable[Mapping]) -> tuple[str, ...]:
+    """What the runtime of models, by their manifests, can leave out on a microcontroller."""
+    dynamic = any(bucket for model in models for bucket in model["buckets"])
+    return tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,17 @@ def by_machine(targets: Sequence[Target], texts: Sequence[str]) -> str:
     return "\n".join([*lines, "#endif"])
 
 
-def make_commands(targets: Sequence[Target]) -> list[tuple[str, str]]:
-    """How `make` builds a folder for these targets: the command, and what for; this machine's first."""
+def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tuple[str, str]]:
+    """How `make` builds a folder for these targets: the command, and what for; this machine's first.
+
+    Args:
+        left_out: flags that leave out of the runtime what a microcontroller does not need.
+    """
     found: dict[str, tuple[str, str]] = {}
     for target in targets:
         if target.bare_metal:
             lines = (f"make library CC={target.triples[0]}gcc AR={target.triples[0]}ar BUILD=build/{target.name}",
-                     f'CFLAGS="{" ".join(("-O2", *target.cflags, *STATIC_PROFILE))}"')
+                     f'CFLAGS="{" ".join(("-O2", *target.cflags, *left_out))}"')
             row = (" \\\n    ".join(lines),
                    f"the library for {target.name}; `megcc build` makes a firmware of it for an example board")
         elif target.clang:

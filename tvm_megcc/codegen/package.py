@@ -23,7 +23,7 @@ from ..foreign import c_name, printable
 from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
-from .machines import STATIC_PROFILE
+from .machines import profile
 from .manifest import read_manifest
 from .quantised import Quantisation
 from .render import environment
@@ -126,7 +126,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     context = {"name": name, "benchmark": benchmark,
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
                "models": [_model(row) for row in models], "model": _model(models[0]), "targets": targets,
-               "target": targets[0], "sources": sorted(sources), "profile": [flag[2:] for flag in STATIC_PROFILE],
+               "target": targets[0], "sources": sorted(sources), "profile": [flag[2:] for flag in profile(models)],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
                "zephyr_board": next((_ZEPHYR_BOARDS[t.name] for t in targets if t.name in _ZEPHYR_BOARDS), "BOARD"),
                "cores": _cores(targets), "web": web, "url": bool(url)}

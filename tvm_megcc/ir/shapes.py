@@ -52,6 +52,11 @@ def hull(buckets: Sequence[Bucket]) -> Bucket:
     return Bucket(tuple(union(name) for name in buckets[0].limits))
 
 
+def limitless(buckets: Sequence[Bucket]) -> list[str]:
+    """The symbols that have no limit in some bucket."""
+    return sorted({name for bucket in buckets for name, _, high in bucket.bounds if high is None})
+
+
 #: What a run counts is likely at least so much.
 LIKELY_COUNT = 64
 #: The one bucket of a graph without symbols.

@@ -19,7 +19,7 @@ from .. import folders, paths
 from ..codegen.bundle import BUILD, MANIFEST, data_source, read_container, read_manifest
 from ..codegen.device_model import container_part
 from ..codegen.headers import HEADER, seen_by
-from ..codegen.machines import STATIC_PROFILE
+from ..codegen.machines import profile
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target, parse_targets
 from . import firmware
@@ -148,7 +148,8 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
     sources = [*c_sources(folder), *firmware.sources(), *made]
-    compiled = objects.compile_all(sources, (*flags, *STATIC_PROFILE, *firmware.FLAGS, f"-I{firmware.port()}"))
+    left_out = profile(row for row in read_manifest(folder)["models"] if row["name"] in models)
+    compiled = objects.compile_all(sources, (*flags, *left_out, *firmware.FLAGS, f"-I{firmware.port()}"))
     try:
         return link(objects.compiler, (*flags, *firmware.link_flags(target, limits)), compiled, image)
     except ToolError as error:

@@ -60,9 +60,12 @@ class EmulatedSession(Session):
                 array.tofile(Path(folder) / f"in{index}.bin")
             said = self._execute(Path(folder), arrays)
             for index, port in enumerate(self._all_outputs):
-                outputs[port.name] = self._output(Path(folder) / f"out{index}.bin", port,
-                                                  _printed_shape(said, index) if self.is_dynamic or port.counted
-                                                  else port.shape)
+                shape = port.shape
+                if port.counted and self.target.bare_metal:
+                    shape = tuple(np.fromfile(Path(folder) / f"dims{index}.bin", np.int32).tolist())
+                elif port.counted or self.is_dynamic:
+                    shape = _printed_shape(said, index)
+                outputs[port.name] = self._output(Path(folder) / f"out{index}.bin", port, shape)
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
                 if self.counted:

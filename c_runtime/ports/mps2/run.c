@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs embedded models once on a microcontroller, one after the other: inputs from the host's files in0.bin, in1.bin,
- * …, outputs to out0.bin, …, the time of each instruction to ticks.bin, with the model's name and "_" before these where
+ * …, outputs to out0.bin, … (and, where shapes are known after a run, these to dims0.bin, …), the time of each instruction to ticks.bin, with the model's name and "_" before these where
  * there are several models; and the deepest use of the stack to stack.bin. No heap and no C library but memcpy, memset and memcmp.
  */
 #include "board.h"
@@ -99,6 +99,11 @@ static int run(const firmware_model *m)
         if (file < 0 || board_write(file, data, (uint32_t)tensor.bytes))
             return failed(name, 0);
         board_close(file);
+#ifndef MEGCC_NO_DYNAMIC
+        file = board_open(numbered(m->prefix, "dims?.bin", i), 1);
+        board_write(file, tensor.dims, 4u * tensor.rank);
+        board_close(file);
+#endif
     }
     int32_t file = board_open("stack.bin", 1);
     board_write(file, &stack, sizeof stack);

@@ -35,6 +35,7 @@ TOOLS = (
     ("C for RISC-V microcontrollers", ("riscv64-unknown-elf-gcc",), False, ("gcc-riscv64-unknown-elf",)),
     ("running programs of RISC-V microcontrollers", ("qemu-system-riscv32",), False, ("qemu-system-misc",)),
     ("C for WebAssembly", ("wasm-ld",), True, ("clang", "lld", "llvm", "wasi-libc", "libclang-rt-dev-wasm32")),
+    ("C for RISC-V with vectors", tuple(f"clang-{version}" for version in range(25, 17, -1)), True, ()),
     ("running WebAssembly", ("node",), False, ("nodejs",)),
     ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
@@ -105,10 +106,12 @@ def install(python: str) -> None:
 
 def find_tools(python: str) -> None:
     missing = [tool for tool in TOOLS if not any(map(shutil.which, tool[1]))]
-    if missing and apt_install([package for *_, packages in missing for package in packages]):
+    packages = [package for *_, packages in missing for package in packages]
+    if packages and apt_install(packages):
         missing = [tool for tool in missing if not any(map(shutil.which, tool[1]))]
     if any(zig for _, _, zig, _ in missing):
-        say("zig from PyPI stands in for the C compilers that are missing")
+        say("zig from PyPI stands in for the C compilers that are missing: "
+            + ", ".join(purpose for purpose, _, zig, _ in missing if zig))
         if run(python, "-m", "pip", "install", "-q", "ziglang", check=False):
             missing = [tool for tool in missing if not tool[2]]
     for purpose, commands, _, packages in missing:

@@ -69,6 +69,7 @@ class Isa:
         return self.code >> 16, self.code & 0xff, self.code >> 8 & 0xff
 
 
+_RV64 = "defined(__riscv) && __riscv_xlen == 64"
 _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
@@ -88,7 +89,10 @@ ISAS = {isa.name: isa for isa in (
         sums="by_eights", **_ARM64_ISA),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
-    Isa("rv64", 0x00040001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 64", fallback="c"),
+    Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c"),
+    Isa("rvv", 0x00040002, 4, 32, 16, _RV64, fallback="c"),
+    Isa("rvv256", 0x00040003, 8, 32, 32, _RV64, fallback="rvv"),
+    Isa("rvv512", 0x00040004, 16, 32, 64, _RV64, fallback="rvv256"),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c"),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c"),
     Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c"),
@@ -153,6 +157,14 @@ def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
                   zig_cpu="+".join(["generic", *(name.replace("-", "_") for name in features)]))
 
 
+def _riscv64_v(name: str, isa: str, bits: int) -> Target:
+    """bits: the shortest vector registers that a CPU of the level has."""
+    return Target(name, ISAS[isa], "riscv64", f"64-bit RISC-V with vectors (V 1.0, RVA23) of {bits} bits or more",
+                  ("riscv64-linux-gnu-", "riscv64-linux-musl-"), "riscv64-linux-musl", qemu="qemu-riscv64",
+                  cpu=f"rv64,v=true,vext_spec=v1.0,vlen={bits}", features=("+m", "+a", "+f", "+d", "+c", "+v"),
+                  clang="riscv64-linux-gnu")
+
+
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
 
 TARGETS = {target.name: target for target in (
@@ -182,6 +194,9 @@ TARGETS = {target.name: target for target in (
     Target("riscv64", ISAS["rv64"], "riscv64", "64-bit RISC-V (RV64GC); scalar code, no vector extension",
            ("riscv64-linux-gnu-", "riscv64-linux-musl-"), "riscv64-linux-musl", qemu="qemu-riscv64", cpu="rv64",
            features=("+m", "+a", "+f", "+d", "+c")),
+    _riscv64_v("riscv64-v", "rvv", 128),
+    _riscv64_v("riscv64-v256", "rvv256", 256),
+    _riscv64_v("riscv64-v512", "rvv512", 512),
     Target("cortex-m4", ISAS["cortex_m4"], "thumb", "Cortex-M4F microcontrollers, bare metal",
            ("arm-none-eabi-",), "thumb-freestanding-eabihf",
            ("-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"),
@@ -228,14 +243,15 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 
 _V4 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}
-#: What /proc/cpuinfo says of CPUs that run a target, best level first.
+#: What /proc/cpuinfo says of CPUs that run a target, best level first. The length of RISC-V's vectors it does not say:
+#: the runtime asks the CPU, and takes the best program of those that a container has.
 _FLAGS = {
     "x86_64": (("x86-64-v4-vnni", {*_V4, "avx512_vnni"}), ("x86-64-v4", _V4),
                ("x86-64-v3-vnni", {"avx2", "fma", "avx_vnni"}), ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),
     "aarch64": (("arm64-v86", {"asimdhp", "asimddp", "i8mm", "bf16"}), ("arm64-v82", {"asimdhp", "asimddp"}),
                 ("arm64", set())),
     "arm": (("armv7", {"neon", "vfpv4"}),),
-    "riscv64": (("riscv64", set()),),
+    "riscv64": (("riscv64-v", {"v"}), ("riscv64", set())),
 }
 
 
@@ -264,4 +280,8 @@ def _cpu_flags() -> set[str]:
     for line in cpuinfo.read_text().splitlines():
         if line.startswith(("flags", "Features")):
             return set(line.split(":", 1)[1].split())
+        if line.startswith("isa"):
+            # As in rv64imafdcv_zicsr: letters, and longer names.
+            letters, *names = line.split(":", 1)[1].strip().split("_")
+            return {*letters[len("rv64"):], *names}
     return set()

@@ -155,6 +155,9 @@ typedef struct megcc_module {
 #define MEGCC_ISA_ARM64_V86   0x00020003u   /* + int8 matrix multiply */
 #define MEGCC_ISA_ARMV7       0x00030001u
 #define MEGCC_ISA_RISCV64     0x00040001u
+#define MEGCC_ISA_RISCV64_V   0x00040002u   /* + vectors of 128 bits or more */
+#define MEGCC_ISA_RISCV64_V256 0x00040003u
+#define MEGCC_ISA_RISCV64_V512 0x00040004u
 #define MEGCC_ISA_CORTEX_M4   0x00050001u   /* and M7 */
 #define MEGCC_ISA_RISCV32     0x00060001u
 #define MEGCC_ISA_CORTEX_M0   0x00070001u

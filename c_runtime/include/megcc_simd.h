@@ -59,6 +59,9 @@ void *memcpy(void *to, const void *from, size_t size);
 #elif defined(MGC_ISA_AVX2_VNNI)
 #define MGC_ISA_AVX2
 #endif
+#if defined(MGC_ISA_RVV256) || defined(MGC_ISA_RVV512)
+#define MGC_ISA_RVV
+#endif
 #if defined(MGC_ISA_CORTEX_M55)
 #define MGC_ISA_CORTEX_M33
 #endif
@@ -101,6 +104,12 @@ void *memcpy(void *to, const void *from, size_t size);
 #else
 #define MGC_ENABLED 0
 #endif
+#elif defined(MGC_ISA_RVV)
+#if defined(__riscv) && __riscv_xlen == 64 && defined(__clang__) && __clang_major__ >= 18
+#define MGC_ENABLED 1
+#else
+#define MGC_ENABLED 0
+#endif
 #elif defined(MGC_ISA_C) || defined(MGC_ISA_RV64) || defined(MGC_ISA_RV32) || defined(MGC_ISA_CORTEX_M0) \
     || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_CORTEX_M4) || defined(MGC_ISA_WASM32)
 #define MGC_ENABLED 1
@@ -127,6 +136,12 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_RAISED "arch=armv8.2-a+fp16+dotprod"
 #elif defined(MGC_ISA_NEON_V86)
 #define MGC_RAISED "arch=armv8.2-a+fp16+dotprod+i8mm+bf16"
+#elif defined(MGC_ISA_RVV512)
+#define MGC_RAISED "arch=+v,+zvl512b"
+#elif defined(MGC_ISA_RVV256)
+#define MGC_RAISED "arch=+v,+zvl256b"
+#elif defined(MGC_ISA_RVV)
+#define MGC_RAISED "arch=+v"
 #endif
 
 #define MGC_PRAGMA(text) _Pragma(#text)
@@ -157,6 +172,8 @@ MGC_RAISE_GCC(MGC_RAISED)
 #include "simd/neon_armv7.h"
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 #include "simd/simd128.h"
+#elif defined(MGC_ISA_RVV)
+#include "simd/rvv.h"
 #else
 #include "simd/scalar.h"
 #endif

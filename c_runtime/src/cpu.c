@@ -61,6 +61,21 @@ uint32_t megcc_cpu(void)
     return (getauxval(AT_HWCAP) & HWCAP_VECTORS) == HWCAP_VECTORS ? MEGCC_ISA_ARMV7 : MEGCC_ISA_C;
 }
 
+#elif !defined(MEGCC_NO_CPU_DETECT) && defined(__riscv) && __riscv_xlen == 64 && defined(__linux__)
+
+#include <sys/auxv.h>
+
+#define HWCAP_V (1ul << ('v' - 'a'))
+
+uint32_t megcc_cpu(void)
+{
+    unsigned long bytes;
+    if ((getauxval(AT_HWCAP) & HWCAP_V) == 0)
+        return MEGCC_ISA_RISCV64;
+    __asm__("csrr %0, 0xc22" : "=r"(bytes));                    /* vlenb: the length of a vector register */
+    return bytes >= 64 ? MEGCC_ISA_RISCV64_V512 : bytes >= 32 ? MEGCC_ISA_RISCV64_V256 : MEGCC_ISA_RISCV64_V;
+}
+
 #else
 
 uint32_t megcc_cpu(void)
@@ -82,6 +97,12 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_ARM64_V82;
 #elif defined(__aarch64__) || defined(_M_ARM64)
     return MEGCC_ISA_ARM64;
+#elif defined(__riscv) && defined(__riscv_v_min_vlen) && __riscv_v_min_vlen >= 512
+    return MEGCC_ISA_RISCV64_V512;
+#elif defined(__riscv) && defined(__riscv_v_min_vlen) && __riscv_v_min_vlen >= 256
+    return MEGCC_ISA_RISCV64_V256;
+#elif defined(__riscv) && defined(__riscv_v_min_vlen) && __riscv_xlen == 64
+    return MEGCC_ISA_RISCV64_V;
 #elif defined(__riscv) && __riscv_xlen == 64
     return MEGCC_ISA_RISCV64;
 #elif defined(__riscv)

@@ -55,7 +55,8 @@ TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "
                    slow("arm64-v82", "speed"), slow("arm64-v86", "size"), slow("cortex-m55", "speed"),
                    slow("x86-64-v4-vnni", "speed"), slow("x86-64-v4-vnni", "size"), slow("x86-64-v4-vnni", "open"),
                    slow("x86-64-v3-vnni", "speed"),
-                   slow("wasm32-simd128", "speed"))
+                   slow("wasm32-simd128", "speed"), slow("riscv64-v", "speed"), slow("riscv64-v256", "speed"),
+                   slow("riscv64-v512", "speed"))
 #: Of levels that have only some instructions of their own, the operators that use them.
 ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in ("x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m55")}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
@@ -79,7 +80,8 @@ ON_BOARD = {*SHOWN_ON_ALL, "conv2d", "conv2d_integer", "matmul_integer"}
 DISTINCT = {"c", "cortex-m4", "cortex-m55"}
 #: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates
 #: are those of the others.
-SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86", "wasm32-simd128"}
+SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86", "wasm32-simd128",
+          "riscv64-v", "riscv64-v256", "riscv64-v512"}
 #: Of operators that share their kernels `make check` has one, and these.
 ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "silu", "arg_max", "reduce_max",
          "quantize_linear"}

@@ -18,7 +18,7 @@ from tvm_megcc.target import TARGETS
 
 from .networks import CHECKOUT, NETWORKS, Network, assert_close
 
-EMULATED = ("arm64-v82", "arm64-v86", "armv7", "riscv64", "wasm32-simd128")
+EMULATED = ("arm64-v82", "arm64-v86", "armv7", "riscv64", "riscv64-v", "wasm32-simd128")
 QUICK = {("mnist8", "riscv64")}
 PAIRS = [pytest.param(name, target, marks=[pytest.mark.slow] * ((name, target) not in QUICK))
          for name in ("mnist8", "resnet8_cifar10_f32", "kws_dscnn_f32") for target in EMULATED]
@@ -90,27 +90,25 @@ def test_one_folder_for_arm64_and_armv7(tmp_path):
         assert_close(session(folder, target).run(image()), here.run(image()))
 
 
+_RISCV = "rv64,v={},vext_spec=v1.0,vlen={}"
+
+
 @pytest.mark.slow
-def test_level_chosen_at_open(tmp_path):
-    """One program for three levels of arm64 and plain C: each CPU gets the best it runs."""
-    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c,arm64,arm64-v82,arm64-v86")
+@pytest.mark.parametrize(("levels", "cpus"), [
+    (("arm64", "arm64-v82", "arm64-v86"), {"cortex-a57": "arm64", "cortex-a76": "arm64-v82",
+                                           "neoverse-n1": "arm64-v82", "max": "arm64-v86"}),
+    # A 32-bit CPU without fused multiply-add gets the program in plain C.
+    (("armv7",), {"cortex-a7": "armv7", "cortex-a9": "c"}),
+    (("riscv64", "riscv64-v", "riscv64-v256"), {
+        "rv64": "riscv64", _RISCV.format("true", 128): "riscv64-v", _RISCV.format("true", 256): "riscv64-v256",
+        _RISCV.format("true", 1024): "riscv64-v256"})], ids=lambda value: value[0] if isinstance(value, tuple) else "")
+def test_level_chosen_at_open(levels, cpus, tmp_path):
+    """One container for the levels of a machine and plain C: each CPU gets the best that it runs."""
+    artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", ",".join(("c", *levels)))
     folder = artifact.save(tmp_path / "digits")
-    program = session(folder, "arm64")._program
-    (emulator, *_) = find_emulator(TARGETS["arm64"])
-    for cpu, name in (("cortex-a57", "arm64"), ("cortex-a76", "arm64-v82"), ("neoverse-n1", "arm64-v82"),
-                      ("max", "arm64-v86")):
-        command = [emulator, "-cpu", cpu, str(program), "--model", str(folder / "digits.megcc"), "--info"]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert f"isa 0x{TARGETS[name].isa.code:08x}" in text, f"{cpu}: {text}"
-
-
-@pytest.mark.slow
-def test_armv7_asks_for_vfpv4(tmp_path):
-    """A 32-bit CPU without fused multiply-add gets the program in plain C."""
-    folder = tvm_megcc.compile(paths.examples() / "digits.onnx", "c,armv7").save(tmp_path / "digits")
-    program = session(folder, "armv7")._program
-    (emulator, *_) = find_emulator(TARGETS["armv7"])
-    for cpu, name in (("cortex-a7", "armv7"), ("cortex-a9", "c")):
+    program = session(folder, levels[-1])._program
+    (emulator, *_) = find_emulator(TARGETS[levels[-1]])
+    for cpu, name in cpus.items():
         command = [emulator, "-cpu", cpu, str(program), "--model", str(folder / "digits.megcc"), "--info"]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert f"isa 0x{TARGETS[name].isa.code:08x}" in text, f"{cpu}: {text}"

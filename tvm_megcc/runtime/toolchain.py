@@ -74,7 +74,8 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
     tried += [triple + "gcc" for triple in target.triples]
     commands: list[tuple[str, ...]] = [(name,) for name in tried]
     if target.clang:
-        commands += [(prefix + "clang",) for prefix in target.triples] + [("clang", f"--target={target.clang}")]
+        commands += [(prefix + "clang",) for prefix in target.triples]
+        commands += [(name, f"--target={target.clang}") for name in _CLANGS]
         tried = [" ".join(command) for command in commands]
     for command in commands:
         version = _version(command)
@@ -138,8 +139,14 @@ def _find_wasi() -> tuple[str, ...]:
     return ()
 
 
+#: The oldest that knows the vectors of RISC-V by name is 18.
+_CLANGS = ("clang", *(f"clang-{version}" for version in range(25, 17, -1)))
+
 #: What a compiler has to make a program of. clang 14 has the option for relaxed SIMD, but not the instructions.
 _PROGRAM = """
+#if defined(__riscv) && (!defined(__clang__) || __clang_major__ < 18)
+#error
+#endif
 #ifdef __wasm_relaxed_simd__
 #include <wasm_simd128.h>
 v128_t madd(v128_t a, v128_t b) { return wasm_f32x4_add(a, (wasm_f32x4_relaxed_madd)(a, b, b)); }

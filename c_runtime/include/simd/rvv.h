@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * megcc_simd.h for the vector extension of RISC-V (V 1.0): vectors of as many lanes as the shortest register of the
+ * level has, 128, 256 or 512 bits. They are the vectors of clang's C, which makes one instruction of each operation here
+ * and multiplies by scalars without copies of them, in kernels that run on longer registers, too.
+ */
+#ifndef MEGCC_SIMD_RVV_H
+#define MEGCC_SIMD_RVV_H
+
+#if defined(MGC_ISA_RVV512)
+#define MGC_LANES 16
+#elif defined(MGC_ISA_RVV256)
+#define MGC_LANES 8
+#else
+#define MGC_LANES 4
+#endif
+
+typedef float mgc_v __attribute__((vector_size(4 * MGC_LANES)));
+typedef uint32_t mgc_u __attribute__((vector_size(4 * MGC_LANES)));
+typedef int32_t mgc_lanes __attribute__((vector_size(4 * MGC_LANES)));
+
+/* At any address of a float. */
+typedef float mgc_floats __attribute__((vector_size(4 * MGC_LANES), aligned(4)));
+
+static MGC_INLINE mgc_v mgc_load(const float *p) { return *(const mgc_floats *)(const void *)p; }
+static MGC_INLINE void mgc_store(float *p, mgc_v v) { *(mgc_floats *)(void *)p = v; }
+
+#if __has_builtin(__builtin_masked_load)
+typedef _Bool mgc_mask __attribute__((ext_vector_type(MGC_LANES)));
+typedef float mgc_masked __attribute__((ext_vector_type(MGC_LANES)));
+static MGC_INLINE mgc_mask mgc_first(int32_t n)
+{
+    mgc_lanes lane;
+    for (int32_t i = 0; i < MGC_LANES; i++) {
+        lane[i] = i;
+    }
+    return __builtin_convertvector(lane < n, mgc_mask);
+}
+static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n)
+{
+    return (mgc_v)__builtin_masked_load(mgc_first(n), p, (mgc_masked)(mgc_v){ 0.0f });
+}
+static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { __builtin_masked_store(mgc_first(n), (mgc_masked)v, p); }
+#else
+static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n)
+{
+    mgc_v v = { 0.0f };
+    for (int32_t i = 0; i < n && i < MGC_LANES; i++) {
+        v[i] = p[i];
+    }
+    return v;
+}
+static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
+{
+    for (int32_t i = 0; i < n && i < MGC_LANES; i++) {
+        p[i] = v[i];
+    }
+}
+#endif
+
+static MGC_INLINE mgc_v mgc_set1(float s) { return s - (mgc_v){ 0.0f }; }
+static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0.0f }; }
+static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_elementwise_fma(a, b, c); }
+static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
+static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
+
+/* A comparison that holds is -1; the compiler makes one merge of this. */
+static MGC_INLINE mgc_v mgc_select(mgc_lanes mask, mgc_v x, mgc_v y) { return (mgc_v)(((mgc_lanes)x & mask) | ((mgc_lanes)y & ~mask)); }
+static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return mgc_select(a < b, x, y); }
+static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return mgc_if_lt(b, a, b, a); }
+static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return mgc_if_lt(a, b, b, a); }
+
+static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return mgc_float(mgc_bits(v) & 0x7fffffffu); }
+static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return -v; }
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return 1.0f / v; }
+static MGC_INLINE mgc_v mgc_sqrt(mgc_v v) { return __builtin_elementwise_sqrt(v); }
+static MGC_INLINE mgc_v mgc_round(mgc_v v) { return __builtin_elementwise_roundeven(v); }
+static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return __builtin_elementwise_floor(v); }
+static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return __builtin_elementwise_ceil(v); }
+
+#if MGC_LANES == 4
+#define MGC_PICK(a, b, k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15) \
+    __builtin_shufflevector(a, b, k0, k1, k2, k3)
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#elif MGC_LANES == 8
+#define MGC_PICK(a, b, k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15) \
+    __builtin_shufflevector(a, b, k0, k1, k2, k3, k4, k5, k6, k7)
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#else
+#define MGC_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b)
+{
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b)
+{
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#endif
+static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
+{
+    return MGC_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+}
+
+/* Halves of halves, down to one lane. */
+static MGC_INLINE float mgc_sum(mgc_v v)
+{
+    for (int step = MGC_LANES / 2; step > 1; step /= 2) {
+        mgc_v upper = v;
+        for (int i = 0; i < step; i++) {
+            upper[i] = v[i + step];
+        }
+        v += upper;
+    }
+    return v[0] + v[1];
+}
+static MGC_INLINE float mgc_hmax(mgc_v v)
+{
+    for (int step = MGC_LANES / 2; step > 1; step /= 2) {
+        mgc_v upper = v;
+        for (int i = 0; i < step; i++) {
+            upper[i] = v[i + step];
+        }
+        v = mgc_max(v, upper);
+    }
+    return v[1] > v[0] ? v[1] : v[0];
+}
+
+static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
+{
+    /* In two factors, each a normal power of two. */
+    const mgc_lanes whole = __builtin_convertvector(n, mgc_lanes), half = whole >> 1;
+    return v * (mgc_v)((half + 127) << 23) * (mgc_v)((whole - half + 127) << 23);
+}
+
+#endif

@@ -64,7 +64,12 @@ static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
 #endif
 static MGC_INLINE mgc_v mgc_real(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
+#if defined(MGC_ISA_RVV)
+/* Of a whole number any rounding is its own: with the one that is set, no instruction says which. */
+static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(__builtin_elementwise_rint(v), mgc_i); }
+#else
 static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
+#endif
 #endif
 
 static MGC_INLINE mgc_i mgc_iadd(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a + (mgc_u)b); }
@@ -79,7 +84,11 @@ static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 #include "simd/simd128_integer.h"
 #else
+#if defined(MGC_ISA_RVV)
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(v); }
+#else
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(mgc_round(v)); }
+#endif
 
 /* NaN falls below everything in the first comparison; floats above 2^31 - 128 are 2^31 and more. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)

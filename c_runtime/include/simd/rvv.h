@@ -131,7 +131,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
     /* In two factors, each a normal power of two. */
-    const mgc_lanes whole = __builtin_convertvector(n, mgc_lanes), half = whole >> 1;
+    const mgc_lanes whole = __builtin_convertvector(__builtin_elementwise_rint(n), mgc_lanes), half = whole >> 1;
     return v * (mgc_v)((half + 127) << 23) * (mgc_v)((whole - half + 127) << 23);
 }
 

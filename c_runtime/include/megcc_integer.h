@@ -185,6 +185,15 @@ static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 }
 #if MGC_LANES == 1
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return mgc_doubling_high_lane(a, b); }
+#elif defined(MGC_ISA_RVV)
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
+{
+    /* One instruction gives the high half, one the low half, of which two bits count. */
+    typedef int64_t wide __attribute__((vector_size(8 * MGC_LANES)));
+    const mgc_i high = __builtin_convertvector(__builtin_convertvector(a, wide) * __builtin_convertvector(b, wide) >> 32, mgc_i);
+    const mgc_u low = (mgc_u)a * (mgc_u)b;
+    return (mgc_i)(((mgc_u)high << 1) + (low >> 31) + (low >> 30 & 1));
+}
 #elif !defined(MGC_ISA_SIMD128) && !defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {

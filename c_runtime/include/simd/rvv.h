@@ -7,12 +7,10 @@
 #ifndef MEGCC_SIMD_RVV_H
 #define MEGCC_SIMD_RVV_H
 
-#if defined(MGC_ISA_RVV512)
+#if defined(MGC_ISA_RVV256) || defined(MGC_ISA_RVV512)
 #define MGC_LANES 16
-#elif defined(MGC_ISA_RVV256)
-#define MGC_LANES 8
 #else
-#define MGC_LANES 4
+#define MGC_LANES 8
 #endif
 
 typedef float mgc_v __attribute__((vector_size(4 * MGC_LANES)));
@@ -78,12 +76,7 @@ static MGC_INLINE mgc_v mgc_round(mgc_v v) { return __builtin_elementwise_rounde
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return __builtin_elementwise_floor(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return __builtin_elementwise_ceil(v); }
 
-#if MGC_LANES == 4
-#define MGC_PICK(a, b, k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15) \
-    __builtin_shufflevector(a, b, k0, k1, k2, k3)
-static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-#elif MGC_LANES == 8
+#if MGC_LANES == 8
 #define MGC_PICK(a, b, k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k11, k12, k13, k14, k15) \
     __builtin_shufflevector(a, b, k0, k1, k2, k3, k4, k5, k6, k7)
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }

@@ -35,8 +35,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
             bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
-            extern: Externs | None = None, log: str | Path | None = None,
-            dump: str | Path | None = None) -> Artifact:
+            extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
+            flash: int | None = None, dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
     Args:
@@ -65,6 +65,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             dictionary of `Input` or the text after the "=".
         extern: operators of your own: a file that declares some (`tvm_megcc.extern`), an `Operator`, or several.
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
+        ram: most bytes of memory that a session may need; layers are computed by rows where that is what it takes.
+        flash: most bytes that the model's data may have.
         dump: folder that gets every stage as text.
 
     Returns:
@@ -87,7 +89,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
     else:
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
-                         name=name or (path.stem if path else graph.name), buckets=buckets, log=measured,
+                         name=name or (path.stem if path else graph.name), buckets=buckets, log=measured, ram=ram,
+                         flash=flash,
                          model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
 

@@ -20,6 +20,7 @@ class Context:
         bytes than the model's.
     weight_bytes: of the whole model; 0: not known.
     times: of kernels on this CPU, from a tuning log; None: costs are guesses.
+    ram: most bytes that a session may need; None: what it needs.
 
     Raises:
         MegccError: for an unknown `optimize`.
@@ -29,6 +30,7 @@ class Context:
     optimize: str = "speed"
     weight_bytes: int = 0
     times: Measured | None = None
+    ram: int | None = None
 
     def __post_init__(self):
         if self.optimize not in OPTIMIZE:

@@ -66,6 +66,8 @@ class Compiling(TypedDict, total=False):
     inputs: str | Inputs | None
     extern: Externs | None
     log: str | Path | None
+    ram: int | None
+    flash: int | None
 
 
 #: Names of `compile` that are others in the parsed command line.
@@ -134,7 +136,7 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
 
     options = _options("explain", model, target, compiling)
     return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
-                               **source.graph_arguments(options)), tool.text)
+                               options.ram, **source.graph_arguments(options)), tool.text)
 
 
 def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,

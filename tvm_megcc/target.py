@@ -140,6 +140,11 @@ class Target:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def pointer_bytes(self) -> int:
+        """Bytes of an address; of a CPU that is not known, those of the larger ones."""
+        return 4 if self.machine in ("thumb", "arm", "riscv32", "wasm32") else 8
+
 
 def _cortex_m(name: str, isa: str, description: str, cpu: str, fpu: str = "") -> Target:
     """cpu, fpu: flags of the compiler; none of an FPU where there is none."""

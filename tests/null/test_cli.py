@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -147,12 +148,25 @@ def test_threads_that_no_device_has(threads, capsys):
     assert f"threads: {threads} is not between 1 and 256" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("size", ["abc", "-5", "K", ""])
+@pytest.mark.parametrize("size", ["abc", "-5", "K", "", "9" * 5000])
 def test_sizes_that_are_none(size, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["list", "kernels", "--op", "softmax", "--shape", "4x100", f"--network={size}"])
-    assert ended.value.code == USAGE
-    assert f"'{size}' is no number of bytes, such as 4096, 256K or 100M" in capsys.readouterr().err
+    for argv in (["list", "kernels", "--op", "softmax", "--shape", "4x100", f"--network={size}"],
+                 ["compile", DIGITS, f"--ram={size}"], ["compile", DIGITS, f"--flash={size}"]):
+        with pytest.raises(SystemExit) as ended:
+            main(argv)
+        assert ended.value.code == USAGE
+        assert f"'{size}' is no number of bytes, such as 4096, 256K or 100M" in capsys.readouterr().err
+
+
+def test_models_that_do_not_fit(capsys):
+    for option in ("ram", "flash"):
+        for size in ("0", "1K"):
+            assert main(["compile", DIGITS, "--target", "cortex-m4", f"--{option}", size]) == REFUSED
+            message = capsys.readouterr().err
+            found = re.search(r" ([\d,]+) bytes of .* there are ([\d,]+): ([\d,]+) too few", message)
+            needed, there, few = (int(number.replace(",", "")) for number in found.groups())
+            assert needed - there == few
+        assert main(["compile", DIGITS, "--target", "cortex-m4", f"--{option}", str(needed), "--force", "-q"]) == 0
 
 
 @pytest.mark.parametrize("error", [InternalError("a stage lost its mind"), ZeroDivisionError("division by zero")])

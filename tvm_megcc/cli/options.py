@@ -57,9 +57,11 @@ def command_line() -> argparse.ArgumentParser:
     _model_option(verb)
     _target_option(verb, "which of the folder's targets (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
-    verb.add_argument("--flash", type=_bytes, metavar="SIZE", help="flash of a microcontroller, such as 256K")
-    verb.add_argument("--ram", type=_bytes, metavar="SIZE", help="RAM of a microcontroller, such as 64K")
-    _compile_options(verb)
+    verb.add_argument("--flash", type=_bytes, metavar="SIZE", dest="board_flash",
+                      help="flash of a microcontroller, such as 256K")
+    verb.add_argument("--ram", type=_bytes, metavar="SIZE", dest="board_ram",
+                      help="RAM of a microcontroller, such as 64K")
+    _compile_options(verb, limits=False)
 
     verb = _verb(verbs, "run", run.run_, "run a model, here or in an emulator")
     verb.add_argument("path", metavar="PATH")
@@ -210,7 +212,7 @@ def _count(text: str) -> int:
 
 def _bytes(text: str) -> int:
     """`256K` as a number of bytes."""
-    found = re.fullmatch(r"(\d+)([KM]?)", text, re.ASCII | re.IGNORECASE)
+    found = re.fullmatch(r"(\d{1,15})([KM]?)", text, re.ASCII | re.IGNORECASE)
     if not found:
         raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, such as 4096, 256K or 100M")
     return int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[found[2].upper()]
@@ -239,8 +241,8 @@ def _rpc_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--key", metavar="KEY", help="name under which it is registered")
 
 
-def _compile_options(verb: argparse.ArgumentParser) -> None:
-    """What changes the generated code; used wherever a model may be given."""
+def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None:
+    """What changes the generated code; used wherever a model may be given. limits: with those of memory."""
     group = verb.add_argument_group("compiling")
     group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed",
                        help="known extents as constants, or kernels shared between layers (default: speed)")
@@ -260,6 +262,14 @@ def _compile_options(verb: argparse.ArgumentParser) -> None:
                        help="tuning log, which 'megcc tune' writes: kernels are chosen by the times in it")
     group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
+    if limits:
+        group.add_argument("--ram", type=_bytes, metavar="SIZE",
+                           help="most memory that a session may need, such as 64K: layers are computed by rows where "
+                                "that is what it takes")
+        group.add_argument("--flash", type=_bytes, metavar="SIZE",
+                           help="most bytes that the model's data may have, such as 256K")
+    else:
+        verb.set_defaults(ram=None, flash=None)
     group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
                        help="fixes an input to a number, or to numbers with ',' between them")
     group.add_argument("--bound", metavar="NAME=N", action="append", default=[],

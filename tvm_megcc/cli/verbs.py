@@ -62,7 +62,7 @@ def build_(args: argparse.Namespace) -> int:
 
     folder = source.folder_of(args.path, args)
     with _progress(args, f"building {folder}"):
-        limits = {name: size for name in ("flash", "ram") if (size := getattr(args, name)) is not None}
+        limits = {name: size for name in ("flash", "ram") if (size := getattr(args, f"board_{name}")) is not None}
         model = source.model_of(args.path, args)
         built = [build(folder, args.target or None, args.cc, limits=limits, model=model)] if model else \
             build_all(folder, args.target or None, args.cc, limits)
@@ -153,7 +153,7 @@ def explain_(args: argparse.Namespace) -> int:
     from ..tools import explain, source
 
     report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
-                             **source.graph_arguments(args))
+                             args.ram, **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 

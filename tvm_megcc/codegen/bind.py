@@ -101,10 +101,11 @@ class Bound:
     extents: tuple[Dim, ...]
 
 
-def bind(site: Site, choice: Choice) -> Bound:
+def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
     """The operator lowered to a call of this candidate.
 
-    Extents that are known are constants in its code; at `-O size` `with_equal_constants` decides that over all calls.
+    Extents that are known are constants in its code; where it may be `shared`, and at `-O size`, `with_equal_constants`
+    decides that over all calls that may share it.
     """
     lowered = choice.kernel.lower(site)
     extents = dict(lowered.extents)
@@ -130,7 +131,7 @@ def bind(site: Site, choice: Choice) -> Bound:
         compact=site.compact,
         lanes=choice.kernel.lanes)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()))
-    return bound if site.compact else with_constants(bound, _numbers(bound))
+    return bound if site.compact or shared else with_constants(bound, _numbers(bound))
 
 
 def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
@@ -148,7 +149,8 @@ def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
 
 
 def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
-    """All calls of a program at `-O size`: what is equal in all calls of a kernel becomes a constant in its code.
+    """All calls of a program at `-O size`, or of one operator's parts: what is equal in all calls of a kernel becomes a
+    constant in its code.
 
     So there are as many kernels as before, each with fewer arguments."""
     equal: dict[KernelSpec, dict[str, int]] = {}

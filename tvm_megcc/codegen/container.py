@@ -292,6 +292,18 @@ def memory_expression(model: ContainerModel) -> str:
     return f"MEGCC_MEMORY_BYTES({', '.join(str(max(column)) + 'u' for column in columns)})"
 
 
+def session_bytes(pointer_bytes: int, alignment: int, pointers: int, words: int, arena: int) -> int:
+    """What MEGCC_MEMORY_BYTES of megcc.h is where a pointer has so many bytes."""
+    alignment = max(alignment, 8)
+    return -(-((40 + pointers) * pointer_bytes + 4 * words) // alignment) * alignment + arena
+
+
+def program_bytes(program: Program, pointer_bytes: int) -> int:
+    """Bytes of a session of this program."""
+    alignment, pointers, words, arena = _memory_arguments(program)
+    return session_bytes(pointer_bytes, alignment, pointers, words, arena)
+
+
 def _memory_arguments(program: Program) -> tuple[int, ...]:
     """alignment, pointers, words and arena bytes of the session block, as megcc_model_memory() counts them."""
     operands = max((i.inputs + i.outputs for i in program.instructions if i.opcode == Opcode.call), default=0)

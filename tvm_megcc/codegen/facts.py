@@ -11,13 +11,15 @@ from ..ir.shapes import counts_of
 from ..ops.base import operator
 from ..ops.ranges import input_ranges
 from ..version import VERSION
+from .fit import Rows
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .weight_report import shared_weights
 
 
 def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
-             quantised: Mapping[str, Quantisation]) -> dict:
+             quantised: Mapping[str, Quantisation], limits: Mapping[str, int | None],
+             by_rows: Sequence[Sequence[Rows]]) -> dict:
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
@@ -40,13 +42,14 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
     return {
         "megcc": VERSION,
         "model": dict(model),
-        "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {})},
+        "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {}),
+                    **{name: limit for name, limit in limits.items() if limit is not None}},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "states": [{"output": source, "input": target} for source, target in graph.states],
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
-        "programs": [_program_facts(plan, memories) for plan, memories in plans],
+        "programs": [_program_facts(*planned, rows) for planned, rows in zip(plans, by_rows, strict=True)],
         "weights": shared_weights([plan for plan, _ in plans]),
     }
 
@@ -56,7 +59,7 @@ def _short(dim: Dim) -> str:
     return text if len(text := str(dim)) <= 24 else "?"
 
 
-def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
+def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows: Sequence[Rows]) -> dict:
     """Sizes are those of the largest bucket; multiply-accumulates those of likely shapes."""
     calls, instruction = [], len(plan.counts.get(0, ()))
     releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
@@ -76,4 +79,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> dict:
         "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
         "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
         "unpacked_bytes": sum(plan.graph.constants[name].nbytes
-                              for name in {weight.source for weight in plan.weights.values()}), "calls": calls}
+                              for name in {weight.source for weight in plan.weights.values()}),
+        **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs}
+                     for rows in by_rows]} if by_rows else {}),
+        "calls": calls}

@@ -116,10 +116,10 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     def peak(forwarding: Forwarding) -> int:
         return memory.lower_bound(_buffers_of(graph, forwarding))
 
-    forwarding = forward(graph, peak)
+    forwarding = forward(graph, peak, placed.whole)
     weights: dict[str, Weight] = {}
     keys: dict[tuple[str, tuple, tuple], str] = {}
-    calls = [bind(Site.of(graph, op, context), placed.choices[op.outputs[0]])
+    calls = [bind(Site.of(graph, op, context), placed.choices[op.outputs[0]], op.outputs[0] in placed.alike)
              for position, op in enumerate(graph.ops) if position not in forwarding.elided]
     counts, before = {}, 0
     for position, op in enumerate(graph.ops):
@@ -127,10 +127,22 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
             counts[before] = (*counts.get(before, ()), *counts_of(graph.with_(ops=(op,))))
         before += position not in forwarding.elided
     steps = []
-    for bound in with_equal_constants(calls) if context.compact else calls:
+    for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, placed.alike):
         inputs = tuple(_operand(graph, bound.op, o, weights, keys) for o in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
     return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers, counts)
+
+
+def _parts_with_constants(calls: list[Bound], alike: Mapping[str, str]) -> list[Bound]:
+    """The calls, those of each operator's parts with what is equal in them as constants."""
+    groups: dict[str, list[int]] = {}
+    for index, bound in enumerate(calls):
+        if bound.op.outputs[0] in alike:
+            groups.setdefault(alike[bound.op.outputs[0]], []).append(index)
+    for indices in groups.values():
+        for index, bound in zip(indices, with_equal_constants([calls[index] for index in indices]), strict=True):
+            calls[index] = bound
+    return calls
 
 
 def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
@@ -234,6 +246,14 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", result.arena_bytes)
                    for index, size in enumerate(workspaces))
     return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed)
+
+
+def plan_memories(plan: KernelPlan, keep_inputs: bool = False,
+                  buckets: Sequence[Bucket] = (EVERYTHING,)) -> list[PlannedMemory]:
+    """Where everything lies in each of some buckets of input shapes."""
+    ranges = plan.buckets(buckets)
+    unbounded = plan.unbounded(ranges)
+    return [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in ranges]
 
 
 def _ports(plan: KernelPlan) -> tuple[set[str], set[str]]:

@@ -106,6 +106,7 @@ class Kernel:
     lanes: what its epilogue gets: "f" vectors of float32, "i" of int32 (ir/lanes.py).
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
+    by_place: the rounding of a result depends on where it lies in the tensor, so a part of it has other bits.
     """
 
     name: ClassVar[str]
@@ -116,6 +117,7 @@ class Kernel:
     fuses_epilogue: ClassVar[bool] = False
     lanes: ClassVar[str] = "f"
     constants: ClassVar[tuple[int, ...]] = ()
+    by_place: ClassVar[bool] = False
 
     @property
     def label(self) -> str:

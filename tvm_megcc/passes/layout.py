@@ -13,7 +13,7 @@ without the relayouts that do it, and kept if it costs little time for what it s
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ..context import Context
@@ -39,10 +39,17 @@ _UNWANTED = 1e15
 
 @dataclass(frozen=True)
 class Placed:
-    """choices: of each operator of the graph, by its first result."""
+    """choices: of each operator of the graph, by its first result.
+
+    alike: of operators that are parts of one, by their first results: that one's; they share a kernel where they differ
+        in extents only.
+    whole: results that are computed in parts, which lie in their places in them.
+    """
 
     graph: Graph
     choices: Mapping[str, Choice]
+    alike: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
 
 
 def choose_layouts(graph: Graph, context: Context) -> Placed:

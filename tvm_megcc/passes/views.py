@@ -7,15 +7,15 @@ operator at all: its operands are computed into their places in the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 
 from ..context import Context
-from ..ir.dims import product
 from ..ir.graph import Attrs, Graph, Op
 from ..kernels.choice import choose
 from ..kernels.site import Site
 from ..ops.base import operator
+from ..ops.memory import split_at
 from .edit import Editor
 from .layout import Placed
 
@@ -50,8 +50,7 @@ def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
         return None
     output = graph.types[op.outputs[0]]
     axis = op.attrs.axis % output.rank
-    if output.layout.kind == "nhwc" or (output.layout.kind == "nchwc" and axis > 1) \
-            or product(output.shape[:axis]) != 1:
+    if split_at(output, axis)[0] != 1:
         return None
     offsets, position = [], 0
     for name in op.inputs:
@@ -95,20 +94,21 @@ class _Classes:
             self.places[member] = Place(name, self.places[member].offset)
 
 
-def forward(graph: Graph, peak: Callable[[Forwarding], int]) -> Forwarding:
+def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[str] = ()) -> Forwarding:
     """Decides what is forwarded. `peak` gives the bytes alive at once under a forwarding: a concat is only
-    forwarded where the longer life of its result does not raise that peak."""
+    forwarded where the longer life of its result does not raise that peak, or where it is one of `always`."""
     concats = [i for i, op in enumerate(graph.ops) if concat_offsets(graph, op) is not None]
     chosen = set(concats)
     best = _forward(graph, chosen)
     least = peak(best)
-    for position in concats:
+    free = [i for i in concats if graph.ops[i].outputs[0] not in always]
+    for position in free:
         attempt = _forward(graph, chosen - {position})
         if (value := peak(attempt)) < least:
             chosen.discard(position)
             best, least = attempt, value
     # What raised the peak only together with one left out later is taken back.
-    for position in [i for i in concats if i not in chosen]:
+    for position in [i for i in free if i not in chosen]:
         attempt = _forward(graph, chosen | {position})
         if peak(attempt) <= least:
             chosen.add(position)
@@ -175,4 +175,4 @@ def with_copies(placed: Placed, context: Context) -> Placed:
         edit.replace(op, op.with_(outputs=(inner,)), copy)
         choices[inner] = choices[result]
         choices[result] = choose(Site(copy, (type_,), (type_,), context))
-    return Placed(edit.finish(), choices)
+    return replace(placed, graph=edit.finish(), choices=choices)

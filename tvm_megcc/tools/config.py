@@ -24,7 +24,8 @@ OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "output-names": ("output_names", "texts"), "constant": ("constant", "texts"), "bound": ("bound", "texts"),
     "state": ("state", "texts"),
     "extern": ("extern", "paths"), "log": ("log", "path"), "optimize": ("optimize", ("speed", "size")),
-    "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag")}
+    "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag"),
+    "ram": ("ram", "count"), "flash": ("flash", "count")}
 #: Those of a row of `models` besides.
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "text")}
 #: Those of the file besides.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..codegen.bundle import read_manifest
+from ..errors import shortened
 from ..runtime import firmware
 from ..runtime.build import Build
 
@@ -36,6 +37,9 @@ def folder_text(report: dict) -> str:
             lines.append(f"  {program['target']}: {program['instructions']} calls, {macs / 1e6:,.2f} M multiply-adds, "
                          f"weights {program['weight_bytes']:,} bytes{_unpacked(program)}, "
                          f"arena {program['arena_bytes']:,} bytes ({ratio:.3f} of the lower bound)")
+            lines += [f"    {rows['strips']} strips of rows from {shortened(rows['first'])} to "
+                      f"{shortened(rows['last'])}: {rows['macs']:,} multiply-adds are done twice"
+                      for rows in program.get("rows", ())]
         if len(model["programs"]) > 1:
             lines += [f"  stored once: {_weights(row, len(model['programs']))}" for row in model["weights"]]
     return "\n".join(lines) + "\n"

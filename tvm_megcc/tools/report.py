@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from ..api import parse_inputs, parse_states
 from ..codegen.memory import live_bytes
-from ..codegen.plan import KernelPlan, PlannedMemory, plan_memory
+from ..codegen.plan import KernelPlan, PlannedMemory, plan_memories
 from ..compiler import context_of, lower
 from ..errors import MegccError, ToolError
 from ..frontends.models import import_model
@@ -46,11 +47,10 @@ def report(path: str | Path, options) -> dict:
     graph, buckets = import_model(path, **source.graph_arguments(options))
     graph = convert_inputs(graph, parse_inputs(options.input))
     graph = checked(graph, buckets, parse_states(options.state))
-    plan = lower(graph, context_of(graph, cpu, options.optimize, log), options.threads).plan
-    buckets = plan.buckets(buckets)
-    unbounded = plan.unbounded(buckets)
-    planned = max((plan_memory(plan, options.keep_inputs, bucket, unbounded) for bucket in buckets),
-                  key=lambda memory: memory.plan.arena_bytes)
+    memories = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
+    plan = lower(graph, context_of(graph, cpu, options.optimize, log, options.ram), options.threads, memories).plan
+    unbounded = plan.unbounded(plan.buckets(buckets))
+    planned = max(memories(plan), key=lambda memory: memory.plan.arena_bytes)
     folder = source.folder_of(path, options)
     rows = rows_of(plan)
     return {

@@ -79,6 +79,7 @@ class WinogradConv(Kernel):
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
+    by_place = True
     #: In assembler: tasks that an image should give, output channels worth transforming the input for once more.
     TASKS, CHUNK = 4, 128
     FEWEST = 8

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers by rows, built and run in the least memory that there is a plan for: the same bits as with whole tensors."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.graphs import Builder
+from tests.rows_graphs import GRAPHS, fed, residual, separable
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.runtime.load import load
+from tvm_megcc.target import parse_targets
+
+
+def least(graph, targets, **options) -> int:
+    """Bytes of RAM that the compiler says it needs at least."""
+    with pytest.raises(MegccError) as refused:
+        compile_graph(graph, targets, ram=0, **options)
+    return int(re.search(r"needs ([\d,]+) bytes", str(refused.value))[1].replace(",", ""))
+
+
+def floats():
+    """Channels of one vector: their rows lie one behind the other."""
+    b = Builder()
+    x = b.conv(b.input("x", 1, 3, 33, 21), 8, stride=2)
+    x = b.op("sigmoid", b.conv(b.op("relu", b.conv(x, 8, groups=8)), 8, kernel=1))
+    return b.graph(b.op("tanh", b.conv(x, 8, stride=2, groups=8)))
+
+
+#: The graphs at `-O speed` and at `-O size`.
+EVERYTHING = tuple((make, optimize) for make in (*GRAPHS, floats) for optimize in ("speed", "size"))
+
+
+@pytest.mark.parametrize("target,cases", [
+    ("c", [(separable, "speed")]), pytest.param("cortex-m4", [(residual, "speed")], marks=pytest.mark.slow),
+    *(pytest.param(name, EVERYTHING, marks=pytest.mark.long)
+      for name in ("c", "native", "cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32"))])
+def test_same_bits_in_less_memory(target: str, cases, tmp_path):
+    targets, by_rows = parse_targets(target), 0
+    for make, optimize in cases:
+        graph = make()
+        feeds = fed(graph)
+        sessions = []
+        for ram in (None, least(graph, targets, optimize=optimize)):
+            artifact = compile_graph(graph, targets, optimize=optimize, ram=ram)
+            by_rows += "rows" in artifact.manifest["programs"][0]
+            try:
+                sessions.append(load(artifact.save(tmp_path / make.__name__ / f"{optimize}{ram}")))
+            except ToolError as missing:
+                pytest.skip(str(missing))
+        whole, rows = (session.run(feeds) for session in sessions)
+        for name in whole:
+            np.testing.assert_array_equal(rows[name], whole[name])
+            assert len(np.unique(rows[name])) > 1
+    assert by_rows >= len(cases) // 2

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs of int8 whose layers can be computed by rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.graphs import Builder
+from tvm_megcc.ir.graph import Graph
+
+
+class Bytes(Builder):
+    """Graphs of int8."""
+
+    def layer(self, x: str, channels: int, kernel: int = 3, stride: int = 1, groups: int = 1, pad: int | None = None,
+              dilation: int = 1) -> str:
+        """A convolution whose sums become bytes again."""
+        name = f"c{len(self.ops)}"
+        shape = (channels, self.types[x].shape[1] // groups, kernel, kernel)
+        w = self.const(f"{name}.w", value=self.generator.integers(-127, 128, shape).astype(np.int8))
+        b = self.const(f"{name}.b", value=self.generator.integers(-999, 999, channels).astype(np.int32))
+        pads = ((kernel - 1) * dilation // 2 if pad is None else pad,) * 4
+        sums = self.op("conv2d_integer", x, w, b, name=f"{name}.sums", strides=(stride, stride), pads=pads,
+                       dilations=(dilation, dilation), groups=groups, x_zero=-3, w_zero=0)
+        reals = self.op("dequantize_linear", sums, self.const(f"{name}.s", value=np.float32(2e-4)),
+                        self.const(f"{name}.z", value=np.int32(0)), name=f"{name}.reals", axis=1, block=0,
+                        dtype="float32")
+        return self.quantised(reals, name)
+
+    def quantised(self, reals: str, name: str) -> str:
+        return self.op("quantize_linear", reals, self.const(f"{name}.qs", value=np.float32(0.02)),
+                       self.const(f"{name}.qz", value=np.int8(-3)), name=name, axis=1, block=0,
+                       dtype="int8")
+
+    def added(self, a: str, b: str) -> str:
+        reals = [self.op("dequantize_linear", x, self.const(f"{x}.as{len(self.ops)}", value=np.float32(0.02)),
+                         self.const(f"{x}.az{len(self.ops)}", value=np.int8(-3)), name=f"{x}.r{len(self.ops)}", axis=1,
+                         block=0, dtype="float32")
+                 for x in (a, b)]
+        return self.quantised(self.op("add", *reals), f"sum{len(self.ops)}")
+
+
+def separable() -> Graph:
+    """As MobileNet begins."""
+    b = Bytes()
+    x = b.layer(b.input("x", 1, 3, 20, 10, dtype="int8"), 24, stride=2)
+    x = b.layer(b.layer(x, 24, groups=24), 48, kernel=1)
+    return b.graph(b.layer(x, 48, stride=2, groups=48))
+
+
+def residual() -> Graph:
+    """A value that two operators read, windows of several sizes, a branch."""
+    b = Bytes()
+    x = b.layer(b.input("x", 1, 4, 23, 9, dtype="int8"), 8, kernel=5)
+    y = b.layer(b.layer(x, 8, dilation=2), 8, kernel=3)
+    x = b.added(x, y)
+    x = b.op("max_pool", x, kernel=(3, 2), strides=(2, 2), pads=(1, 0, 1, 0), dilations=(1, 1), ceil=0)
+    return b.graph(b.added(b.layer(x, 8, kernel=3), x))
+
+
+def pads_and_strides() -> Graph:
+    """Strides of more than the window, more pads than rows of a strip, a window without pads."""
+    b = Bytes()
+    x = b.layer(b.input("x", 1, 3, 30, 7, dtype="int8"), 5, kernel=1, stride=2, pad=0)
+    x = b.layer(b.layer(x, 6, kernel=5, pad=4), 7, kernel=3, pad=0)
+    return b.graph(b.layer(x, 8, kernel=3, stride=3))
+
+
+def fed(graph: Graph) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(5)
+    return {name: random.integers(-128, 128, graph.types[name].shape).astype(graph.types[name].dtype)
+            for name in graph.inputs}
+
+
+GRAPHS = (separable, residual, pads_and_strides)

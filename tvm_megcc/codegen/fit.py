@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that fits into a limit of RAM: which operators are computed by rows for it, and what is said where none do.
+
+A layer, or some in a row, costs memory of its own whatever the others do: so the cheapest choice under a limit is a
+shortest path over the operators in their order. What a choice really takes the memory planner says: the limit
+that the path is found for is moved until the plan is within the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..context import Context
+from ..errors import MegccError, quoted
+from ..foreign import printable
+from ..ir.graph import Graph, Op
+from ..passes.layout import Placed
+from ..passes.rows import HEIGHT, strips_of
+from ..passes.strips import Part, Region, cut, is_region, macs_of, parts_of
+from ..passes.views import with_copies
+from ..target import Target
+from . import container
+from .device_model import container_part
+from .machines import machines
+from .memory import live_bytes
+from .plan import KernelPlan, PlannedMemory, plan_kernels
+
+#: Operators that a region has at most.
+LONGEST = 24
+#: Plans that are made before the best one is taken.
+ATTEMPTS = 10
+#: Multiply-accumulates that a further call is worth avoiding.
+CALL = 500
+#: Buffers that a message lists.
+LISTED = 4
+
+Memories = Callable[[KernelPlan], list[PlannedMemory]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is computed by rows: the first and the last operator, the strips, and the multiply-accumulates that are done
+    twice."""
+
+    first: Op
+    last: Op
+    strips: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    placed: Placed
+    plan: KernelPlan
+    rows: tuple[Rows, ...] = ()
+
+
+def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
+    """The bytes that a session of a program with known shapes needs, on its target."""
+    operands = max((len(step.inputs) + len(step.outputs) for step in plan.steps), default=0)
+    arena = max(planned.plan.arena_bytes for planned in memories)
+    return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment,
+                         len(plan.places) + len(plan.weights) + operands, plan.workers, arena)
+
+
+def fit(placed: Placed, context: Context, workers: int, memories: Memories) -> Fitted:
+    """The kernels of a graph in its final order; within the context's limit of RAM where some choice of rows is.
+
+    Raises:
+        MegccError: where none is.
+    """
+    def planned(placed: Placed) -> KernelPlan:
+        return plan_kernels(with_copies(placed, context), context, workers)
+
+    plan = planned(placed)
+    if context.ram is None:
+        return Fitted(placed, plan)
+    whole = memories(plan)
+    needed = memory_bytes(plan, whole)
+    if needed <= context.ram:
+        return Fitted(placed, plan)
+    search = _Search(placed.graph, plan, max(whole, key=lambda m: m.plan.arena_bytes))
+    target = context.ram - (needed - max(m.plan.arena_bytes for m in whole))
+    least, best = (needed, plan, whole), None
+    for limit in search.limits(target):
+        regions = search.cheapest(limit) or []
+        cannot = [region for region in regions if cut(placed, [region], context) is None]
+        found = cut(placed, regions, context) if regions and not cannot else None
+        if found is None:
+            search.refused(cannot)
+            continue
+        attempt = planned(found)
+        arenas = memories(attempt)
+        needed = memory_bytes(attempt, arenas)
+        if needed < least[0]:
+            least = needed, attempt, arenas
+        if needed <= context.ram:
+            best = Fitted(found, attempt, tuple(search.rows(region) for region in regions))
+            break
+        search.missed(needed - context.ram)
+    if best is None:
+        raise MegccError(_refusal(context, *least))
+    return best
+
+
+def rows_text(by_rows: Sequence[Rows]) -> str:
+    """What is computed by rows, a line a region."""
+    return "".join(f"{rows.strips} strips of rows from {printable(rows.first.origin)} to "
+                   f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice\n"
+                   for rows in by_rows)
+
+
+def require_memory(name: str, data: bytes, targets: Sequence[Target], optimize: str, ram: int | None,
+                   flash: int | None) -> None:
+    """Raises MegccError for a container whose sessions need more RAM than there is, or that is larger than the flash
+    there is by itself: its code comes on top."""
+    for row, target in zip(container.read(data).programs, targets, strict=True):
+        needed = container.program_bytes(row, target.pointer_bytes)
+        if ram is not None and needed > ram:
+            raise MegccError(f"{name} does not fit on {target}: it needs {needed:,} bytes of RAM, there are {ram:,}: "
+                             f"{needed - ram:,} too few")
+    for machine in machines(targets):
+        size = len(container_part(data, machine.codes))
+        if flash is not None and size > flash:
+            smaller = "" if optimize == "size" else "; with -O size weights take no more than in the model"
+            raise MegccError(f"{name} does not fit on {', '.join(map(str, machine.targets))}: without its code it "
+                             f"takes {size:,} bytes of flash, there are {flash:,}: {size - flash:,} too few{smaller}")
+
+
+def _refusal(context: Context, needed: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:
+    """What does not fit, what is there when most is, and what would help."""
+    planned = max(memories, key=lambda m: m.plan.arena_bytes)
+    live = live_bytes(planned.buffers, planned.plan.alignment)
+    peak = live.index(max(live))
+    alive = sorted((b for b in planned.buffers if b.first <= peak <= b.last and b.bytes), key=lambda b: -b.bytes)
+    lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of RAM, there are "
+             f"{context.ram:,}: {needed - context.ram:,} too few",
+             f"  Most is there at {plan.steps[peak].op.kind} {quoted(plan.steps[peak].op.origin)}:"]
+    lines += [f"    {b.bytes:12,}  {b.kind} {quoted(b.name)}" for b in alive[:LISTED]]
+    if len(alive) > LISTED:
+        lines.append(f"    {sum(b.bytes for b in alive[LISTED:]):12,}  {len(alive) - LISTED} more")
+    given = any(b.kind == "input" for b in alive)
+    also = "; so would --caller-inputs, which leaves inputs where the caller has them" if given else ""
+    lines.append("  That is with layers computed by rows where they can be. A smaller input, or fewer channels there, "
+                 f"would help{also}.")
+    return "\n".join(lines)
+
+
+class _Search:
+    """Choices of regions for a graph whose plan with whole tensors is known."""
+
+    def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory):
+        self.graph, self.plan = graph, plan
+        self.readers = graph.consumers()
+        steps = {step.op.outputs[0]: index for index, step in enumerate(plan.steps)}
+        self.step = [steps.get(op.outputs[0]) for op in graph.ops]
+        live = live_bytes(planned.buffers, planned.plan.alignment)
+        self.during = [0 if step is None else live[step] for step in self.step]
+        self.buffers, self.alignment = planned.buffers, planned.plan.alignment
+        self.workspaces = {b.first: b.bytes for b in planned.buffers if b.kind == "workspace"}
+        self.excess = 0
+        self._costs: dict[tuple[int, int], _Cost | None] = {}
+
+    def limits(self, target: int) -> Iterator[int]:
+        """Limits of the arena to try; `missed` says by how many bytes the last one's plan was too large."""
+        low = self._feasible(target)
+        for _ in range(ATTEMPTS):
+            self.excess = 0
+            yield max(target, low)
+            if target <= low:
+                return
+            target -= max(self.excess, self.alignment)
+
+    def missed(self, bytes_: int) -> None:
+        self.excess = bytes_
+
+    def refused(self, regions: Sequence[Region]) -> None:
+        """Some for which there are no kernels."""
+        for region in regions:
+            cost = self._costs[region.first, region.last]
+            assert cost is not None
+            cost.known[region.count] = None
+
+    def _feasible(self, target: int) -> int:
+        """The least limit that a choice keeps to as far as this search can tell, or one that is low enough."""
+        low, high = 0, max(self.during)
+        if self.cheapest(target) is not None:
+            low, high = target // 2, target
+        while high - low > max(64, high // 256):
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.cheapest(middle) is not None else (middle, high)
+        return high
+
+    def rows(self, region: Region) -> Rows:
+        ops, cost = self.graph.ops, self._costs[region.first, region.last]
+        assert cost is not None
+        return Rows(ops[region.first], ops[region.last], len(strips_of(cost.height, region.count)),
+                    cost.macs(region.count))
+
+    def cheapest(self, limit: int) -> list[Region] | None:
+        """The regions with the fewest multiply-accumulates twice that keep all below a limit; None where none do."""
+        count = len(self.graph.ops)
+        best: list[tuple[float, Region | None] | None] = [(0.0, None), *[None] * count]
+        for last in range(count):
+            before = best[last]
+            if before is not None and self.during[last] <= limit:
+                best[last + 1] = before[0], None
+            for first in range(last, max(-1, last - LONGEST), -1):
+                cost = self._costs_of(first, last)
+                if cost is None:
+                    break
+                start = best[first]
+                if start is None or max(self.during[first:last + 1]) <= limit:
+                    continue
+                strips = cost.strips(limit)
+                if strips is None:
+                    continue
+                total = start[0] + cost.macs(strips) + CALL * strips * (last - first + 1)
+                present = best[last + 1]
+                if present is None or total < present[0]:
+                    best[last + 1] = total, Region(first, last, strips)
+        if best[count] is None:
+            return None
+        regions, at = [], count
+        while at:
+            found = best[at]
+            assert found is not None
+            if found[1] is not None:
+                regions.append(found[1])
+            at = found[1].first if found[1] is not None else at - 1
+        return regions[::-1]
+
+    def _costs_of(self, first: int, last: int) -> _Cost | None:
+        """None where no region that ends there begins at `first` or before it."""
+        if (first, last) not in self._costs:
+            able = all(self.step[at] is not None for at in (first, last)) and \
+                is_region(self.graph, first, last, self.readers)
+            self._costs[first, last] = _Cost(self, first, last) if able else None
+        return self._costs[first, last]
+
+
+class _Cost:
+    """What a region costs by the number of its strips."""
+
+    def __init__(self, search: _Search, first: int, last: int):
+        self.search, self.first, self.last = search, first, last
+        graph, step = search.graph, search.step[first]
+        self.height = graph.types[graph.ops[last].outputs[0]].shape[HEIGHT]
+        self.known: dict[int, tuple[int, int] | None] = {}
+        assert step is not None
+        around = sum(_padded(b.bytes, search.alignment) for b in search.buffers
+                     if b.kind != "workspace" and (b.first < step or b.kind in ("input", "state")) and b.last >= step)
+        self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
+
+    def macs(self, count: int) -> int:
+        """Those that are done twice."""
+        found = self._of(count)
+        return found[1] if found else 0
+
+    def strips(self, limit: int) -> int | None:
+        """The fewest that keep below a limit."""
+        if self.around > limit:
+            return None
+        low, high = 1, min(self.height, 64)
+        if not self._fits(high, limit):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._fits(middle, limit) else (middle, high)
+        return high
+
+    def _fits(self, count: int, limit: int) -> bool:
+        found = self._of(count)
+        return found is not None and found[0] <= limit
+
+    def _of(self, count: int) -> tuple[int, int] | None:
+        """Bytes at most, and multiply-accumulates done twice; None where it cannot be cut so."""
+        if count not in self.known:
+            graph = self.search.graph
+            parts = [parts_of(graph, self.first, self.last, strip) for strip in strips_of(self.height, count)]
+            self.known[count] = None if any(part is None for part in parts) else (
+                self.around + max(self._strip_bytes(part) for part in parts if part),
+                sum(macs_of(graph, p.op, p.rows.count) for part in parts if part for p in part)
+                - sum(macs_of(graph, op) for op in graph.ops[self.first:self.last + 1]))
+        return self.known[count]
+
+    def _strip_bytes(self, parts: Sequence[Part]) -> int:
+        """Bytes of what is there at most between the operators of a strip, and of workspace."""
+        search = self.search
+        last_use = {name: index for index, part in enumerate(parts) for name in part.op.inputs}
+        alive: dict[str, int] = {}
+        most = 0
+        for index, part in enumerate(parts):
+            (result,) = part.op.outputs
+            type_ = search.graph.types[result]
+            own = _padded(type_.bytes * part.rows.count // type_.shape[HEIGHT], search.alignment)
+            step = search.step[self.first + index]
+            spec = search.plan.steps[step].spec if step is not None else None
+            dying = [name for name in alive if last_use[name] == index]
+            replaced = 0
+            if index == len(parts) - 1:
+                own = 0  # in its place in the whole result
+            elif spec is not None and spec.takes_over + spec.in_place and len(dying) == 1:
+                replaced = min(own, alive[dying[0]])
+            workspace = search.workspaces.get(step, 0) if step is not None else 0
+            most = max(most, sum(alive.values()) + own - replaced + workspace)
+            for name in dying:
+                del alive[name]
+            if index < len(parts) - 1:
+                alive[result] = own
+        return most
+
+
+def _padded(bytes_: int, alignment: int) -> int:
+    return -(-bytes_ // alignment) * alignment

@@ -14,6 +14,7 @@ import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from onnx.backend.base import Backend, BackendRep
 from . import api, paths
 from .codegen.artifact import Artifact
 from .errors import InternalError, MegccError, ToolError
+from .frontends.onnx.sequences import is_sequence
 from .runtime import build as builds
 from .runtime.native import NativeSession
 from .runtime.precompiled import intrinsics
@@ -79,29 +81,35 @@ class MegccRep(BackendRep):
     """A model that `MegccBackend.prepare` took."""
 
     def __init__(self, model: onnx.ModelProto, target: Target):
-        other = [value.name for value in model.graph.input if not value.type.HasField("tensor_type")]
-        if other:
-            raise UnsupportedModel(f"inputs {', '.join(other)} are no tensors; sequences, maps and optionals are not "
-                                   "supported")
         self._model, self._target = _with_empty_inputs_known(model), target
         self._inputs = [value.name for value in _inputs(model)]
-        open_shapes = any(not dim.HasField("dim_value") for value in _inputs(self._model)
-                          for dim in value.type.tensor_type.shape.dim)
+        open_shapes = any(not value.type.HasField("tensor_type")
+                          or any(not dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+                          for value in _inputs(self._model))
         self._session = None if open_shapes else self._compiled()
 
     def run(self, inputs, **kwargs) -> tuple[np.ndarray, ...]:
         """The outputs, in the model's order. inputs: arrays in the model's order, or by name."""
         if not isinstance(inputs, Mapping):
             inputs = dict(zip(self._inputs, inputs, strict=True))
-        wanted = {value.name for value in _inputs(self._model)}
-        arrays = {name: np.asarray(array) for name, array in inputs.items() if name in wanted}
-        session = self._session or self._compiled({name: array.shape for name, array in arrays.items()})
+        arrays: dict[str, np.ndarray] = {}
+        empty: dict[str, None] = {}
+        for value in _inputs(self._model):
+            given = inputs[value.name]
+            if given is None or (isinstance(given, list) and not given):
+                empty[value.name] = None
+            elif isinstance(given, list):
+                arrays.update((f"{value.name}.{index}", np.asarray(each)) for index, each in enumerate(given))
+            else:
+                arrays[value.name] = np.asarray(given)
+        session = self._session or self._compiled({name: array.shape for name, array in arrays.items()}, empty)
         results = session.run(arrays)
-        return tuple(results[value.name] for value in self._model.graph.output)
+        return tuple(_value(results, output) for output in self._model.graph.output)
 
-    def _compiled(self, shapes: Mapping[str, Sequence[int]] | None = None) -> NativeSession:
+    def _compiled(self, shapes: Mapping[str, Sequence[int]] | None = None,
+                  empty: Mapping[str, None] | None = None) -> NativeSession:
         try:
-            artifact = api.compile(self._model, self._target, input_shapes=shapes, name="model")
+            artifact = api.compile(self._model, self._target, input_shapes=shapes, constants=empty, name="model")
         except (InternalError, ToolError):
             raise
         except MegccError as error:
@@ -113,6 +121,14 @@ def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """What a run is given."""
     known = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in known]
+
+
+def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto):
+    """An output: a sequence as a list; None for an optional without a value."""
+    if is_sequence(output.type):
+        names = takewhile(lambda name: name in results, (f"{output.name}.{index}" for index in count()))
+        return [results[name] for name in names]
+    return results.get(output.name) if output.type.HasField("optional_type") else results[output.name]
 
 
 def _with_empty_inputs_known(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -59,6 +59,7 @@ from . import (
     sort,
     spectral,
     tir,
+    training,
     trees,
 )
 
@@ -69,4 +70,4 @@ __all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_nor
            "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",
            "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "reverse", "rnn",
            "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
-           "softmax_wide", "sort", "spectral", "tir", "trees"]
+           "softmax_wide", "sort", "spectral", "tir", "training", "trees"]

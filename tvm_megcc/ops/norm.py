@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import MegccError, ShapeError
 from ..ir.dims import Dim
 from .base import OnnxNode, decomposes
+from .elementwise import cast_to
 from .reduce import reduce
 from .rules import axis_of
 
@@ -18,7 +19,7 @@ from .rules import axis_of
 def batch_norm(node: OnnxNode) -> tuple[str, ...]:
     """x * factor + shift, a value a channel; both are constants where the statistics are."""
     training = node.attr("training_mode", 0) if node.opset >= 7 else not node.attr("is_test", 0)
-    if training or any(node.outputs[1:]):
+    if (training and node.opset < 14) or (not training and any(node.outputs[1:])):
         raise MegccError("is in training mode; export the model for inference")
     if node.attr("spatial", 1) != 1:
         raise MegccError("attribute spatial=0 is not supported")
@@ -30,6 +31,8 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
         if node.type(index).shape != (channels,):
             raise ShapeError(f"{name} is {node.type(index)} where the operand has {channels} channels")
     epsilon = node.attr("epsilon", 1e-5)
+    if training:
+        return _in_training(node, epsilon)
     if all(node.is_const(index) for index in range(1, 5)):
         scale, bias, mean, variance = (node.const(index).astype(np.float64) for index in range(1, 5))
         factor = scale / np.sqrt(variance + epsilon)
@@ -42,6 +45,25 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
         per_channel = [_per_channel(node, value, x.rank) for value in (factor, shift)]
     (scaled,) = node.emit("mul", (node.inputs[0], per_channel[0]))
     return node.emit("add", (scaled, per_channel[1]))
+
+
+def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
+    """By the statistics of this batch; the means and variances of all batches so far are results."""
+    x, (scale, bias, *running) = node.type(0), node.inputs[1:5]
+    axes, kept = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
+    (mean,) = reduce(node, "reduce_mean", node.inputs[0], axes, True)
+    (centred,) = node.emit("sub", (node.inputs[0], mean))
+    (variance,) = reduce(node, "reduce_mean", node.emit("mul", (centred, centred))[0], axes, True)
+    (y,) = node.emit("mul", (centred, _inverse_root(node, variance, epsilon)))
+    (y,) = node.emit("mul", (y, _per_channel(node, scale, x.rank)))
+    results = list(node.emit("add", (y, _per_channel(node, bias, x.rank))))
+    for old, new in zip(running, (mean, variance), strict=True):
+        dtype = node.type_of(old).dtype
+        (new,) = cast_to(node, node.emit("reshape", (new,), shape=(x.shape[1],))[0], dtype)
+        shares = [node.emit("mul", (value, _scalar(node, share, dtype)))[0]
+                  for value, share in ((old, kept), (new, 1 - kept))]
+        results += node.emit("add", tuple(shares))
+    return tuple(results)
 
 
 def _scalar(node: OnnxNode, value: float, dtype: str) -> str:

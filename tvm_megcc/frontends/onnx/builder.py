@@ -256,7 +256,7 @@ class Node(OnnxNode):
         return index < len(self.inputs) and bool(self.inputs[index])
 
     def type(self, index: int) -> TensorType | None:
-        return self._builder.types[self.inputs[index]] if self.has(index) else None
+        return self._builder.types.get(self.inputs[index]) if self.has(index) else None
 
     def type_of(self, value: str) -> TensorType:
         return self._builder.types[value]

@@ -21,13 +21,15 @@ from ...ir.graph import Graph, in_order
 from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
 from ...ops.base import DECOMPOSITIONS, OPERATORS
-from . import control
+from . import control, sequences
 from .builder import Builder, Node
 from .checks import check_schema, cycle, label, stated_shape
 from .externs import importers
 from .functions import Function, function_of, is_function
 from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
 from .refused import REFUSED, REFUSED_DOMAINS
+from .sequences import IMPORTERS as SEQUENCES
+from .sequences import Sequences, given_tensors, output_tensors
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern (docs/extern.md)")
@@ -36,7 +38,7 @@ _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace 
 #: many itself. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
 
-_CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan}
+_CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped}
 
 #: What numpy and Python raise where operands and attributes of a node do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -107,6 +109,7 @@ class Importer:
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
         self.builder = Builder(bounds)
+        self.sequences = Sequences(self.builder.unique)
         self.importers = importers
         self.findings: list[str] = []
         self.unsupported = False
@@ -128,6 +131,10 @@ class Importer:
         for name in self.output_names:
             if name not in scope:
                 self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
+        self.output_names = [tensor for name in self.output_names
+                             for tensor in output_tensors(self, name, scope)]
+        if not self.output_names:
+            self.findings.append("its outputs are empty: no tensor is left")
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
@@ -162,9 +169,9 @@ class Importer:
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
         """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
-        given = [value for value in self.graph.input if value.name not in scope.values]
+        given = given_tensors(self, scope)
         for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
-            unknown = set(wanted) - {value.name for value in given}
+            unknown = set(wanted) - {value.name for value in (*given, *self.graph.input)}
             if unknown:
                 names = ", ".join(value.name for value in given)
                 self.findings.append(f"{option} names {', '.join(sorted(unknown))}, but the inputs are: {names}")
@@ -352,15 +359,22 @@ class Importer:
             return [self._constant(node)]
         if name in _CONTROL:
             return [] if unknown else _CONTROL[name](self, node, proto, scope, opsets)
+        if name in SEQUENCES:
+            return [] if unknown else list(SEQUENCES[name](self.sequences, node))
+        beside = [each for each in node.inputs if each in self.sequences]
+        if name == "Identity" and beside:
+            return [beside[0]]
         if name in REFUSED or domain in REFUSED_DOMAINS:
             raise MegccError(REFUSED.get(name) or REFUSED_DOMAINS[domain])
         if name in self.importers:
             check_schema(proto, domain, node.opset)
+            if beside:
+                raise MegccError("takes tensors, and was given a sequence or an optional without a value")
             if unknown:
                 return []
             with self.builder.importing(label(proto)):
                 return list(self.importers[name](node))
-        types = None if unknown else [node.type(index) for index in range(len(node.inputs))]
+        types = None if unknown or beside else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
             return [] if unknown else self._function((domain, proto.op_type), function, node)

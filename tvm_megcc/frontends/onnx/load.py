@@ -112,7 +112,7 @@ def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -
         findings.append("the model has no graph with outputs: the file is empty, truncated or no ONNX model")
     elif opsets.get("ai.onnx", 1) < 1:
         findings.append(f"it states operator set {opsets['ai.onnx']}, and the first one is 1; export the model again")
-    elif not {"ai.onnx", "ai.onnx.ml"} & set(opsets):
+    elif not {"ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"} & set(opsets):
         findings.append(_without_operator_set(opsets))
     elif opsets.get("ai.onnx", 1) > onnx.defs.onnx_opset_version():
         findings.append(f"operator set {opsets['ai.onnx']} is newer than {onnx.defs.onnx_opset_version()}, the newest "

@@ -2,7 +2,6 @@
 """ONNX operators that are refused for a reason of their own."""
 
 _DATA_SHAPE = "the shape of its result depends on data, which is not supported"
-_SEQUENCE = "sequences and optionals are not supported"
 _RANDOM = "random numbers are not supported; make what it draws an input of the model"
 _STRING = "strings are not supported"
 
@@ -11,9 +10,8 @@ REFUSED = {
     **dict.fromkeys(("Unique",), _DATA_SHAPE),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
                      "Multinomial"), _RANDOM),
-    **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
-                     "SequenceLength", "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional",
-                     "OptionalGetElement", "OptionalHasElement"), _SEQUENCE),
+    "ImageDecoder": "decoding images is not supported; give the model their pixels",
+    "ai.onnx.preview.training::Gradient": "gradients are not supported; let a training framework write them out",
     **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRING),
 }
 

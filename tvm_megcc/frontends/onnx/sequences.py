@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences and optionals of tensors, which are there only while a model is imported: a sequence is a list of values
+whose length is known, an optional has a value or none. As an input or output it is that of its tensors, `x.0`, `x.1`, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count, takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from ...errors import MegccError, ShapeError, quoted
+from ...ops.move import emit_slice
+from ...ops.rules import axis_of
+from .builder import Node
+
+if TYPE_CHECKING:
+    from .importer import Importer, Scope
+
+#: Elements that a sequence may have.
+LONGEST = 1024
+
+
+class Sequences:
+    """Names of values that are no tensors. made: of sequences, with the values they consist of. absent: of optionals
+    without a value; others have the name of their value."""
+
+    def __init__(self, unique: Callable[[str], str]):
+        self.made: dict[str, tuple[str, ...]] = {}
+        self.absent: set[str] = set()
+        self._unique = unique
+
+    def __contains__(self, name: str | None) -> bool:
+        return name in self.made or name in self.absent
+
+    def of(self, parts: Sequence[str], hint: str = "sequence") -> str:
+        if len(parts) > LONGEST:
+            raise MegccError(f"is a sequence of {len(parts)} tensors; {LONGEST} are supported")
+        name = self._unique(hint)
+        self.made[name] = tuple(parts)
+        return name
+
+    def none(self) -> str:
+        name = self._unique("optional")
+        self.absent.add(name)
+        return name
+
+    def parts(self, node: Node, index: int = 0) -> tuple[str, ...]:
+        """What an operand, which has to be a sequence, consists of."""
+        if not node.has(index) or node.inputs[index] not in self.made:
+            raise MegccError(f"its operand {index} is no sequence")
+        return self.made[node.inputs[index]]
+
+
+def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) -> list[onnx.ValueInfoProto]:
+    """The tensors of an input: itself; of a sequence `x` those of which shapes are given, by the names `x.0`, `x.1`, …
+
+    Raises:
+        ShapeError: where the length of a sequence is not known.
+    """
+    kind = value.type.optional_type.elem_type if value.type.HasField("optional_type") else value.type
+    if kind.HasField("tensor_type"):
+        return [onnx.ValueInfoProto(name=value.name, type=kind)]
+    if not kind.HasField("sequence_type") or not kind.sequence_type.elem_type.HasField("tensor_type"):
+        raise ShapeError("is neither a tensor nor a sequence of tensors nor an optional of one")
+    element = kind.sequence_type.elem_type.tensor_type.elem_type
+    names = takewhile(lambda name: name in shapes, (f"{value.name}.{index}" for index in count()))
+    tensors = [onnx.helper.make_tensor_value_info(name, element, tuple(shapes[name])) for name in names]
+    if not tensors:
+        raise ShapeError(f"is a sequence; give the shapes of its tensors, '{value.name}.0' and so on, or the constant "
+                         "None if it is empty")
+    return tensors
+
+
+def is_sequence(kind: onnx.TypeProto) -> bool:
+    """Of an input or output, also an optional one."""
+    return (kind.optional_type.elem_type if kind.HasField("optional_type") else kind).HasField("sequence_type")
+
+
+def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]:
+    """The tensors that a run is given; sequences and optionals become values of the scope."""
+    given: list[onnx.ValueInfoProto] = []
+    for value in importer.graph.input:
+        if value.name in scope.values:
+            continue
+        empty = value.name in importer.fixed and importer.fixed[value.name] is None
+        try:
+            tensors = [] if empty else input_tensors(value, importer.input_shapes)
+        except ShapeError as error:
+            importer.findings.append(f"input {quoted(value.name)}: {error}")
+            scope.values[value.name] = None
+            continue
+        if empty and (value.type.HasField("optional_type") or not is_sequence(value.type)):
+            scope.values[value.name] = importer.sequences.none()
+        elif is_sequence(value.type):
+            scope.values[value.name] = importer.sequences.of([tensor.name for tensor in tensors], value.name)
+        given += tensors
+    return given
+
+
+def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
+    """Names of what an output consists of: itself; `y.0`, `y.1`, … of a sequence; nothing of an empty optional."""
+    value = scope[name] if name in scope else name
+    if value not in importer.sequences:
+        return [name]
+    parts = {f"{name}.{index}": part for index, part in enumerate(importer.sequences.made.get(str(value), ()))}
+    taken = [part for part in parts if part in scope]
+    if taken:
+        importer.findings.append(f"output {quoted(name)}: its tensor {quoted(taken[0])} has the name of another value; "
+                                 "rename it")
+    scope.values.update(parts)
+    return list(parts)
+
+
+def _constructed(sequences: Sequences, node: Node) -> list[str]:
+    return [sequences.of(node.inputs)]
+
+
+def _empty(sequences: Sequences, node: Node) -> list[str]:
+    return [sequences.of(())]
+
+
+def _length(sequences: Sequences, node: Node) -> list[str]:
+    return [node.constant(np.array(len(sequences.parts(node)), np.int64))]
+
+
+def _place(node: Node, index: int, length: int, beyond: int = 0) -> int:
+    """A constant position, counted from the front; of an insertion it may be the end."""
+    at = int(node.const(index, "position").reshape(-1)[0])
+    if not -length <= at < length + beyond:
+        raise ShapeError(f"position {at} of a sequence of {length}")
+    return at % length if at < 0 else at
+
+
+def _picked(node: Node, parts: Sequence[str], index: int, places: Callable[[str], str], wanted: int) -> list[str]:
+    """`wanted` of the parts, at places that a run computes of operand `index`, the position from the front."""
+    types = {str(node.type_of(part)) for part in parts}
+    if len(types) != 1:
+        raise MegccError(f"its position is computed at run time, and its tensors are {', '.join(sorted(types))}; those "
+                         "of one type are supported")
+    shape = node.type_of(parts[0]).shape
+    rows = [node.emit("reshape", (part,), shape=(1, *shape))[0] for part in parts]
+    stack = node.emit("concat", rows, axis=0)[0] if len(rows) > 1 else rows[0]
+    (at,) = node.emit("cast", node.emit("reshape", (node.inputs[index],), shape=(1,)), dtype="int64")
+    (picked,) = node.emit("gather", (stack, places(at)), axis=0)
+    return [node.emit("reshape", (emit_slice(node, picked, 0, row, row + 1),), shape=shape)[0] for row in range(wanted)]
+
+
+def _from_front(node: Node, at: str, length: int) -> str:
+    zero, extent = (node.constant(np.array([number], np.int64)) for number in (0, length))
+    (below,) = node.emit("less", (at, zero))
+    return node.emit("where", (below, *node.emit("add", (at, extent)), at))[0]
+
+
+def _at(sequences: Sequences, node: Node) -> list[str]:
+    parts = sequences.parts(node)
+    if node.is_const(1):
+        return [parts[_place(node, 1, len(parts))]]
+    return _picked(node, parts, 1, lambda at: at, 1)
+
+
+def _erased(sequences: Sequences, node: Node) -> list[str]:
+    parts = sequences.parts(node)
+    left = len(parts) - 1
+    if not parts:
+        raise ShapeError("takes a tensor out of an empty sequence")
+    if not node.has(1) or node.is_const(1):
+        at = _place(node, 1, len(parts)) if node.has(1) else left
+        return [sequences.of(parts[:at] + parts[at + 1:])]
+
+    def places(at: str) -> str:
+        rows = node.constant(np.arange(left))
+        (behind,) = node.emit("greater_equal", (rows, _from_front(node, at, len(parts))))
+        return node.emit("add", (rows, *node.emit("cast", (behind,), dtype="int64")))[0]
+    return [sequences.of(_picked(node, parts, 1, places, left) if left else ())]
+
+
+def _inserted(sequences: Sequences, node: Node) -> list[str]:
+    parts, value = sequences.parts(node), node.inputs[1]
+    length = len(parts)
+    if not node.has(2) or node.is_const(2):
+        at = _place(node, 2, length, 1) if node.has(2) else length
+        return [sequences.of((*parts[:at], value, *parts[at:]))]
+
+    def places(at: str) -> str:
+        first = _from_front(node, at, length)
+        rows, before, new = (node.constant(array) for array in (
+            np.arange(length + 1), np.arange(-1, length), np.array([length])))
+        (less,), (equal,) = node.emit("less", (rows, first)), node.emit("equal", (rows, first))
+        return node.emit("where", (less, rows, *node.emit("where", (equal, new, before))))[0]
+    return [sequences.of(_picked(node, (*parts, value), 2, places, length + 1))]
+
+
+def _split(sequences: Sequences, node: Node) -> list[str]:
+    type_ = node.type(0)
+    axis = axis_of(node.attr("axis", 0), type_.rank)
+    extent = type_.shape[axis]
+    single = not node.has(1)
+    if not single and node.type(1).rank == 1:
+        sizes = node.dims(1, "split", most=extent)
+    else:
+        size = 1 if single else int(node.const(1, "split").reshape(()))
+        if not isinstance(extent, int) or size < 1:
+            raise MegccError(f"cuts an axis of {extent} into parts of {size}, whose number is not known")
+        sizes = tuple(min(size, extent - start) for start in range(0, extent, size))
+    parts, start = [], 0
+    for size in sizes:
+        part = emit_slice(node, node.inputs[0], axis, start, start + size)
+        if single and not node.attr("keepdims", 1):
+            (part,) = node.emit("reshape", (part,), shape=type_.shape[:axis] + type_.shape[axis + 1:])
+        parts.append(part)
+        start = start + size
+    return [sequences.of(parts)]
+
+
+def _joined(sequences: Sequences, node: Node) -> list[str]:
+    parts = sequences.parts(node)
+    if not parts:
+        raise ShapeError("joins the tensors of an empty sequence")
+    rank = node.type_of(parts[0]).rank
+    axis = axis_of(node.attr("axis"), rank + bool(node.attr("new_axis", 0)))
+    if node.attr("new_axis", 0):
+        shapes = [node.type_of(part).shape for part in parts]
+        parts = tuple(node.emit("reshape", (part,), shape=(*shape[:axis], 1, *shape[axis:]))[0]
+                      for part, shape in zip(parts, shapes, strict=True))
+    return list(node.emit("concat", parts, axis=axis)) if len(parts) > 1 else [parts[0]]
+
+
+def _optional(sequences: Sequences, node: Node) -> list[str]:
+    return [node.inputs[0] if node.has(0) else sequences.none()]
+
+
+def _element(sequences: Sequences, node: Node) -> list[str]:
+    if node.inputs[0] in sequences.absent:
+        raise ShapeError("takes the value of an optional that has none")
+    return [node.inputs[0]]
+
+
+def _has_element(sequences: Sequences, node: Node) -> list[str]:
+    return [node.constant(np.array(node.has(0) and node.inputs[0] not in sequences.absent))]
+
+
+IMPORTERS: Mapping[str, Callable[[Sequences, Node], list[str]]] = {
+    "SequenceConstruct": _constructed, "SequenceEmpty": _empty, "SequenceLength": _length, "SequenceAt": _at,
+    "SequenceErase": _erased, "SequenceInsert": _inserted, "SplitToSequence": _split, "ConcatFromSequence": _joined,
+    "Optional": _optional, "OptionalGetElement": _element, "OptionalHasElement": _has_element,
+}
+
+
+def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
+           opsets: Mapping[str, int]) -> list[str | None]:
+    """The outputs of a SequenceMap: its body for each element of the first sequence."""
+    sequences = importer.sequences
+    body = next(each.g for each in proto.attribute if each.name == "body")
+    rows = []
+    for turn in range(len(sequences.parts(node))):
+        given = [sequences.made[name][turn] if name in sequences.made else name for name in node.inputs]
+        names = [value.name for value in body.input]
+        rows.append(importer.inlined(body, scope, opsets, dict(zip(names, given, strict=True))))
+    if any(None in row for row in rows):
+        return []
+    return [sequences.of([str(row[output]) for row in rows]) for output in range(len(body.output))]

@@ -101,8 +101,10 @@ def random_operand(shape, dtype: str, generator) -> np.ndarray:
 OPEN_AXES = {"batch": lambda axis: axis == 0, "inner": lambda axis: axis >= 2, "all": lambda axis: True}
 
 
-def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) -> Iterator[Job]:
-    """All calls that realise one case of an operator on one target.
+def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str, tail: Tail | None = None
+            ) -> Iterator[Job]:
+    """All calls that realise one case of an operator on one target. tail: of all kernels that fuse one; None: one of
+    `TAILS` by the index.
 
     optimize: "speed" and "size" as the compiler has them, "size" for a kernel that other calls share and for one that
         none does; "open": speed, with extents known at run time only, those of
@@ -125,8 +127,9 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str) ->
             except (MegccError, IndexError, ValueError):
                 continue  # indices of the case that are off a shorter axis
             yield from _kernel_jobs(kind, case, index, declaration, attrs, [(drawn_types, drawn_results)], operands,
-                                    expected, generator, target, optimize)
-    yield from _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize)
+                                    expected, generator, target, optimize, tail)
+    yield from _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize,
+                            tail)
 
 
 def _operands(case: Case, types: Sequence[TensorType | None], generator) -> list[np.ndarray | None]:
@@ -148,12 +151,13 @@ def _drawn(kind: str, case: Case, index: int) -> Iterator[tuple]:
         yield from map(some.likely, islice(right, 1))
 
 
-def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize):
+def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize,
+                 asked: Tail | None):
     """The calls of every kernel. called: operand and result types."""
     output_types = likely_types(called[0][1]) if called else ()
     for kernel in declaration.kernels if called else ():
         tails = TAILS[kernel.lanes]
-        tail = tails[index % len(tails)] if kernel.fuses_epilogue else Tail()
+        tail = (asked or tails[index % len(tails)]) if kernel.fuses_epilogue else Tail()
         epilogue, classes = tail.expression, tuple(kind for kind, *_ in tail.operands)
         if "channel" not in classes or declaration.channel_axis is not None:
             names = [f"i{n}" if a is not None else "" for n, a in enumerate(arrays)]

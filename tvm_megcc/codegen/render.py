@@ -176,11 +176,9 @@ class Epilogue:
             text += self._definition("opened", inner, "mgc_i", params,
                                      lanes.to_c(inner, names, self.lanes, least=least))
         if self.is_by_fours:
-            fours = re.sub(r"\bmgc_(?:i(?=add|sub|mul|min|max)|(?=rescale))", "mgc_four_",
-                           lanes.to_c(self.expression, names, self.lanes))
             text += self._definition("epilogue_of_four", self.expression, "mgc_four",
                                      ", ".join(f"mgc_four {name}" for name in names),
-                                     fours.replace("mgc_iset1(", "mgc_four_dup("))
+                                     lanes.to_fours(self.expression, names, self.lanes, lanes.least(self.result)))
         return text
 
     @staticmethod

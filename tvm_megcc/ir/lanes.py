@@ -88,6 +88,23 @@ def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "",
     return _text(_limited(_cancelled(expr, kinds), kinds, least), names, kinds, kind).text
 
 
+def to_fours(expr: Expr, names: Sequence[str], kinds: Sequence[str], least: int | None) -> str:
+    """An expression of integers in C over `mgc_four` (simd/helium_integer.h); least: as `to_c` has it."""
+    return _four(_limited(_cancelled(expr, kinds), kinds, least), names).text
+
+
+def _four(expr: Expr, names: Sequence[str]) -> Text:
+    if isinstance(expr, Arg):
+        return Text(names[expr.index])
+    if isinstance(expr, Const):
+        return Text(f"mgc_four_dup({_c_int(int(expr.value))})")
+    first, *others = expr.args
+    if expr.fn in ("min", "max") or not all(isinstance(other, Const) for other in others):
+        return called(f"mgc_four_{expr.fn}", *(_four(argument, names) for argument in expr.args))
+    constants = (Text(_c_int(int(other.value))) for other in others if isinstance(other, Const))
+    return called(f"mgc_four_{expr.fn}_by", _four(first, names), *constants)
+
+
 def least(dtype: str) -> int | None:
     """What numbers are at least that are saturated to an element type of 8 or 16 bits."""
     return int(np.iinfo(dtype).min) if dtype in KINDS and dtype not in ("int32", "float32") else None

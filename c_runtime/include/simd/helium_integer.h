@@ -3,92 +3,211 @@
  * Products of bytes by Helium (Cortex-M55, M85): part of megcc_integer.h. What is instructions there is C elsewhere, so
  * that the same kernels can be tested on any machine.
  *
- *   mgc_rows_2x3(p)        p->steps times 16 products of two rows with three columns of weights [steps][3][16], for p->groups
- *                          such threes; sums go to p->to and p->to2. mgc_rows_1x6(p): of one row with six columns
- *   mgc_copy_bytes(to,p,n) n > 0 bytes, any addresses
- *   mgc_four               four int32: mgc_four_load(p,n) the first n, others are 0; mgc_four_dup, mgc_four_add
- *   mgc_four_fixed(v,m,s)  mgc_rescale_fixed, mgc_four_once mgc_rescale_once, both for shifts of -1, -2 and less
- *   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; mgc_four_load_i8(p,n)
+ *   mgc_rows_2x4(p)        p->steps times 16 products of two rows with four columns of weights [steps][4][16], for such fours
+ *                          until p->to is p->end: four sums of the first row, four of the other. mgc_rows_1x8(p): of one
+ *                          row with eight columns
+ *   mgc_taps_9(p)          products of nine taps with weights [9][16], for sixteen channels p->blocks times; pointers move
+ *                          on. mgc_taps(p): of p->pairs times two taps, weights [pairs][2][16]
+ *   mgc_close_<kind>_<of>_<rows>(p)   sums of p->n channels become bytes as `Closing` of the compiler says; each: a
+ *                          multiplier and a shift for each channel, bytes: shifts of int8, all: one of each; rows:
+ *                          of sums [n/4][rows][4]
+ *   mgc_copy_bytes(to,p,n) n bytes, any addresses; mgc_copy_sixteens(to,p,n): and others until the sixteen is whole;
+ *                          mgc_fill_bytes(to,n,v)
+ *   mgc_four               four int32: mgc_four_load(p,n) the first n, others are 0; mgc_four_dup, mgc_four_load_i8(p,n)
+ *   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; _by: others than the first are numbers
  *   mgc_four_store(y,v,z,low,high,n)   v + z within limits, the first n
- *   mgc_eight_tap(p,w,n,a,b)   products of n <= 8 channels with 8 weights, those of channels 0, 2, 4, 6 added to *a, others
- *                          to *b; returns w + 8. mgc_eight_load, mgc_eight_store, mgc_eight_sums: two such fours
  */
 #ifndef MEGCC_HELIUM_INTEGER_H
 #define MEGCC_HELIUM_INTEGER_H
 
+/* Sums of a row may be as many as fit between to and end. */
 typedef struct mgc_rows {
-    const int8_t *x, *x2, *w;
-    int32_t steps, groups;
-    int32_t *to, *to2;
+    const int8_t *x2, *x;
+    int32_t steps;
+    const int8_t *w;
+    int32_t *to, *end;
 } mgc_rows;
+
+typedef struct mgc_nine {
+    const int8_t *from[9], *w;
+    int32_t *to;
+    int32_t blocks;
+} mgc_nine;
+
+/* Of each address, the byte `at` is meant. */
+typedef struct mgc_any {
+    const int8_t *const *from;
+    const int8_t *w;
+    int32_t *to;
+    int32_t blocks, at, pairs;
+} mgc_any;
+
+typedef struct mgc_closing {
+    const int32_t *sums, *bias, *multiplier;
+    const void *shift;
+    int8_t *y, *y2;
+    int32_t n, zero, low, high;
+} mgc_closing;
 
 #if defined(__arm__) && defined(__ARM_FEATURE_MVE) && MGC_GNU
 #include <arm_mve.h>
 
 typedef int32x4_t mgc_four;
 
-/* Sums are in even registers, as VMLADAVA wants them: r0, r4, r8 of the first row. */
-#define MGC_ROWS(name) static __attribute__((naked, noinline, unused)) void name(const mgc_rows *p __attribute__((unused)))
-MGC_ROWS(mgc_rows_2x3)
+#define MGC_NAKED(name, type) static __attribute__((naked, noinline, unused)) void name(type *p __attribute__((unused)))
+
+/* Sums are in even registers, as VMLADAV wants them: r0, r4, r8, r12 of the first row. Steps behind the first are done by
+ * twos; where the first is followed by an odd number, the loop is entered in its middle. */
+#define MGC_STEP_2X4(multiply) \
+    "vldrb.8 q0, [r3], #16\n\tvldrb.8 q2, [r5], #16\n\t" multiply " r0, q0, q2\n\tvldrb.8 q1, [r1], #16\n\t" \
+    multiply " r2, q1, q2\n\tvldrb.8 q3, [r5], #16\n\t" multiply " r4, q0, q3\n\t" multiply " r6, q1, q3\n\t" \
+    "vldrb.8 q2, [r5], #16\n\t" multiply " r8, q0, q2\n\t" multiply " r10, q1, q2\n\t" \
+    "vldrb.8 q3, [r5], #16\n\t" multiply " r12, q0, q3\n\t" multiply " lr, q1, q3\n\t"
+#define MGC_STEP_1X8(multiply) \
+    "vldrb.8 q0, [r1], #16\n\tvldrb.8 q1, [r3], #16\n\t" multiply " r0, q0, q1\n\tvldrb.8 q2, [r3], #16\n\t" \
+    multiply " r2, q0, q2\n\tvldrb.8 q3, [r3], #16\n\t" multiply " r4, q0, q3\n\tvldrb.8 q1, [r3], #16\n\t" \
+    multiply " r6, q0, q1\n\tvldrb.8 q2, [r3], #16\n\t" multiply " r8, q0, q2\n\tvldrb.8 q3, [r3], #16\n\t" \
+    multiply " r10, q0, q3\n\tvldrb.8 q1, [r3], #16\n\t" multiply " r12, q0, q1\n\tvldrb.8 q2, [r3], #16\n\t" \
+    multiply " lr, q0, q2\n\t"
+MGC_NAKED(mgc_rows_2x4, const mgc_rows)
 {
     __asm__ volatile(
-        "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r12, r0\n\tldr r1, [r12, #8]\n\tldr r7, [r12, #16]\n\t"
-        "ldr r9, [r12, #20]\n\tldr r11, [r12, #24]\n"
-        "1:\n\tldr r3, [r12]\n\tldr r5, [r12, #4]\n\tldr lr, [r12, #12]\n\tmov r0, #0\n\tmov r2, #0\n\tmov r4, #0\n\tmov r6, #0\n\t"
-        "mov r8, #0\n\tmov r10, #0\n\tdls lr, lr\n"
-        "2:\n\tvldrb.8 q0, [r3], #16\n\tvldrb.8 q2, [r1], #16\n\tvmladava.s8 r0, q0, q2\n\tvldrb.8 q1, [r5], #16\n\t"
-        "vmladava.s8 r2, q1, q2\n\tvldrb.8 q3, [r1], #16\n\tvmladava.s8 r4, q0, q3\n\tvmladava.s8 r6, q1, q3\n\t"
-        "vldrb.8 q2, [r1], #16\n\tvmladava.s8 r8, q0, q2\n\tvmladava.s8 r10, q1, q2\n\tle lr, 2b\n\t"
-        "stmia r9!, {r0, r4, r8}\n\tstmia r11!, {r2, r6, r10}\n\tsubs r7, r7, #1\n\tbne 1b\n\t"
-        "pop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory");
+        "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r9, r0\n\tldr r5, [r9, #12]\n\tldr r11, [r9, #16]\n"
+        "1:\n\tldm r9, {r1, r3, r7}\n\tlsrs r7, r7, #1\n\t" MGC_STEP_2X4("vmladav.s8")
+        "bcc 3f\n\tbeq 4f\n"
+        "2:\n\t" MGC_STEP_2X4("vmladava.s8") "\n"
+        "3:\n\t" MGC_STEP_2X4("vmladava.s8") "subs r7, r7, #1\n\tbne 2b\n"
+        "4:\n\tldr r7, [r9, #20]\n\tstmia r11!, {r0, r4, r8, r12}\n\tstmia r11!, {r2, r6, r10, lr}\n\t"
+        "cmp r11, r7\n\tbne 1b\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory");
 }
-MGC_ROWS(mgc_rows_1x6)
+MGC_NAKED(mgc_rows_1x8, const mgc_rows)
 {
     __asm__ volatile(
-        "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r12, r0\n\tldr r1, [r12, #8]\n\tldr r7, [r12, #16]\n\t"
-        "ldr r9, [r12, #20]\n"
-        "1:\n\tldr r3, [r12]\n\tldr lr, [r12, #12]\n\tmov r0, #0\n\tmov r2, #0\n\tmov r4, #0\n\tmov r6, #0\n\t"
-        "mov r8, #0\n\tmov r10, #0\n\tdls lr, lr\n"
-        "2:\n\tvldrb.8 q0, [r3], #16\n\tvldrb.8 q1, [r1], #16\n\tvmladava.s8 r0, q0, q1\n\tvldrb.8 q2, [r1], #16\n\t"
-        "vmladava.s8 r2, q0, q2\n\tvldrb.8 q1, [r1], #16\n\tvmladava.s8 r4, q0, q1\n\tvldrb.8 q2, [r1], #16\n\t"
-        "vmladava.s8 r6, q0, q2\n\tvldrb.8 q1, [r1], #16\n\tvmladava.s8 r8, q0, q1\n\tvldrb.8 q2, [r1], #16\n\t"
-        "vmladava.s8 r10, q0, q2\n\tle lr, 2b\n\t"
-        "stmia r9!, {r0, r2, r4, r6, r8, r10}\n\tsubs r7, r7, #1\n\tbne 1b\n\t"
+        "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r9, r0\n\tldr r3, [r9, #12]\n\tldrd r7, r11, [r9, #16]\n"
+        "1:\n\tldrd r1, r5, [r9, #4]\n\tlsrs r5, r5, #1\n\t" MGC_STEP_1X8("vmladav.s8")
+        "bcc 3f\n\tbeq 4f\n"
+        "2:\n\t" MGC_STEP_1X8("vmladava.s8") "\n"
+        "3:\n\t" MGC_STEP_1X8("vmladava.s8") "subs r5, r5, #1\n\tbne 2b\n"
+        "4:\n\tstmia r7!, {r0, r2, r4, r6, r8, r10, r12, lr}\n\tcmp r7, r11\n\tbne 1b\n\t"
         "pop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory");
 }
 
+/* Two taps in 16 bits, which no weight but -128 leaves; a third would. Sums of channels 0, 4, … are in q4, of 1, 5, … in
+ * q5. MGC_FIRST: of the first taps; there is no register for both operands and both results, so weights are read twice. */
+#define MGC_TAP(x, w) "vldrb.8 q0, " x "\n\tvldrb.8 q1, " w "\n\tvmullt.s8 q2, q0, q1\n\tvmullb.s8 q0, q0, q1\n\t"
+#define MGC_TAP_MORE(x, w, next) \
+    "vldrb.8 q1, " x "\n\tvldrb.8 q3, " w "\n\tvmullt.s8 q3, q1, q3\n\tvadd.i16 q2, q2, q3\n\tvldrb.8 q3, " next "\n\t" \
+    "vmullb.s8 q1, q1, q3\n\tvadd.i16 q0, q0, q1\n\t"
+#define MGC_TAPS_FIRST "vmovlb.s16 q4, q0\n\tvmovlt.s16 q6, q0\n\tvmovlb.s16 q5, q2\n\tvmovlt.s16 q7, q2\n\t"
+#define MGC_TAPS_ADD \
+    "vmovlb.s16 q1, q0\n\tvadd.i32 q4, q4, q1\n\tvmovlt.s16 q1, q0\n\tvadd.i32 q6, q6, q1\n\t" \
+    "vmovlb.s16 q1, q2\n\tvadd.i32 q5, q5, q1\n\tvmovlt.s16 q1, q2\n\tvadd.i32 q7, q7, q1\n\t"
+#define MGC_TAPS_STORE(to) \
+    "vst40.32 {q4, q5, q6, q7}, [" to "]\n\tvst41.32 {q4, q5, q6, q7}, [" to "]\n\tvst42.32 {q4, q5, q6, q7}, [" to "]\n\t" \
+    "vst43.32 {q4, q5, q6, q7}, [" to "]!\n\t"
+#define MGC_TWO(x, y) MGC_TAP("[" x "], #16", "[r9], #16") MGC_TAP_MORE("[" y "], #16", "[r9]", "[r9], #16")
+MGC_NAKED(mgc_taps_9, mgc_nine)
+{
+    __asm__ volatile(
+        "push {r0, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tvpush {d8, d9, d10, d11, d12, d13, d14, d15}\n\t"
+        "ldr lr, [r0, #44]\n\tldm r0, {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10}\n\tdls lr, lr\n"
+        "1:\n\t" MGC_TWO("r0", "r1") MGC_TAPS_FIRST MGC_TWO("r2", "r3") MGC_TAPS_ADD MGC_TWO("r4", "r5") MGC_TAPS_ADD
+        MGC_TWO("r6", "r7") MGC_TAPS_ADD MGC_TAP("[r8], #16", "[r9], #16") MGC_TAPS_ADD MGC_TAPS_STORE("r10")
+        "le lr, 1b\n\tvpop {d8, d9, d10, d11, d12, d13, d14, d15}\n\tpop {r12}\n\t"
+        "stm r12, {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
+}
+MGC_NAKED(mgc_taps, const mgc_any)
+{
+    __asm__ volatile(
+        "push {r4, r5, r6, r7, r8, r9, r10, lr}\n\tvpush {d8, d9, d10, d11, d12, d13, d14, d15}\n\t"
+        "mov r8, r0\n\tldrd r9, r10, [r8, #4]\n\tldrd r4, r5, [r8, #12]\n"
+        "1:\n\tldr r6, [r8]\n\tldr lr, [r8, #20]\n\tvmov.i32 q4, #0\n\tvmov q5, q4\n\tvmov q6, q4\n\tvmov q7, q4\n\tdls lr, lr\n"
+        "2:\n\tldrd r0, r1, [r6], #8\n\tadd r0, r0, r5\n\tadd r1, r1, r5\n\t" MGC_TAP("[r0]", "[r9], #16")
+        MGC_TAP_MORE("[r1]", "[r9]", "[r9], #16") MGC_TAPS_ADD "le lr, 2b\n\t" MGC_TAPS_STORE("r10")
+        "add r5, r5, #16\n\tsubs r4, r4, #1\n\tbne 1b\n\tvpop {d8, d9, d10, d11, d12, d13, d14, d15}\n\t"
+        "pop {r4, r5, r6, r7, r8, r9, r10, pc}" ::: "memory");
+}
+
+/* r1 sums, r2 bias, r3 multiplier, r4 shift, r5 and r6 y, r7 how many, r8 zero. q2 and q3 multiply and shift, and q6 and
+ * q7 are free, of two rows q0 and q1. */
+#define MGC_CLOSE(name, ready, scales, rows) \
+    MGC_NAKED(name, const mgc_closing) \
+    { \
+        __asm__ volatile("push {r4, r5, r6, r7, r8, r9, r10, lr}\n\tvpush {d8, d9, d10, d11, d12, d13}\n\t" \
+                         "ldm r0, {r1, r2, r3, r4, r5, r6, r7, r8, r9, r10}\n\tvdup.32 q4, r9\n\tvdup.32 q5, r10\n\tmov r0, #1\n\t" \
+                         ready "dlstp.32 lr, r7\n1:\n\tvldrw.32 q6, [r2], #16\n\t" scales rows \
+                         "letp lr, 1b\n\tvpop {d8, d9, d10, d11, d12, d13}\n\tpop {r4, r5, r6, r7, r8, r9, r10, pc}" ::: "memory"); \
+    }
+#define MGC_EACH "vldrw.32 q2, [r3], #16\n\tvldrw.32 q3, [r4], #16\n\t"
+#define MGC_EACH_BYTES "vldrw.32 q2, [r3], #16\n\tvldrb.s32 q3, [r4], #4\n\t"
+#define MGC_ALL "ldr r3, [r3]\n\tldr r4, [r4]\n\tvdup.32 q2, r3\n\tvdup.32 q3, r4\n\t"
+#define MGC_LESS "vadd.i32 q3, q3, r0\n\t"
+#define MGC_SUM(q) "vldrw.32 " q ", [r1], #16\n\tvadd.i32 " q ", " q ", q6\n\t"
+/* Halves go away from 0. */
+#define MGC_FIXED(q) \
+    "vqrdmulh.s32 " q ", " q ", q2\n\tvshr.s32 q6, " q ", #31\n\tvqadd.s32 " q ", " q ", q6\n\tvrshl.s32 " q ", " q ", q3\n\t"
+#define MGC_POSITIVE(q) "vqrdmulh.s32 " q ", " q ", q2\n\tvrshl.s32 " q ", " q ", q3\n\t"
+#define MGC_ONCE(q) "vmulh.s32 " q ", " q ", q2\n\tvrshl.s32 " q ", " q ", q3\n\t"
+#define MGC_BYTES(q, y) \
+    "vadd.i32 " q ", " q ", r8\n\tvmax.s32 " q ", " q ", q4\n\tvmin.s32 " q ", " q ", q5\n\tvstrb.32 " q ", [" y "], #4\n\t"
+#define MGC_CLOSES(kind, scale, less) \
+    MGC_CLOSE(mgc_close_##kind##_each_1, "", MGC_EACH less, MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
+    MGC_CLOSE(mgc_close_##kind##_bytes_1, "", MGC_EACH_BYTES less, MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
+    MGC_CLOSE(mgc_close_##kind##_all_1, MGC_ALL less, "", MGC_SUM("q0") scale("q0") MGC_BYTES("q0", "r5")) \
+    MGC_CLOSE(mgc_close_##kind##_each_2, "", MGC_EACH less, MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
+              MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6")) \
+    MGC_CLOSE(mgc_close_##kind##_bytes_2, "", MGC_EACH_BYTES less, MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
+              MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6")) \
+    MGC_CLOSE(mgc_close_##kind##_all_2, MGC_ALL less, "", MGC_SUM("q0") MGC_SUM("q1") scale("q0") scale("q1") \
+              MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6"))
+MGC_CLOSES(fixed, MGC_FIXED, "")
+MGC_CLOSES(positive, MGC_POSITIVE, "")
+MGC_CLOSES(once, MGC_ONCE, MGC_LESS)
+
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {
-    for (; n >= 16; n -= 16, to += 16, p += 16) {
-        vstrbq_s8(to, vldrbq_s8(p));
-    }
-    if (n > 0) {
-        const mve_pred16_t some = vctp8q((uint32_t)n);
-        vstrbq_p_s8(to, vldrbq_z_s8(p, some), some);
+    __asm__ volatile("wlstp.8 lr, %2, 2f\n1:\n\tvldrb.8 q0, [%1], #16\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
+                     : "+l"(to), "+l"(p) : "r"(n) : "q0", "lr", "memory");
+}
+static MGC_INLINE void mgc_fill_bytes(int8_t *to, int32_t n, int8_t v)
+{
+    __asm__ volatile("vdup.8 q0, %2\n\twlstp.8 lr, %1, 2f\n1:\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
+                     : "+l"(to) : "r"(n), "r"(v) : "q0", "lr", "memory");
+}
+
+static MGC_INLINE void mgc_copy_sixteens(int8_t *to, const int8_t *p, int32_t n)
+{
+    for (int32_t i = 0; i < n; i += 16) {
+        vstrbq_s8(to + i, vldrbq_s8(p + i));
     }
 }
 
 static MGC_INLINE mgc_four mgc_four_dup(int32_t v) { return vdupq_n_s32(v); }
-static MGC_INLINE mgc_four mgc_four_load(const int32_t *p, int32_t n) { return vldrwq_z_s32(p, vctp32q((uint32_t)n)); }
+static MGC_INLINE mgc_four mgc_four_load(const int32_t *p, int32_t n)
+{
+    return n >= 4 ? vldrwq_s32(p) : vldrwq_z_s32(p, vctp32q((uint32_t)n));
+}
+static MGC_INLINE mgc_four mgc_four_load_i8(const int8_t *p, int32_t n)
+{
+    return n >= 4 ? vldrbq_s32(p) : vldrbq_z_s32(p, vctp32q((uint32_t)n));
+}
 static MGC_INLINE mgc_four mgc_four_add(mgc_four a, mgc_four b) { return vaddq_s32(a, b); }
-static MGC_INLINE mgc_four mgc_four_fixed(mgc_four v, mgc_four m, mgc_four s)
-{
-    v = vqrdmulhq_s32(v, m);
-    /* Halves go away from 0. */
-    return vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(v, 31)), s);
-}
-static MGC_INLINE mgc_four mgc_four_once(mgc_four v, mgc_four m, mgc_four s)
-{
-    return vrshlq_s32(vmulhq_s32(v, m), vaddq_n_s32(s, 1));
-}
-static MGC_INLINE mgc_four mgc_four_load_i8(const int8_t *p, int32_t n) { return vldrbq_z_s32(p, vctp32q((uint32_t)n)); }
 static MGC_INLINE mgc_four mgc_four_sub(mgc_four a, mgc_four b) { return vsubq_s32(a, b); }
 static MGC_INLINE mgc_four mgc_four_mul(mgc_four a, mgc_four b) { return vmulq_s32(a, b); }
 static MGC_INLINE mgc_four mgc_four_min(mgc_four a, mgc_four b) { return vminq_s32(a, b); }
 static MGC_INLINE mgc_four mgc_four_max(mgc_four a, mgc_four b) { return vmaxq_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_add_by(mgc_four a, int32_t b) { return vaddq_n_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_sub_by(mgc_four a, int32_t b) { return vsubq_n_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_mul_by(mgc_four a, int32_t b) { return vmulq_n_s32(a, b); }
+static MGC_INLINE mgc_four mgc_four_rescale_down_positive(mgc_four v, mgc_four m, mgc_four s)
+{
+    return vrshlq_s32(vqrdmulhq_s32(v, m), vmaxq_s32(s, vdupq_n_s32(-31)));
+}
 static MGC_INLINE mgc_four mgc_four_rescale_down(mgc_four v, mgc_four m, mgc_four s)
 {
-    return mgc_four_fixed(v, m, vmaxq_s32(s, vdupq_n_s32(-31)));
+    v = vqrdmulhq_s32(v, m);
+    /* Halves go away from 0. */
+    return vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(v, 31)), vmaxq_s32(s, vdupq_n_s32(-31)));
 }
 static MGC_INLINE mgc_four mgc_four_rescale_fixed(mgc_four v, mgc_four m, mgc_four s)
 {
@@ -97,52 +216,24 @@ static MGC_INLINE mgc_four mgc_four_rescale_fixed(mgc_four v, mgc_four m, mgc_fo
     v = vqrdmulhq_s32(vshlq_s32(v, vmaxq_s32(by, none)), m);
     return vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(vandq_s32(v, right), 31)), right);
 }
-static MGC_INLINE mgc_four mgc_four_within(mgc_four v, int32_t zero, int32_t low, int32_t high)
+static MGC_INLINE mgc_four mgc_four_rescale_fixed_by(mgc_four v, int32_t m, int32_t s)
 {
-    return vminq_s32(vmaxq_s32(vaddq_n_s32(v, zero), vdupq_n_s32(low)), vdupq_n_s32(high));
+    v = vqrdmulhq_n_s32(s > 0 ? vshlq_r_s32(v, s < 30 ? s : 30) : v, m);
+    return s >= 0 ? v : vrshlq_n_s32(vqaddq_s32(v, vshrq_n_s32(v, 31)), s > -31 ? s : -31);
+}
+static MGC_INLINE mgc_four mgc_four_rescale_down_positive_by(mgc_four v, int32_t m, int32_t s)
+{
+    return vrshlq_n_s32(vqrdmulhq_n_s32(v, m), s > -31 ? s : -31);
 }
 static MGC_INLINE void mgc_four_store(int8_t *y, mgc_four v, int32_t zero, int32_t low, int32_t high, int32_t n)
 {
-    vstrbq_p_s32(y, mgc_four_within(v, zero, low, high), vctp32q((uint32_t)n));
-}
-static MGC_INLINE void mgc_eight_load(const int32_t *p, int32_t n, mgc_four *a, mgc_four *b)
-{
-    if (n < 8) {
-        int32_t some[8];
-        vstrwq_s32(some, mgc_four_load(p, n));
-        vstrwq_s32(some + 4, mgc_four_load(p + 4, n > 4 ? n - 4 : 0));
-        const int32x4x2_t two = vld2q_s32(some);
-        *a = two.val[0];
-        *b = two.val[1];
-        return;
+    v = zero == 0 ? v : vaddq_n_s32(v, zero);
+    v = vminq_s32(vmaxq_s32(v, vdupq_n_s32(low)), vdupq_n_s32(high));
+    if (n >= 4) {
+        vstrbq_s32(y, v);
+    } else {
+        vstrbq_p_s32(y, v, vctp32q((uint32_t)n));
     }
-    const int32x4x2_t two = vld2q_s32(p);
-    *a = two.val[0];
-    *b = two.val[1];
-}
-static MGC_INLINE void mgc_eight_store(int8_t *y, mgc_four a, mgc_four b, int32_t zero, int32_t low, int32_t high, int32_t n)
-{
-    const int16x8_t even = vreinterpretq_s16_s32(mgc_four_within(a, zero, low, high));
-    vstrbq_p_s16(y, vmovntq_s32(even, mgc_four_within(b, zero, low, high)), vctp16q((uint32_t)n));
-}
-static MGC_INLINE void mgc_eight_sums(int32_t *to, mgc_four a, mgc_four b)
-{
-    const int32x4x2_t two = { { a, b } };
-    vst2q_s32(to, two);
-}
-static MGC_INLINE const int8_t *mgc_eight_tap(const int8_t *p, const int8_t *w, int32_t n, mgc_four *a, mgc_four *b)
-{
-    if (n >= 8) {
-        /* Compilers load all taps first, and keep them on the stack. */
-        __asm__ volatile("vldrb.s16 q0, [%3]\n\tvldrb.s16 q1, [%2], #8\n\tvmullb.s16 q2, q0, q1\n\tvmullt.s16 q3, q0, q1\n\t"
-                         "vadd.i32 %q0, %q0, q2\n\tvadd.i32 %q1, %q1, q3"
-                         : "+w"(*a), "+w"(*b), "+l"(w) : "l"(p) : "q0", "q1", "q2", "q3", "memory");
-        return w;
-    }
-    const int16x8_t x = vldrbq_z_s16(p, vctp16q((uint32_t)n)), weight = vldrbq_s16(w);
-    *a = vaddq_s32(*a, vmullbq_int_s16(x, weight));
-    *b = vaddq_s32(*b, vmulltq_int_s16(x, weight));
-    return w + 8;
 }
 #else
 typedef struct mgc_four {
@@ -157,24 +248,75 @@ static MGC_INLINE int32_t mgc_sixteens(const int8_t *x, const int8_t *w, int32_t
     }
     return sum;
 }
-static MGC_INLINE void mgc_rows_2x3(const mgc_rows *p)
+static MGC_INLINE void mgc_rows_2x4(const mgc_rows *p)
 {
-    for (int32_t i = 0; i < 3 * p->groups; i++) {
-        const int8_t *w = p->w + i / 3 * 48 * p->steps + i % 3 * 16;
-        p->to[i] = mgc_sixteens(p->x, w, p->steps, 3);
-        p->to2[i] = mgc_sixteens(p->x2, w, p->steps, 3);
+    for (int32_t i = 0; i < p->end - p->to; i++) {
+        p->to[i] = mgc_sixteens(i & 4 ? p->x2 : p->x, p->w + i / 8 * 64 * p->steps + i % 4 * 16, p->steps, 4);
     }
 }
-static MGC_INLINE void mgc_rows_1x6(const mgc_rows *p)
+static MGC_INLINE void mgc_rows_1x8(const mgc_rows *p)
 {
-    for (int32_t i = 0; i < 6 * p->groups; i++) {
-        p->to[i] = mgc_sixteens(p->x, p->w + i / 6 * 96 * p->steps + i % 6 * 16, p->steps, 6);
+    for (int32_t i = 0; i < p->end - p->to; i++) {
+        p->to[i] = mgc_sixteens(p->x, p->w + i / 8 * 128 * p->steps + i % 8 * 16, p->steps, 8);
     }
 }
+static MGC_INLINE void mgc_taps_9(mgc_nine *p)
+{
+    for (int32_t i = 0; i < 16 * p->blocks; i++) {
+        p->to[i] = 0;
+        for (int32_t tap = 0; tap < 9; tap++) {
+            p->to[i] += p->from[tap][i] * p->w[(i / 16 * 9 + tap) * 16 + i % 16];
+        }
+    }
+    for (int32_t tap = 0; tap < 9; tap++) {
+        p->from[tap] += 16 * p->blocks;
+    }
+    p->w += 144 * p->blocks;
+}
+static MGC_INLINE void mgc_taps(const mgc_any *p)
+{
+    for (int32_t i = 0; i < 16 * p->blocks; i++) {
+        p->to[i] = 0;
+        for (int32_t tap = 0; tap < 2 * p->pairs; tap++) {
+            p->to[i] = mgc_iadd(p->to[i], p->from[tap][p->at + i] * p->w[(i / 16 * 2 * p->pairs + tap) * 16 + i % 16]);
+        }
+    }
+}
+static MGC_INLINE void mgc_close(const mgc_closing *p, int32_t rows, int is_once, int each)
+{
+    for (int32_t i = 0; i < rows * p->n; i++) {
+        const int32_t row = i / p->n, c = i % p->n, m = p->multiplier[each ? c : 0];
+        const int32_t s = each == 2 ? ((const int8_t *)p->shift)[c] : ((const int32_t *)p->shift)[each ? c : 0];
+        const int32_t sum = mgc_iadd(p->sums[c / 4 * 4 * rows + 4 * row + c % 4], p->bias[c]);
+        const int32_t v = mgc_iadd(is_once ? mgc_rescale_once(sum, m, s) : mgc_rescale_fixed(sum, m, s), p->zero);
+        (row ? p->y2 : p->y)[c] = (int8_t)mgc_imin(mgc_imax(v, p->low), p->high);
+    }
+}
+#define MGC_CLOSES(kind, is_once) \
+    static MGC_INLINE void mgc_close_##kind##_each_1(const mgc_closing *p) { mgc_close(p, 1, is_once, 1); } \
+    static MGC_INLINE void mgc_close_##kind##_bytes_1(const mgc_closing *p) { mgc_close(p, 1, is_once, 2); } \
+    static MGC_INLINE void mgc_close_##kind##_all_1(const mgc_closing *p) { mgc_close(p, 1, is_once, 0); } \
+    static MGC_INLINE void mgc_close_##kind##_each_2(const mgc_closing *p) { mgc_close(p, 2, is_once, 1); } \
+    static MGC_INLINE void mgc_close_##kind##_bytes_2(const mgc_closing *p) { mgc_close(p, 2, is_once, 2); } \
+    static MGC_INLINE void mgc_close_##kind##_all_2(const mgc_closing *p) { mgc_close(p, 2, is_once, 0); }
+MGC_CLOSES(fixed, 0)
+MGC_CLOSES(positive, 0)
+MGC_CLOSES(once, 1)
+
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
         to[i] = p[i];
+    }
+}
+static MGC_INLINE void mgc_copy_sixteens(int8_t *to, const int8_t *p, int32_t n)
+{
+    mgc_copy_bytes(to, p, (n + 15) / 16 * 16);
+}
+static MGC_INLINE void mgc_fill_bytes(int8_t *to, int32_t n, int8_t v)
+{
+    for (int32_t i = 0; i < n; i++) {
+        to[i] = v;
     }
 }
 
@@ -189,54 +331,33 @@ static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
     }
 MGC_FOUR(mgc_four_dup, (int32_t v), v)
 MGC_FOUR(mgc_four_load, (const int32_t *p, int32_t n), i < n ? p[i] : 0)
-MGC_FOUR(mgc_four_add, (mgc_four a, mgc_four b), mgc_iadd(a.v[i], b.v[i]))
-MGC_FOUR(mgc_four_fixed, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
 MGC_FOUR(mgc_four_load_i8, (const int8_t *p, int32_t n), i < n ? p[i] : 0)
+MGC_FOUR(mgc_four_add, (mgc_four a, mgc_four b), mgc_iadd(a.v[i], b.v[i]))
 MGC_FOUR(mgc_four_sub, (mgc_four a, mgc_four b), mgc_isub(a.v[i], b.v[i]))
 MGC_FOUR(mgc_four_mul, (mgc_four a, mgc_four b), mgc_imul(a.v[i], b.v[i]))
 MGC_FOUR(mgc_four_min, (mgc_four a, mgc_four b), mgc_imin(a.v[i], b.v[i]))
 MGC_FOUR(mgc_four_max, (mgc_four a, mgc_four b), mgc_imax(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_add_by, (mgc_four a, int32_t b), mgc_iadd(a.v[i], b))
+MGC_FOUR(mgc_four_sub_by, (mgc_four a, int32_t b), mgc_isub(a.v[i], b))
+MGC_FOUR(mgc_four_mul_by, (mgc_four a, int32_t b), mgc_imul(a.v[i], b))
 MGC_FOUR(mgc_four_rescale_down, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_rescale_down_positive, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
 MGC_FOUR(mgc_four_rescale_fixed, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
-MGC_FOUR(mgc_four_once, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_once(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_rescale_fixed_by, (mgc_four v, int32_t m, int32_t s), mgc_rescale_fixed(v.v[i], m, s))
+MGC_FOUR(mgc_four_rescale_down_positive_by, (mgc_four v, int32_t m, int32_t s), mgc_rescale_fixed(v.v[i], m, s))
 static MGC_INLINE void mgc_four_store(int8_t *y, mgc_four v, int32_t zero, int32_t low, int32_t high, int32_t n)
 {
     for (int32_t i = 0; i < 4 && i < n; i++) {
         y[i] = (int8_t)mgc_imin(mgc_imax(mgc_iadd(v.v[i], zero), low), high);
     }
 }
-static MGC_INLINE void mgc_eight_load(const int32_t *p, int32_t n, mgc_four *a, mgc_four *b)
-{
-    for (int32_t i = 0; i < 8; i++) {
-        (i % 2 ? b : a)->v[i / 2] = i < n ? p[i] : 0;
-    }
-}
-static MGC_INLINE void mgc_eight_store(int8_t *y, mgc_four a, mgc_four b, int32_t zero, int32_t low, int32_t high, int32_t n)
-{
-    for (int32_t i = 0; i < 8 && i < n; i++) {
-        y[i] = (int8_t)mgc_imin(mgc_imax(mgc_iadd(i % 2 ? b.v[i / 2] : a.v[i / 2], zero), low), high);
-    }
-}
-static MGC_INLINE void mgc_eight_sums(int32_t *to, mgc_four a, mgc_four b)
-{
-    for (int32_t i = 0; i < 8; i++) {
-        to[i] = i % 2 ? b.v[i / 2] : a.v[i / 2];
-    }
-}
-static MGC_INLINE const int8_t *mgc_eight_tap(const int8_t *p, const int8_t *w, int32_t n, mgc_four *a, mgc_four *b)
-{
-    for (int32_t i = 0; i < 8 && i < n; i++) {
-        int32_t *sum = &(i % 2 ? b : a)->v[i / 2];
-        *sum = mgc_iadd(*sum, p[i] * w[i]);
-    }
-    return w + 8;
-}
 #endif
 
 static MGC_INLINE mgc_four mgc_four_rescale_positive(mgc_four v, mgc_four m, mgc_four s) { return mgc_four_rescale_fixed(v, m, s); }
-static MGC_INLINE mgc_four mgc_four_rescale_down_positive(mgc_four v, mgc_four m, mgc_four s)
+static MGC_INLINE mgc_four mgc_four_rescale_positive_by(mgc_four v, int32_t m, int32_t s)
 {
-    return mgc_four_rescale_down(v, m, s);
+    return mgc_four_rescale_fixed_by(v, m, s);
 }
+static MGC_INLINE mgc_four mgc_four_rescale_down_by(mgc_four v, int32_t m, int32_t s) { return mgc_four_rescale_fixed_by(v, m, s); }
 
 #endif

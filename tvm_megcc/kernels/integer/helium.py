@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of int8 by Helium: sixteen products at a time, of two pixels and three columns of weights
-or a pixel and six; of one filter a channel, eight channels at a time."""
+"""Convolutions and products of int8 by Helium: sixteen products at a time, of two pixels and four columns of weights
+or a pixel and eight; of one filter a channel, sixteen channels at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
 from .channels import OneFilterAChannel
-from .dot import with_sums, zero_name
+from .dot import is_narrow, with_sums, zero_name
 from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from .rescaled import Closing, closing
 
@@ -23,17 +23,20 @@ _INT8 = ("int8",)
 
 @dataclass(frozen=True)
 class HeliumParameters(ConvParameters):
-    """Of `helium.c.j2`. x_zero: zero point of x. single: a pixel and six channels at a time. flat: windows are
-    pixels, without padding. close: the epilogue."""
+    """Of `helium.c.j2`. x_zero: zero point of x. single: a pixel and eight channels at a time. flat: windows are
+    pixels, without padding; direct: the same with strides. close: the epilogue."""
 
     x_zero: int
     single: bool
     flat: bool
+    direct: bool
     close: Closing
 
 
 def _close(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
-    return closing(site, zeros, outputs_first, of_any=True) if site.y.dtype == "int8" else Closing()
+    close = closing(site, zeros, outputs_first, of_any=True) if site.y.dtype == "int8" else Closing()
+    # Both for each channel, or one of both.
+    return close if close.multiplier.endswith("[c]") == close.shift.endswith("[c]") else Closing()
 
 
 class HeliumProducts(PixelProducts):
@@ -55,24 +58,27 @@ class HeliumProducts(PixelProducts):
         pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels == 1
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
-        depth, width = round_up(IC * s.taps, 16), 6 if single else 3
+        depth, width = round_up(IC * s.taps, 16), 8 if single else 4
+        direct = not flat and s.taps == 1 and not any(s.pads)
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth,
                                    ("dot", outputs_first, w_zero, s.g, 1, width, 1, 16), "int8"),
                            Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         close = _close(site, zeros, outputs_first)
-        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, single, flat, close)
-        gathered = 0 if flat and s.ic % 16 == 0 else (1 if single else 2) * depth
+        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, single, flat, direct, close)
+        gathered = 0 if (flat or direct) and s.ic % 16 == 0 else (1 if single else 2) * depth + 16
         return Lowered("integer/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * parameters.bias + zero_name(x_zero),
-                       "helium" + "_single" * single + "_flat" * flat + close.name, scratch=gathered, channels=G * OC)
+                       "helium" + "_single" * single + "_flat" * flat + "_direct" * direct + close.name,
+                       scratch=gathered, channels=G * OC)
 
     @staticmethod
     def cycles(s: Geometry) -> float:
         """Of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)
-        return 200 + s.g * pixels * (0.4 * depth + 20 + s.oc * (0.13 * depth + 7))
+        gathered = 0 if s.taps == 1 else 0.3 * depth + 10 * s.kh
+        return 200 + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
 
 
 class HeliumConv(HeliumProducts, PixelConv):
@@ -85,22 +91,33 @@ class HeliumMatMul(HeliumProducts, PixelMatMul):
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(ConvParameters):
-    """Of `helium_depthwise.c.j2`. x_zero: zero point of x. close: the epilogue."""
+    """Of `helium_depthwise.c.j2`. x_zero: zero point of x. row: pixels that are neighbours are sixteens of channels.
+    nine: taps have registers of their own; else pairs: of taps, apart: of a tap and nothing. close: the epilogue."""
 
     x_zero: int
+    row: bool
+    nine: bool
+    pairs: int
+    apart: bool
     close: Closing
 
 
-@packer("eights")
-def pack_eights(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8], zeros behind the last channel."""
-    taps = (array.reshape(array.shape[0], -1).astype(np.int32) - zero).astype(np.int8)
-    padded = np.pad(taps, ((0, -taps.shape[0] % 8), (0, 0)))
-    return np.swapaxes(padded.reshape(-1, 8, taps.shape[1]), 1, 2)
+@packer("sixteens")
+def pack_sixteens(array: np.ndarray, zero: int, taps: int, apart: bool) -> np.ndarray:
+    """[C, 1, KH, KW], less the zero point → [C/16][taps][16], zeros behind the last channel and the last tap; apart:
+    zeros behind each tap. Fewer channels than 16 are repeated where that makes a whole block."""
+    channels = array.shape[0]
+    packed = np.zeros((-(-channels // 16) * 16, taps), np.int8)
+    weights = array.reshape(channels, -1).astype(np.int32) - zero
+    packed[:channels, :weights.shape[1] * (2 if apart else 1):2 if apart else 1] = weights
+    if channels < 16 and 16 % channels == 0:  # for pixels that are neighbours
+        packed = np.tile(packed[:channels], (16 // channels, 1))
+    return np.swapaxes(packed.reshape(-1, 16, taps), 1, 2)
 
 
 class HeliumDepthwise(OneFilterAChannel):
-    """Eight channels at a time, channels last. A task is a row of the result."""
+    """Sixteen channels at a time, channels last. A task is a row of the result. Products of two taps are summed up in
+    16 bits, for which no weight may be -128."""
 
     name = "helium_depthwise"
     dtypes = (_INT8, _INT8, ("int32",))
@@ -113,15 +130,26 @@ class HeliumDepthwise(OneFilterAChannel):
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
-        operands = present(site, Operand("x", 0, N * IH * IW * C),
-                           Operand("w", 1, round_up(C, 8) * s.taps, ("eights", zeros[1]), "int8"), Operand("b", 2, C))
+        apart = not is_narrow(site, zeros[1])
+        nine = s.taps == 9 and not apart
+        pairs = s.taps if apart else -(-s.taps // 2)
+        wide, taps = round_up(C, 16), 9 if nine else 2 * pairs
+        how = ("sixteens", zeros[1], taps, apart)
+        operands = present(site, Operand("x", 0, N * IH * IW * C), Operand("w", 1, wide * taps, how, "int8"),
+                           Operand("b", 2, C))
         operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)
         close = _close(site, zeros, True)
-        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0], close)
+        is_row = nine and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and close.kind != ""
+        scratch = 576 + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * wide
+        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0], is_row, nine, pairs, apart,
+                                               close)
         return Lowered("integer/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
-                       N * OH, s.name("depthwise_integer") + zero_name(zeros[0]), "helium" + close.name,
-                       scratch=C + 8 * s.taps + 16, channels=C)
+                       N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
+                       "helium" + "_rows" * is_row + "_apart" * apart + close.name, scratch=scratch, channels=C)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
-        return 200 + product((s.n, s.oh, s.ow)) * (s.taps * 6 + 10 + s.g * (s.taps * 0.8 + 4))
+        pixels = product((s.n, s.oh, s.ow))
+        if s.taps == 9 and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0:
+            return 2000 + pixels * s.g * 10
+        return 200 + pixels * (s.taps * 4 + 20 + round_up(s.g, 16) * (s.taps * 0.65 + 4))

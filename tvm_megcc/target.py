@@ -102,7 +102,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("cortex_m55", 0x00090002, 1, 32, 16, "defined(__ARM_FEATURE_MVE)", fallback="cortex_m33", dsp=True,
         helium=True),
     Isa("wasm32", 0x000A0001, 1, 16, 16, "defined(__wasm__)", fallback="c"),
-    Isa("simd128", 0x000A0002, 4, 16, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2),
+    Isa("simd128", 0x000A0002, 4, 13, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2),
     Isa("relaxed_simd", 0x000A0003, 4, 16, 16, "defined(__wasm_relaxed_simd__)", fallback="simd128", int16_step=2),
 )}
 

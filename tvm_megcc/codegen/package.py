@@ -23,6 +23,7 @@ from ..foreign import c_name, printable
 from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
+from .languages import LANGUAGES, WORDS, Memory, ports
 from .machines import profile
 from .manifest import read_manifest
 from .quantised import Quantisation
@@ -38,6 +39,7 @@ SYSTEMS = {
     "stm32cube": "a folder for Middlewares/Third_Party of an STM32Cube project",
     "cmake": "a CMake project with a toolchain file and presets",
     "mlperf-tiny": "the functions that the harness of MLPerf Tiny calls",
+    **LANGUAGES,
 }
 #: Files of the runtime that want an operating system.
 _HOSTED = {"runtime/src/pool.c", "runtime/src/host.c"}
@@ -119,9 +121,9 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     package_version(version)
     web = package_address(url)
     manifest = read_manifest(folder)
-    models, targets = manifest["models"], _targets(folder, manifest)
+    models, targets = manifest["models"], _targets(folder, manifest, system in LANGUAGES)
     sources = _sources(folder, manifest)
-    name = package_name(name) if name else "_".join(model["name"] for model in models)
+    name = package_name(name or "_".join(model["name"] for model in models), system)
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
     context = {"name": name, "benchmark": benchmark,
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
@@ -130,6 +132,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
                "zephyr_board": next((_ZEPHYR_BOARDS[t.name] for t in targets if t.name in _ZEPHYR_BOARDS), "BOARD"),
                "cores": _cores(targets), "web": web, "url": bool(url)}
+    if system in LANGUAGES:
+        context |= _language(folder, models, sources)
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
@@ -139,9 +143,11 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     return files
 
 
-def package_name(name: str) -> str:
+def package_name(name: str, system: str) -> str:
     """The name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name, re.ASCII):
+    if system in LANGUAGES and name in WORDS:
+        raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
         raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")
     return name
 
@@ -169,13 +175,27 @@ def ports_of(row: Mapping) -> tuple[list[tuple], list[tuple]]:
     return inputs, outputs
 
 
-def _targets(folder: Path, manifest: dict) -> list[Target]:
+def _targets(folder: Path, manifest: dict, anywhere: bool) -> list[Target]:
     targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
+    if anywhere:
+        return targets
     fitting = [target for target in targets if target.bare_metal or target.machine == "any"]
     if not fitting:
         raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which is a microcontroller: compile "
                          "the model again, with --target cortex-m4 for example, or --target c for any CPU")
     return fitting
+
+
+def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]) -> dict:
+    """What the templates of languages have besides: ports, and the memory of a session. head: pointers, no fewer than
+    the C structs of a model have; align: of all machines."""
+    if len(models) != 1:
+        raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
+                         "folders of their own")
+    name = models[0]["name"]
+    inputs, outputs = ports(ports_of(models[0]))
+    return {"inputs": inputs, "outputs": outputs, "head": 80, "align": max(models[0]["alignment"], 8),
+            "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 
 
 def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:

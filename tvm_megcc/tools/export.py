@@ -15,7 +15,7 @@ from . import npm
 BUILT = {"npm": "an ES module with the network in WebAssembly"}
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
 #: What a model is compiled for where no --target says it.
-TARGETS = {"npm": "wasm32-simd128"}
+TARGETS = {"npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c"}
 
 
 def export(folder: Path, system: str, output: str | Path | None, version: str = "1.0.0", url: str = "",

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc export` for Rust and C++: what the packages compute, built by their own tools."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.onnx_models import model, node, saved
+from tvm_megcc import paths
+from tvm_megcc.cli import main
+from tvm_megcc.codegen import package
+from tvm_megcc.codegen.languages import ports
+from tvm_megcc.errors import MegccError
+
+DIGITS = paths.examples() / "digits.onnx"
+#: Names that would end comments and literals, or that are words of languages.
+HOSTILE = "*/ \"`\\\u2028\n\r]]--{x}"
+
+
+def needs(*programs: str) -> None:
+    missing = [program for program in programs if not shutil.which(program)]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} on this machine")
+
+
+def of_zeros(folder: Path) -> np.ndarray:
+    """What the digits' network makes of zeros, in plain C."""
+    session = tvm_megcc.load(tvm_megcc.compile(DIGITS, "c").save(folder), "c")
+    return session.run({"image": np.zeros((1, 1, 8, 8), np.float32)})["logits"].ravel()
+
+
+def ran(*command: object, cwd: Path) -> str:
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def written(files: dict[str, bytes], folder: Path) -> Path:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Path:
+    """A network that adds its inputs to a state: its names are words of Rust and C++, and worse."""
+    folder = tmp_path_factory.mktemp("hostile")
+    made = model([node("Add", "self h", "s"), node("Add", "s Self", "y"), node("Identity", "y", "n")],
+                 {"self": [4], "h": [4], "Self": [4]}, {"y": [4], "n": [4]})
+    for value in (made.graph.input[2], made.graph.output[0]):
+        value.name += HOSTILE
+    made.graph.node[1].input[1], made.graph.node[1].output[0] = "Self" + HOSTILE, "y" + HOSTILE
+    made.graph.node[2].input[0] = "y" + HOSTILE
+    return tvm_megcc.compile(saved(made, folder / "fn.onnx"), "c", states={"n": "h"}).save(folder / "out", embed=True)
+
+
+@pytest.mark.slow
+def test_rust(tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    made = tmp_path / "crate"
+    command = ["export", str(DIGITS), "--for", "rust", "--name", "some_digits", "--target", "c", "-q", "-o", str(made)]
+    assert main(command) == 0
+    assert "two_models_give_the_same ... ok" in ran("cargo", "test", cwd=made)
+    said = ran("cargo", "run", "-q", "--example", "zeros", cwd=made)
+    found = [float(text) for text in said.partition("[")[2].rstrip("]\n").split(",")]
+    np.testing.assert_array_equal(np.array(found, np.float32), of_zeros(tmp_path / "c"))
+
+
+@pytest.mark.slow
+def test_rust_with_hostile_names_and_states(hostile, tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    made = written(package.package(hostile, "rust", name="fn_net"), tmp_path / "crate")
+    (made / "tests" / "sums.rs").write_text("""
+#[test]
+fn states_are_kept() {
+    let mut arena = fn_net::Arena::new();
+    let mut model = fn_net::Model::new(&mut arena).unwrap();
+    for turn in 1..4 {
+        assert_eq!(model.run(&[1.0, 2.0, 3.0, 4.0], &[0.5; 4]).unwrap().y_x[3], 4.5 * turn as f32);
+    }
+    model.reset();
+    assert_eq!(model.run(&[1.0; 4], &[0.0; 4]).unwrap().y_x, &[1.0; 4]);
+}
+""")
+    assert "states_are_kept ... ok" in ran("cargo", "test", cwd=made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_cpp(compiler, hostile, tmp_path):
+    needs(compiler, "cc")
+    flags = ["-std=c++17", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Isrc",
+             "-Iinclude"]
+    folder = tvm_megcc.compile(DIGITS, "c").save(tmp_path / "c_megcc", embed=True)
+    for source, name in ((folder, "digits"), (hostile, "hostile")):
+        made = written(package.package(source, "cpp", name=name), tmp_path / name)
+        files = sorted(path.relative_to(made) for path in (made / "src").rglob("*.c"))
+        ran("cc", "-O1", "-Isrc", "-c", *files, cwd=made)
+        objects = sorted(made.glob("*.o"))
+        ran(compiler, *flags, "examples/zeros.cpp", *objects, "-o", "zeros", cwd=made)
+        said = ran("./zeros", cwd=made).splitlines()
+        found = np.array(said[0].split(": ")[1].split(), np.float32)
+        np.testing.assert_array_equal(found, of_zeros(tmp_path / "wanted") if name == "digits" else np.zeros(4))
+
+
+def test_words_of_ports_differ():
+    rows = [(name, "float32", (1,), False, None) for name in ("type", "Type", "a b", "a-b", "self", HOSTILE)]
+    inputs, outputs = ports((rows, rows[:2]))
+    words = [port.word for port in (*inputs, *outputs)]
+    assert len(set(words)) == len(words) and "type" not in words and "self" not in words
+    assert all(word.isidentifier() and word.isascii() for word in words)
+
+
+@pytest.mark.parametrize("name", ["Digits", "1x", "a-b", "../x", "é", "x" * 300, "fn", "self"])
+def test_names_that_are_none(name, hostile):
+    with pytest.raises(MegccError, match="no name of a package"):
+        package.package(hostile, "rust", name=name)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model as the packages of programming languages see it: names that are identifiers there, types, and the memory
+that its session needs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import MegccError
+from ..foreign import identifier, printable
+from ..ir.types import DTYPES
+
+#: Languages, and what `megcc export` writes for them.
+LANGUAGES = {
+    "rust": "a Rust crate, no_std and without dependencies",
+    "cpp": "a C++17 header with the C sources and CMake",
+}
+#: Words that are no names in one of them, beside those of ours.
+WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
+    case catch char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
+    dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline int
+    let long loop macro match mod module move mut mutable namespace new noexcept not not_eq nullptr operator or or_eq
+    override priv private protected pub public ref register reinterpret_cast requires return self short signed sizeof
+    static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
+    typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
+    yield arena model outputs reset run ok status block main std core""".split())
+_RUST = {"float32": "f32", "float16": "u16", "float64": "f64", "int8": "i8", "uint8": "u8", "int16": "i16",
+         "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64", "bool": "u8"}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output. word: its name as an identifier; kept: the session keeps it from run to run."""
+
+    index: int
+    name: str
+    word: str
+    dtype: str
+    shape: tuple[int, ...]
+    kept: bool
+    quant: Mapping | None
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def rust(self) -> str:
+        return f"[{_RUST[self.dtype]}; {self.count}]"
+
+    @property
+    def c_type(self) -> str:
+        return DTYPES[self.dtype].c_type
+
+
+def ports(rows: tuple[Sequence[tuple], Sequence[tuple]]) -> tuple[list[Port], list[Port]]:
+    """Inputs and outputs, with words that differ from each other, from rows of `package.ports_of`."""
+    taken = set(WORDS)
+    found: tuple[list[Port], list[Port]] = ([], [])
+    for to, given in zip(found, rows, strict=True):
+        for index, (name, dtype, shape, kept, quant) in enumerate(given):
+            if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
+                raise MegccError(f"the shape of '{printable(name)}' changes from run to run, which packages leave out: "
+                                 "compile it again with --input-shapes")
+            word = identifier(name)
+            while word in taken:
+                word = f"{word}_{'in' if to is found[0] else 'out'}{index}"
+            taken.add(word)
+            to.append(Port(index, name, word, dtype, tuple(shape), kept, quant))
+    return found
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Arguments of MEGCC_MEMORY_BYTES in a model's header: the largest, of all machines."""
+
+    alignment: int
+    pointers: int
+    words: int
+    arena: int
+
+    @staticmethod
+    def of(header: str, name: str) -> Memory:
+        rows = re.findall(rf"#define {name.upper()}_MEMORY_BYTES MEGCC_MEMORY_BYTES\((\d+)u, (\d+)u, (\d+)u, (\d+)u\)",
+                          header)
+        if not rows:
+            raise MegccError(f"{name}.h does not say what memory a session needs; compile the model again")
+        return Memory(*(max(map(int, column)) for column in zip(*rows, strict=True)))

@@ -27,8 +27,9 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
     static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
     typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
     yield arena model outputs reset run ok status block main std core""".split())
-_RUST = {"float32": "f32", "float16": "u16", "float64": "f64", "int8": "i8", "uint8": "u8", "int16": "i16",
-         "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64", "bool": "u8"}
+#: Elements as C has them -> as Rust has them.
+_RUST = {"float": "f32", "double": "f64", "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16",
+         "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Port:
 
     @property
     def rust(self) -> str:
-        return f"[{_RUST[self.dtype]}; {self.count}]"
+        return f"[{_RUST[self.c_type]}; {self.count}]"
 
     @property
     def c_type(self) -> str:

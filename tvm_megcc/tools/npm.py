@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..codegen.bundle import read_container, read_manifest
-from ..codegen.machines import STATIC_PROFILE
+from ..codegen.machines import profile
 from ..codegen.package import package_address, package_version, ports_of
 from ..codegen.render import environment
 from ..errors import MegccError
 from ..foreign import printable
+from ..ir.types import DTYPES
 from ..runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
 from ..runtime.toolchain import find_compiler
 from ..target import TARGETS, Target
@@ -23,9 +24,10 @@ from ..version import VERSION
 
 #: What npm takes as a name: https://docs.npmjs.com/cli/configuring-npm/package-json#name
 _NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
-_ARRAYS = {"float32": "Float32Array", "float16": "Uint16Array", "float64": "Float64Array", "int8": "Int8Array",
-           "uint8": "Uint8Array", "bool": "Uint8Array", "int16": "Int16Array", "uint16": "Uint16Array",
-           "int32": "Int32Array", "uint32": "Uint32Array", "int64": "BigInt64Array", "uint64": "BigUint64Array"}
+#: Elements as C has them -> typed arrays.
+_ARRAYS = {"float": "Float32Array", "double": "Float64Array", "int8_t": "Int8Array", "uint8_t": "Uint8Array",
+           "int16_t": "Int16Array", "uint16_t": "Uint16Array", "int32_t": "Int32Array", "uint32_t": "Uint32Array",
+           "int64_t": "BigInt64Array", "uint64_t": "BigUint64Array"}
 _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
 
 
@@ -45,7 +47,7 @@ class _Port:
 
     @property
     def array(self) -> str:
-        return _ARRAYS[self.dtype]
+        return _ARRAYS[DTYPES[self.dtype].c_type]
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
@@ -82,7 +84,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
                "link": url, "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs,
                "outputs": outputs, "kept": bool(row["states"]), "embedded": embedded,
                "align": max(row["alignment"], 8), "target": cpu.name}
-    files = {f"{row['name']}.wasm": _module(folder, row["name"], cpu, cc, _render("web.c", context))}
+    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context))}
     if not embedded:
         files[f"{row['name']}.megcc"] = read_container(folder, row["name"], cpu)
     context |= {"wasm_bytes": len(files[f"{row['name']}.wasm"]),
@@ -102,14 +104,14 @@ def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
     return fitting[0]
 
 
-def _module(folder: Path, name: str, target: Target, cc: str | None, source: str) -> bytes:
+def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
     """The module: the folder's C and `source`, without a C library, and so without imports."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
-        compiler = find_compiler(target, cc)
+        compiler, name = find_compiler(target, cc), row["name"]
         shim = Path(aside) / "web.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
-        flags = (*CFLAGS, *target.cflags, *STATIC_PROFILE)
+        flags = (*CFLAGS, *target.cflags, *profile([row]))
         made = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in _EXPORTS]
         output = Path(aside) / f"{name}.wasm"

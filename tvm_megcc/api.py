@@ -36,7 +36,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
             bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
-            flash: int | None = None, dump: str | Path | None = None) -> Artifact:
+            flash: int | None = None, caller_inputs: bool = False, dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
     Args:
@@ -67,6 +67,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         log: tuning log (`megcc tune`): kernels are chosen by the times in it.
         ram: most bytes of memory that a session may need; layers are computed by rows where that is what it takes.
         flash: most bytes that the model's data may have.
+        caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
         dump: folder that gets every stage as text.
 
     Returns:
@@ -90,7 +91,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured, ram=ram,
-                         flash=flash,
+                         flash=flash, caller_inputs=caller_inputs,
                          model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
 

@@ -41,7 +41,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
                   keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
                   buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None,
                   log: TuningLog | None = None, ram: int | None = None, flash: int | None = None,
-                  dump: Dump = lambda stage, text: None) -> Artifact:
+                  caller_inputs: bool = False, dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
     Args:
@@ -57,6 +57,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         log: times of kernels on these CPUs; without, the cost model chooses.
         ram: most bytes that a session may need; layers are computed by rows where that is what it takes.
         flash: most bytes that the model may have, its code not counted.
+        caller_inputs: inputs have no place in the arena: they are bound to memory of the caller's before a run.
 
     Raises:
         MegccError: for an unknown `optimize` or a number of threads that the runtime refuses, and for what does not fit
@@ -67,7 +68,10 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     if not 1 <= threads <= MAX_WORKERS:
         raise MegccError(f"threads: {threads} is not between 1 and {MAX_WORKERS}")
     graph = checked(graph, buckets, states)
-    contexts = [context_of(graph, target, optimize, log, ram) for target in targets]
+    if caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
+        raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
+                         "leave out --caller-inputs")
+    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs) for target in targets]
     name = identifier(name or graph.name)
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
@@ -102,7 +106,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         name=name, targets=tuple(targets), container=container,
         sources=render_sources(name, [plan for plan, _ in plans], codes),
         manifest=manifest(graph, plans, model or {}, optimize, threads, quantised,
-                          {"ram": ram, "flash": flash}, rows),
+                          {"ram": ram, "flash": flash, **({"caller_inputs": True} if caller_inputs else {})}, rows),
         report="\n".join(texts), memory=picture)
 
 
@@ -149,10 +153,11 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
 
 
 def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None,
-               ram: int | None = None) -> Context:
+               ram: int | None = None, caller_inputs: bool = False) -> Context:
     """What the kernels of a graph are chosen for.
 
     Raises:
         MegccError: for an unknown `optimize`.
     """
-    return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None, ram)
+    return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None, ram,
+                   caller_inputs)

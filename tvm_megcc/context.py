@@ -21,6 +21,7 @@ class Context:
     weight_bytes: of the whole model; 0: not known.
     times: of kernels on this CPU, from a tuning log; None: costs are guesses.
     ram: most bytes that a session may need; None: what it needs.
+    caller_inputs: inputs lie in memory of the caller's, not in the arena.
 
     Raises:
         MegccError: for an unknown `optimize`.
@@ -31,6 +32,7 @@ class Context:
     weight_bytes: int = 0
     times: Measured | None = None
     ram: int | None = None
+    caller_inputs: bool = False
 
     def __post_init__(self):
         if self.optimize not in OPTIMIZE:

@@ -68,6 +68,7 @@ class Compiling(TypedDict, total=False):
     log: str | Path | None
     ram: int | None
     flash: int | None
+    caller_inputs: bool
 
 
 #: Names of `compile` that are others in the parsed command line.
@@ -136,7 +137,7 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
 
     options = _options("explain", model, target, compiling)
     return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
-                               options.ram, **source.graph_arguments(options)), tool.text)
+                               options.ram, options.caller_inputs, **source.graph_arguments(options)), tool.text)
 
 
 def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,

@@ -36,7 +36,7 @@ int memcmp(const void *a, const void *b, size_t size);
 #define MEGCC_MAX_WORKERS 256u
 #define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels count in int32_t, some of them a few vectors beyond its end */
 
-enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE };
+enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE, STORAGE_CALLER };
 enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP, OP_EXTENT };
 
 /* --- rows, as in schema/megcc.fbs ------------------------------------------------------------------------------ */

@@ -123,7 +123,7 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
     r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0);
     if (storage == STORAGE_WEIGHT)
         r.memory = OTHER;
-    else if (storage == STORAGE_UNBOUNDED)
+    else if (storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER)
         r.memory = root;
     r.end = r.begin + bytes;
     return r;
@@ -186,7 +186,8 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
         const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
-        const uint64_t room = is_port(p, i) && tensor_at(p, i)->storage != STORAGE_UNBOUNDED
+        const uint8_t storage = tensor_at(p, i)->storage;
+        const uint64_t room = is_port(p, i) && storage != STORAGE_UNBOUNDED && storage != STORAGE_CALLER
                                   ? slot->bytes : room_at(p, bucket, extents, i);
         if (bytes > room || bytes > MEGCC_MAX_BYTES)
             return megcc_fail(error, status, AT("Tensor.dims"), MEGCC_NONE, i, bytes);

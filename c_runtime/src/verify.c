@@ -80,7 +80,7 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     const tensor_row *t = tensor_at(p, i);
     REQUIRE(t->dtype <= MEGCC_UINT2, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
-    REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED), "Tensor.storage", i);
+    REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_CALLER : STORAGE_UNBOUNDED), "Tensor.storage", i);
     REQUIRE(t->rank <= MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4), "Tensor.rank", i);
     REQUIRE(t->layout == MEGCC_NCHWC ? t->block != 0 && t->rank >= 2 : t->block == 0, "Tensor.block", i);
     REQUIRE(t->region == 0, "Tensor.region", i);

@@ -164,11 +164,23 @@ static int32_t require_outputs(const megcc_session *session, megcc_error *error)
 }
 #endif
 
+/* Inputs without a place of their own are bound before a run begins; during one nothing is. */
+static int32_t require_inputs(const megcc_session *session, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++)
+        if (tensor_at(p, i)->storage == STORAGE_CALLER && session->base[i] == NULL)
+            return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_input"), MEGCC_NONE, i, 0);
+    return MEGCC_OK;
+}
+
 int32_t megcc_session_step(megcc_session *session, megcc_error *error)
 {
     const uint32_t count = session->model->program.rows[MEGCC_INSTRUCTIONS].count;
     if (session->extents == NULL)
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
+    if (session->next == 0 && require_inputs(session, error) != MEGCC_OK)
+        return MEGCC_E_ORDER;
     if (session->next < count) {
         const int32_t status = run_instruction(session, error);
         if (status != MEGCC_OK) {

@@ -66,7 +66,7 @@ def test_an_embedded_model_is_the_same_firmware(digits, tmp_path):
     embedded = artifact.save(tmp_path / "digits_megcc", embed=True)
     sizes, expected = firmware.sizes(build(embedded).program), firmware.sizes(build(digits).program)
     assert sizes["ram"] == expected["ram"]
-    assert abs(sizes["flash"] - expected["flash"]) < 64, "but for alignment: the linker got the files in another order"
+    assert abs(sizes["flash"] - expected["flash"]) <= 64, "but for alignment: the linker got the files in another order"
 
 
 def test_bench_counts_instructions(digits, capsys):
@@ -105,7 +105,7 @@ def test_targets_beside_it_cost_the_firmware_nothing(digits, embed, tmp_path):
     both = artifact.save(tmp_path / "digits_megcc", embed)
     sizes, expected = (firmware.sizes(build(folder, TARGET).program) for folder in (both, digits))
     assert sizes["ram"] == expected["ram"]
-    assert abs(sizes["flash"] - expected["flash"]) < 64, "but for alignment"
+    assert abs(sizes["flash"] - expected["flash"]) <= 64, "but for alignment"
     sample = np.load(paths.examples() / "digits.npz")
     for target in (TARGET, None):
         logits = load(both, target).run({"image": sample["in:image"]})["logits"]

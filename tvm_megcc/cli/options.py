@@ -263,6 +263,8 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
                        help="tuning log, which 'megcc tune' writes: kernels are chosen by the times in it")
     group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
+    group.add_argument("--caller-inputs", action="store_true",
+                       help="inputs have no place in a session's memory: they are bound to the caller's own")
     if limits:
         group.add_argument("--ram", type=_bytes, metavar="SIZE",
                            help="most memory that a session may need, such as 64K: layers are computed by rows where "

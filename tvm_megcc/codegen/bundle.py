@@ -298,6 +298,11 @@ class _View:
                           for symbol, (low, high) in bucket.items()) for bucket in self.manifest["buckets"]]
 
     @property
+    def caller_inputs(self) -> bool:
+        """Whether inputs have to be bound to memory of the caller's."""
+        return self.manifest["options"].get("caller_inputs", False)
+
+    @property
     def states(self) -> tuple[_Port, ...]:
         """The inputs that a session keeps."""
         return tuple(port for port in self.inputs if port.state)

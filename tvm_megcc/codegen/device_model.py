@@ -95,6 +95,8 @@ class _Rows:
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
         if any(name == state for _, state in self.plan.graph.states):
             storage = container.Storage.state
+        elif name in self.plan.outside:
+            storage = container.Storage.caller
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 
     def _quant(self, name: str) -> int:

@@ -70,6 +70,12 @@ class KernelPlan:
     def target(self) -> Target:
         return self.context.target
 
+    @property
+    def outside(self) -> frozenset[str]:
+        """The inputs that lie in memory of the caller's."""
+        states = {name for _, name in self.graph.states}
+        return frozenset(self.graph.inputs) - states if self.context.caller_inputs else frozenset()
+
     def workspace(self, index: int) -> Dim:
         """Bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
         step, alignment = self.steps[index], self.target.isa.alignment
@@ -222,7 +228,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
             _touch(ranges, plan.places, count.value, index)
     for name in plan.graph.outputs:
         _touch(ranges, plan.places, name, end)
-    ranges = {root: span for root, span in ranges.items() if root not in unbounded}
+    ranges = {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
     merged = _merge_in_place(plan, ranges)
     on = _taken_over(plan, ranges, merged)
 

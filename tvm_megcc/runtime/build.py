@@ -141,7 +141,8 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     image.parent.mkdir(parents=True, exist_ok=True)
     containers = {model: container_part(read_container(folder, model, target), {target.isa.code}) for model in models}
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
-    made = {image.with_suffix(".c"): firmware.table(containers, embedded)}
+    given = {row["name"]: firmware.given_bytes(row) for row in read_manifest(folder)["models"]}
+    made = {image.with_suffix(".c"): firmware.table(containers, embedded, given)}
     made |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,), declared=False)
              for model, data in containers.items() if model not in embedded}
     for path, text in made.items():
@@ -151,7 +152,8 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     left_out = profile(row for row in read_manifest(folder)["models"] if row["name"] in models)
     compiled = objects.compile_all(sources, (*flags, *left_out, *firmware.FLAGS, f"-I{firmware.port()}"))
     try:
-        return link(objects.compiler, (*flags, *firmware.link_flags(target, limits)), compiled, image)
+        linked = firmware.link_flags(target, limits, sum(given[model] for model in models))
+        return link(objects.compiler, (*flags, *linked), compiled, image)
     except ToolError as error:
         raise firmware.refusal(target, models, error, limits) from None
 

@@ -5,6 +5,7 @@ sized and run. Their start-up, linker script and main program are in c_runtime/p
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from .. import paths
 from ..codegen.render import environment
 from ..errors import MegccError, ToolError
 from ..foreign import c_name
+from ..ir.types import DTYPES
 from ..target import Target
 from ..version import VERSION
 from . import elf
@@ -69,18 +71,27 @@ def port() -> Path:
     return paths.c_runtime() / "ports" / "mps2"
 
 
-def table(containers: Mapping[str, bytes], embedded: Collection[str]) -> str:
+def given_bytes(row: Mapping) -> int:
+    """Memory for the inputs of a model that have none in its sessions. row: of the folder's manifest."""
+    if not row["options"].get("caller_inputs"):
+        return 0
+    return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
+
+
+def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int]) -> str:
     """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
-    embedded: models whose headers declare theirs."""
+    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions."""
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
-        {"name": c_name(name), "bytes": len(data), "embedded": name in embedded,
+        {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
          "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
         for name, data in containers.items()])
 
 
-def link_flags(target: Target, limits: Mapping[str, int]) -> list[str]:
+def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:
+    """given: bytes of inputs, which are not counted as the model's RAM."""
     board = BOARDS[target.name]
     places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram}
+    limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
     sizes = {f"{memory.upper()}_BYTES": size for memory, size in _limits(target, limits).items()}
     return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", f"-Wl,-T,{port() / 'link.ld'}",
             *(f"-Wl,--defsym={name}={value}" for name, value in {**places, **sizes}.items())]
@@ -102,11 +113,20 @@ def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Map
 
 
 def sizes(firmware: Path) -> dict[str, int]:
-    """Bytes of flash and RAM that the image takes; `stack` is the part of `ram` that is reserved for it."""
+    """Bytes of flash and RAM that the image takes; `stack` is the part of `ram` that is reserved for it.
+    `given`, inputs in memory of the application's, comes on top where there are some."""
     sections = elf.sections(firmware)
+    given = sections.pop(".given", elf.Sections()).bss
     stack = sections.pop(".stack").bss
     used = sum(sections.values(), start=elf.Sections())
-    return {"flash": used.text + used.rodata + used.data, "ram": used.data + used.bss + stack, "stack": stack}
+    return {"flash": used.text + used.rodata + used.data, "ram": used.data + used.bss + stack, "stack": stack,
+            **({"given": given} if given else {})}
+
+
+def needs_text(needs: Mapping[str, int]) -> str:
+    """What `sizes` found, of RAM."""
+    given = f", inputs of the application's {needs['given']:,} bytes" if "given" in needs else ""
+    return f"RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack){given}"
 
 
 #: Instructions of the loop that run.c measures its clock by.

@@ -34,8 +34,8 @@ def text(report: dict) -> str:
     needs = report["firmware"]
     lines = [f"{report['model']} on {report['target']}, emulated on {report['board']}",
              f"  {report['instructions']:,} instructions",
-             f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), RAM {needs['ram']:,} bytes "
-             f"({needs['stack']:,} of them stack), deepest stack {report['stack_bytes']:,} bytes"]
+             f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), "
+             f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes"]
     names = [shortened(call["name"], NAME) for call in report["calls"]]
     width = max([8, *map(len, names)])
     lines.append(f"     #  instructions      %  MAC/instr  {'operator':{width}}  kernel")

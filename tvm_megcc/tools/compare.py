@@ -102,7 +102,8 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     named = {name for op in graph.ops for name in op.outputs}
     graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets, parse_states(options.state))
     log = TuningLog.read(options.log) if options.log else None
-    plan = lower(graph, context_of(graph, session.target, options.optimize, log, options.ram), options.threads).plan
+    context = context_of(graph, session.target, options.optimize, log, options.ram, options.caller_inputs)
+    plan = lower(graph, context, options.threads).plan
     sizes = {dim.name: size for name, array in everything.items() if name in graph.types
              for dim, size in zip(graph.types[name].shape, array.shape, strict=True) if isinstance(dim, Symbol)}
     types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)

@@ -76,7 +76,7 @@ def build_text(report: dict) -> str:
     lines += [f"  {product['path']}  {product['bytes']:,} bytes" for product in report["products"]]
     if "firmware" in report:
         needs = report["firmware"]
-        lines.append(f"  flash {needs['flash']:,} bytes, RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack)")
+        lines.append(f"  flash {needs['flash']:,} bytes, {firmware.needs_text(needs)}")
     return "\n".join(lines) + "\n"
 
 

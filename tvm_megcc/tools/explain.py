@@ -23,13 +23,14 @@ NAME = 60
 
 
 def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
-            inputs: Mapping[str, Input] | None = None, ram: int | None = None, **options) -> dict:
+            inputs: Mapping[str, Input] | None = None, ram: int | None = None,
+            caller_inputs: bool = False, **options) -> dict:
     """The choice for every operator of a model, or every reason why it cannot be compiled.
 
     Where shapes change, costs and multiply-adds are those of the largest.
 
-    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram: most bytes
-    that a session may need. options: of `import_model`.
+    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs: as
+    `compile` takes them. options: of `import_model`.
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the model itself")
@@ -41,7 +42,7 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     graph = checked(graph, buckets)
-    plan = lower(graph, context_of(graph, cpu, optimize, times, ram)).plan
+    plan = lower(graph, context_of(graph, cpu, optimize, times, ram, caller_inputs)).plan
     return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
 
 

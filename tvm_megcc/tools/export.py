@@ -32,6 +32,10 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
         MegccError: if the folder cannot be packed, or something else stands where it should be written.
         ToolError: if there is no compiler, or it fails.
     """
+    bound = [model["name"] for model in read_manifest(folder)["models"] if model["options"].get("caller_inputs")]
+    if bound:
+        raise MegccError(f"{', '.join(bound)}: examples of packages write inputs into a session's memory; compile "
+                         "without --caller-inputs, or take the folder as it is")
     if system == "npm":
         files = npm.package(folder, name, version, url, cc)
     else:

@@ -48,7 +48,8 @@ def report(path: str | Path, options) -> dict:
     graph = convert_inputs(graph, parse_inputs(options.input))
     graph = checked(graph, buckets, parse_states(options.state))
     memories = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
-    plan = lower(graph, context_of(graph, cpu, options.optimize, log, options.ram), options.threads, memories).plan
+    context = context_of(graph, cpu, options.optimize, log, options.ram, options.caller_inputs)
+    plan = lower(graph, context, options.threads, memories).plan
     unbounded = plan.unbounded(plan.buckets(buckets))
     planned = max(memories(plan), key=lambda memory: memory.plan.arena_bytes)
     folder = source.folder_of(path, options)

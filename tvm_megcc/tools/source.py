@@ -30,7 +30,8 @@ COMPILE_FLAGS = (
     ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
     ("--bound", "bound", []),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
-    ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None))
+    ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None),
+    ("--caller-inputs", "caller_inputs", False))
 #: Those that `megcc compile` has for the folder.
 FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--embed", "embed", False),
                 ("--force", "force", False))
@@ -114,7 +115,8 @@ def each_model(options) -> list[tuple[str, str, dict]]:
 def compile_arguments(options) -> dict:
     """The options of the command line that change the generated code, as arguments of `api.compile`."""
     return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
-            "log": options.log, "ram": options.ram, "flash": options.flash, **graph_arguments(options),
+            "log": options.log, "ram": options.ram, "flash": options.flash,
+            "caller_inputs": options.caller_inputs, **graph_arguments(options),
             "inputs": api.parse_inputs(options.input)}
 
 

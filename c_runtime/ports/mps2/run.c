@@ -80,8 +80,16 @@ static int run(const firmware_model *m)
     if (status)
         return failed("megcc_session_open", status);
 
+    unsigned char *given = m->given;
     for (uint32_t i = 0; i < megcc_model_inputs(&model); i++) {
         void *data = megcc_session_input(session, i, &tensor);
+        if (data == NULL) {
+            data = given;
+            given += (tensor.bytes + 63) / 64 * 64;
+            status = megcc_session_bind_input(session, i, data, (size_t)tensor.bytes);
+            if (status)
+                return failed("megcc_session_bind_input", status);
+        }
         const char *name = numbered(m->prefix, "in?.bin", i);
         int32_t file = board_open(name, 0);
         if (file < 0 || board_read(file, data, (uint32_t)tensor.bytes))

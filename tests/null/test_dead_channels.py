@@ -10,6 +10,7 @@ from tests.graphs import Builder
 from tests.null.test_integers import drawn
 from tests.qdq import Quantised
 from tvm_megcc.context import Context
+from tvm_megcc.ir.expr import X, call, clip
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.passes.dead_channels import drop_dead_channels
@@ -111,3 +112,25 @@ def test_integers(dtype):
         for name, expected in whole.items():
             steps = np.abs(run(pruned, inputs)[name].astype(int) - expected)
             assert steps.max() <= 1 and steps.sum() <= 1 + expected.size // 100
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+def test_pools_and_products_behind(trans_b):
+    """Means of a channel that is one number are that number, and a product with a matrix takes it into its bias."""
+    b = Builder(2)
+    w = b.const("w", value=b.generator.integers(-127, 128, (9, 4, 1, 1)).astype(np.int8))
+    b.constants[w][2:8] = 0
+    bias = b.const("bias", value=b.generator.integers(-3000, 3000, 9).astype(np.int32))
+    window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    x = b.op("conv2d_integer", b.input("x", 2, 4, 5, 6, dtype="int8"), w, bias, groups=1, x_zero=-7, w_zero=0, **window)
+    x = b.op("elementwise", x, expr=clip(call("rescale_down", X, 1518500250, -6) - 9, -128, 127), dtype="int8")
+    x = b.op("sum_pool_integer", x, kernel=(5, 6), ceil=False, x_zero=0, **window)
+    x = b.op("elementwise", x, expr=clip(call("rescale_once", X, 1145324612, -5), -128, 127), dtype="int8")
+    matrix = b.const("m", value=b.generator.integers(-127, 128, (3, 9) if trans_b else (9, 3)).astype(np.int8))
+    before = b.graph(b.op("matmul_integer", b.op("reshape", x, shape=(2, 9)), matrix, a_zero=-9, b_zero=4, trans_a=0,
+                          trans_b=trans_b))
+    after = drop_dead_channels(before, CONTEXT)
+    verify(after)
+    assert channels_of(after) == [3]
+    feeds = {"x": np.random.default_rng(0).integers(-128, 128, (2, 4, 5, 6)).astype(np.int8)}
+    np.testing.assert_array_equal(*(next(iter(run(graph, feeds).values())) for graph in (before, after)))

@@ -9,6 +9,10 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
+from tests.graphs import Builder
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.ir.expr import X, call, clip
+from tvm_megcc.target import TARGETS
 
 
 def kernels(*channels: int) -> list[str]:
@@ -35,3 +39,19 @@ def test_only_what_differs_between_calls_is_an_argument():
     text, = kernels(16, 32, 48)
     assert "const int32_t OW = 35;" in text
     assert "const int32_t OC = call->extent[" in text and "const int32_t OW = call->extent[" not in text
+
+
+def test_kernels_whose_outputs_may_take_the_place_of_inputs_are_others():
+    """Of some extents only: all rows have to be read before the first is written."""
+    b = Builder(1)
+
+    def convolution(channels: int, extent: int) -> str:
+        x, name = b.input(f"x{channels}", 1, channels, extent, extent, dtype="int8"), f"w{channels}"
+        w = b.const(name, value=b.generator.integers(-127, 128, (channels, 1, 3, 3)).astype(np.int8))
+        y = b.op("conv2d_integer", x, w, groups=channels, x_zero=-7, w_zero=0, strides=(2, 2), pads=(0, 0, 1, 1),
+                 dilations=(1, 1))
+        return b.op("elementwise", y, expr=clip(call("rescale_down", X, 1518500250, -6) - 9, -128, 127), dtype="int8")
+
+    graph = b.graph(*(convolution(*extents) for extents in ((16, 48), (12, 40), (256, 24), (192, 20))))
+    sources = compile_graph(graph, [TARGETS["cortex-m4"]], optimize="size").sources
+    assert len([name for name in sources if name.startswith("kernels/depthwise")]) == 2

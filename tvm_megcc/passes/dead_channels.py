@@ -22,7 +22,8 @@ _CHANNEL = 1
 
 @dataclass
 class _Channels:
-    """Of a value [N, C, H, W]: which channels are the same number everywhere, and the numbers; then, which go."""
+    """Of a value [N, C, H, W] or [N, C]: which channels are the same number everywhere, and the numbers; then, which
+    go."""
 
     same: np.ndarray
     numbers: np.ndarray
@@ -59,7 +60,7 @@ def _dead_filters(op: Op, w: np.ndarray | None) -> np.ndarray:
 
 def _bias(graph: Graph, op: Op, channels: int) -> np.ndarray:
     given = len(op.inputs) > 2 and op.inputs[2]
-    dtype = np.int64 if op.kind == "conv2d_integer" else np.float64
+    dtype = np.float64 if op.kind == "conv2d" else np.int64
     return graph.constants[op.inputs[2]].astype(dtype) if given else np.zeros(channels, dtype)
 
 
@@ -80,9 +81,13 @@ def _centred(op: Op, numbers: np.ndarray) -> np.ndarray:
 
 def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | None:
     """What is known of an operator's result; None where nothing is."""
-    if op.epilogue is not None or len(op.outputs) != 1 or graph.types[op.outputs[0]].rank != 4:
+    if op.epilogue is not None or len(op.outputs) != 1:
         return None
     y = graph.types[op.outputs[0]]
+    if _is_flattened(graph, op):
+        return known.get(op.inputs[0])
+    if y.rank != 4:
+        return None
     if op.kind in _CONVOLUTIONS:
         w = _weights(graph, op)
         if w is None or not (_is_depthwise(op, w) or op.attrs.groups == 1):
@@ -96,6 +101,8 @@ def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | Non
         return _Channels(same, numbers.astype(y.dtype))
     if op.kind == "max_pool" and op.inputs[0] in known:
         return known[op.inputs[0]]
+    if op.kind == "sum_pool_integer" and op.inputs[0] in known:
+        return _summed(op, graph.types[op.inputs[0]], known[op.inputs[0]])
     operands = _operands(graph, op, known)
     if operands is None or not isinstance(y.shape[_CHANNEL], int):
         return None
@@ -107,6 +114,31 @@ def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | Non
         arrays.append(graph.constants[name] if found is None else found.numbers.reshape(1, -1, 1, 1))
     (made,) = operator(op.kind).compute(op.attrs, *arrays)
     return _Channels(same, np.broadcast_to(made, (1, len(same), 1, 1)).reshape(-1))
+
+
+def _is_flattened(graph: Graph, op: Op) -> bool:
+    """Whether it makes [N, C] of [N, C, 1, 1]."""
+    if op.kind != "reshape":
+        return False
+    x, y = graph.types[op.inputs[0]], graph.types[op.outputs[0]]
+    return x.rank == 4 and x.shape == (*y.shape, 1, 1)
+
+
+def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
+    """What is known of sums over windows: those at an edge may be others, of fewer numbers."""
+    if not all(isinstance(extent, int) for extent in x.shape):
+        return None
+    numbers = found.numbers.astype(x.dtype).reshape(1, -1, 1, 1)
+    (made,) = operator(op.kind).compute(op.attrs, np.broadcast_to(numbers, (1, *x.shape[1:])))
+    first = made[:, :, :1, :1]
+    return _Channels(found.same & (made == first).all((0, 2, 3)), first.reshape(-1))
+
+
+def _product(graph: Graph, op: Op) -> bool:
+    """Whether it is a product with a constant matrix, and a constant bias, if any."""
+    return op.kind == "matmul_integer" and op.epilogue is None and not op.attrs.trans_a \
+        and all(not name or name in graph.constants for name in op.inputs[1:]) \
+        and graph.types[op.inputs[1]].rank == graph.types[op.inputs[0]].rank == 2
 
 
 def _operands(graph: Graph, op: Op, known: dict[str, _Channels]) -> list[tuple[str, _Channels | None]] | None:
@@ -144,10 +176,12 @@ def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarra
                 if op.inputs[0] in goes:
                     goes[op.inputs[0]] &= _padding(op, known[op.inputs[0]].numbers) & (op.attrs.groups == 1)
                 continue
+            if _product(graph, op):
+                continue
             # A channel that goes from one of these goes from all.
             together = [name for name in (*op.inputs, y) if name in graph.types and name not in graph.constants]
-            follows = y in known and (w is not None or op.kind == "max_pool"
-                                      or _operands(graph, op, known) is not None)
+            follows = y in known and (w is not None or op.kind in ("max_pool", "sum_pool_integer")
+                                      or _is_flattened(graph, op) or _operands(graph, op, known) is not None)
             if follows and all(name in goes for name in together):
                 mask = np.logical_and.reduce([goes[name] for name in together])
             else:
@@ -176,6 +210,10 @@ def _dropped(graph: Graph, known: dict[str, _Channels], goes: dict[str, np.ndarr
         drops = [name for name in (x, y) if name in goes and goes[name].any()]
         if op.kind in _CONVOLUTIONS and drops:
             edit.replace(op, _convolution(edit, op, known, goes))
+        elif x in drops and _product(graph, op):
+            edit.replace(op, _matrix(edit, op, known[x], goes[x]))
+        elif y in drops and op.kind == "reshape":
+            edit.replace(op, op.with_(attrs=Attrs(op.attrs, shape=edit.types[y].shape)))
         elif y in drops:
             inputs = []
             for name in op.inputs:
@@ -205,3 +243,14 @@ def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[s
     inputs = (x, edit.constant(f"{weight}.kept", np.ascontiguousarray(stored[kept])),
               *([edit.constant(f"{y}.bias", bias[kept].astype(dtype))] if has_bias else []))
     return op.with_(inputs=inputs, attrs=attrs)
+
+
+def _matrix(edit: Editor, op: Op, known: _Channels, gone: np.ndarray) -> Op:
+    """The product without the columns of its first operand that go."""
+    graph, (x, weight, *_) = edit.graph, op.inputs
+    stored, axis = graph.constants[weight], 1 if op.attrs.trans_b else 0
+    lost = stored.compress(gone, axis).astype(np.int64) - op.attrs.b_zero
+    centred = known.numbers.astype(np.int64)[gone] - op.attrs.a_zero
+    bias = _bias(graph, op, stored.shape[1 - axis]) + (lost @ centred if axis else centred @ lost)
+    return op.with_(inputs=(x, edit.constant(f"{weight}.kept", np.ascontiguousarray(stored.compress(~gone, axis))),
+                            edit.constant(f"{op.outputs[0]}.bias", bias.astype(np.int32))))

@@ -110,7 +110,8 @@ class DspDepthwise(OneFilterAChannel):
         columns = (round_up(OW, _AT_ONCE) - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 2
         return Lowered("integer/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "planes" + close.name, scratch=16 * reached * ceildiv(columns, 2) + 4 * len(pairs) * s.kh,
+                       "planes" + "_over" * (site.compact and bool(takes_over)) + close.name,
+                       scratch=16 * reached * ceildiv(columns, 2) + 4 * len(pairs) * s.kh,
                        takes_over=takes_over, channels=C)
 
     def cost(self, site: Site) -> float:

@@ -196,7 +196,8 @@ def export_(args: argparse.Namespace) -> int:
 
     with _progress(args, f"compiling {args.path}"):
         args.target = args.target or export.TARGETS.get(args.system)
-        folder = source.folder_of(args.path, args, embed=not args.beside, name=args.name)
+        folder = source.folder_of(args.path, args, embed=not args.beside and args.system not in export.BESIDE,
+                                  name=args.name)
         report = export.export(folder, args.system, args.output, version=args.package_version, url=args.url,
                                force=args.force, name=args.name, cc=args.cc)
     _print(args, report, export.text)

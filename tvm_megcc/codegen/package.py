@@ -139,7 +139,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
         files[path] = _render(template.removeprefix("export/").removesuffix(".j2"), context)
     if system == "cmsis-pack":
-        files[f"tvm_megcc.{name}.{version}.pack"] = _zipped(files)
+        files[f"tvm_megcc.{name}.{version}.pack"] = zipped(files)
     return files
 
 
@@ -266,7 +266,7 @@ def _render(name: str, context: Mapping) -> bytes:
     return environment().get_template(f"export/{name}.j2").render(context).encode()
 
 
-def _zipped(files: Mapping[str, bytes]) -> bytes:
+def zipped(files: Mapping[str, bytes]) -> bytes:
     """The files as an archive; the same files give the same bytes."""
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -9,13 +9,18 @@ from .. import folders
 from ..codegen import package as sources
 from ..codegen.manifest import read_manifest
 from ..errors import MegccError, refused_by_system
-from . import npm
+from ..target import machine
+from . import npm, wheel
 
 #: Systems whose packages have something built in them, and what `megcc export` writes for them.
-BUILT = {"npm": "an ES module with the network in WebAssembly"}
+BUILT = {"npm": "an ES module with the network in WebAssembly",
+         "wheel": "a Python package with the network compiled in"}
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
 #: What a model is compiled for where no --target says it.
-TARGETS = {"npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c"}
+TARGETS = {"npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
+           "wheel": wheel.TARGETS_OF.get(machine(), "native")}
+#: Those that have the weights in a file of their own.
+BESIDE = {"wheel"}
 
 
 def export(folder: Path, system: str, output: str | Path | None, version: str = "1.0.0", url: str = "",
@@ -38,6 +43,8 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
                          "without --caller-inputs, or take the folder as it is")
     if system == "npm":
         files = npm.package(folder, name, version, url, cc)
+    elif system == "wheel":
+        files = wheel.package(folder, name, version, cc)
     else:
         files = sources.package(folder, system, version, url, name)
     names = [model["name"] for model in read_manifest(folder)["models"]]

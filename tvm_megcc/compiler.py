@@ -19,7 +19,7 @@ from .codegen.table import Code, render_sources
 from .context import Context
 from .errors import MegccError, ShapeError
 from .foreign import identifier
-from .ir.graph import Graph, network_bytes
+from .ir.graph import Graph, bodies_of, network_bytes
 from .ir.limits import MAX_WORKERS
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, limitless
 from .ir.text import graph_text
@@ -146,7 +146,9 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
     seen("choose_layouts", placed.graph)
     placed = replace(placed, graph=reorder(placed.graph))
     seen("schedule", placed.graph)
-    fitted = fit(placed, context, workers, memories)
+    bodies = {op.outputs[0]: [lower(body.graph, replace(context, ram=None), workers).plan for body in bodies_of(op)]
+              for op in graph.ops if bodies_of(op)}
+    fitted = fit(placed, context, workers, memories, bodies)
     if fitted.rows:
         seen("compute_by_rows", fitted.placed.graph)
     return Lowering(stages, fitted.plan, fitted.rows)

@@ -54,7 +54,7 @@ enum {
     MEGCC_E_FILE = 0x32,        /* the file cannot be read */
     MEGCC_E_THREADS = 0x33,     /* threads cannot be made or are not as promised; `needed`: at most so many */
     /* execution */
-    MEGCC_E_CANCELLED = 0x40,   /* the observer said so */
+    MEGCC_E_CANCELLED = 0x40,   /* the observer said so, or turn_limit */
     MEGCC_E_KERNEL = 0x41       /* a kernel refused the values of its operands; `detail` is what it returned */
 };
 
@@ -204,6 +204,7 @@ typedef struct megcc_session_options {
     megcc_observer observer;
     megcc_allocator allocator;
     uint64_t memory_limit;      /* of what the allocator gives at a time, in bytes; 0: none. Beyond: MEGCC_E_MEMORY */
+    uint64_t turn_limit;        /* of turns of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
 } megcc_session_options;
 
 /* Builds a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written to it. */

@@ -37,7 +37,7 @@ int memcmp(const void *a, const void *b, size_t size);
 #define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels count in int32_t, some of them a few vectors beyond its end */
 
 enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE, STORAGE_CALLER };
-enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP, OP_EXTENT };
+enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP, OP_EXTENT, OP_MOVE };
 
 /* --- rows, as in schema/megcc.fbs ------------------------------------------------------------------------------ */
 
@@ -217,6 +217,8 @@ struct megcc_session {
     uint8_t *workspace;         /* of calls that allocate it */
     size_t workspace_bytes;
     uint64_t allocated;         /* bytes that the allocator gave and has not got back */
+    uint64_t turns;             /* of loops, in this run */
+    uint32_t checked[2];        /* instructions [0], … before [1]: checked with the extents as they are */
 #endif
 };
 
@@ -266,6 +268,14 @@ int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error);
 /* The run has computed the symbol of this instruction: what depends on it gets its extents, and the calls up to the
  * next one are checked. */
 int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error);
+
+/* Checks the calls from an instruction up to the next that computes a symbol, unless they are. */
+int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error);
+
+/* --- control.c ------------------------------------------------------------------------------------------------- */
+
+/* Runs a branch, a loop's beginning or end, or a move. */
+int32_t megcc_session_control(megcc_session *session, const instruction_row *row, megcc_error *error);
 #endif
 
 #endif

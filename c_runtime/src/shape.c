@@ -142,6 +142,8 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->table[0] = table;
     session->extents = resolved(p, table);
     session->bucket = bucket;
+    session->checked[0] = 1;
+    session->checked[1] = 0; /* what follows a jump is checked then */
     megcc_session_place(session);
     return MEGCC_OK;
 }
@@ -169,6 +171,19 @@ static int32_t read_count(const megcc_session *session, uint32_t instruction, in
     return MEGCC_OK;
 }
 
+int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    if (p->counts == 0 || (session->checked[0] <= instruction && instruction <= session->checked[1]))
+        return MEGCC_OK;
+    session->checked[0] = session->checked[1] = instruction;
+    const int32_t status = megcc_verify_sizes(p, &session->bucket, session->extents, instruction, MEGCC_E_SHAPE, error);
+    while (status == MEGCC_OK && session->checked[1] < p->rows[MEGCC_INSTRUCTIONS].count
+           && instruction_at(p, session->checked[1])->opcode != OP_EXTENT)
+        session->checked[1]++;
+    return status;
+}
+
 int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
@@ -178,8 +193,9 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
     int32_t status = read_count(session, instruction, &table[symbol], error);
     if (status == MEGCC_OK)
         status = resolve_extents(p, table, error);
+    session->checked[1] = 0;
     if (status == MEGCC_OK)
-        status = megcc_verify_sizes(p, &session->bucket, session->extents, instruction + 1, MEGCC_E_SHAPE, error);
+        status = megcc_session_verify(session, instruction + 1, error);
     if (status != MEGCC_OK) {   /* nothing keeps extents that were not checked */
         forget(p, table, symbol);
         (void)resolve_extents(p, table, NULL);

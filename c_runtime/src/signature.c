@@ -180,6 +180,24 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
     return MEGCC_OK;
 }
 
+#ifndef MEGCC_NO_DYNAMIC
+/* What is copied fits, and does not overlap its target; one of many places in a target is found when it is copied. */
+static int32_t verify_move(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t index,
+                           int32_t status, megcc_error *error)
+{
+    const instruction_row *row = instruction_at(p, index);
+    const uint32_t source = operand_at(p, row, 0), target = operand_at(p, row, 1);
+    const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, source), extents);
+    const uint64_t room = megcc_tensor_bytes(tensor_at(p, target), extents);
+    const range from = range_of(p, bucket, source, bytes), to = range_of(p, bucket, target, room);
+    if (bytes > room && row->inputs == 2)
+        return megcc_fail(error, status, AT("Tensor.dims"), index, target, bytes);
+    if (overlap(&from, &to))
+        return megcc_fail(error, status, AT("TensorSlot.offset"), index, target, 0);
+    return MEGCC_OK;
+}
+#endif
+
 int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t first,
                            int32_t status, megcc_error *error)
 {
@@ -196,6 +214,11 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
 #ifndef MEGCC_NO_DYNAMIC
         if (instruction_at(p, i)->opcode == OP_EXTENT)
             break;
+        if (instruction_at(p, i)->opcode == OP_MOVE) {
+            const int32_t result = verify_move(p, bucket, extents, i, status, error);
+            if (result != MEGCC_OK)
+                return result;
+        }
 #endif
         if (instruction_at(p, i)->opcode != OP_CALL)
             continue;

@@ -105,6 +105,53 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     return verify_tensor_quant(p, t, i, error);
 }
 
+#ifndef MEGCC_NO_DYNAMIC
+/* Whether operand `index` of an instruction is of a type, and of one element at least that is always there. */
+static bool is_number(const megcc_program *p, const instruction_row *row, uint32_t index, uint8_t dtype)
+{
+    const tensor_row *t = tensor_at(p, operand_at(p, row, index));
+    bool fits = t->dtype == dtype && t->layout == MEGCC_PLAIN;
+    for (uint32_t axis = 0; axis < t->rank; axis++)
+        fits &= extents_of(p)[t->dims + axis] >= 1;
+    return fits;
+}
+
+/* Whether an instruction may write to its operand `index`. */
+static bool is_written(const megcc_program *p, const instruction_row *row, uint32_t index)
+{
+    const uint32_t root = root_of(p, operand_at(p, row, index));
+    return tensor_at(p, root)->storage != STORAGE_WEIGHT && !is_input(p, root);
+}
+
+/* Branches go forward; loops go forward from their beginning, and back from their end, so that turns can be counted. */
+static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *error)
+{
+    const instruction_row *row = instruction_at(p, i);
+    const uint32_t count = p->rows[MEGCC_INSTRUCTIONS].count, target = row->first_extent;
+    const uint32_t operands = row->opcode == OP_MOVE ? row->inputs : row->opcode == OP_LOOP ? 3 : 1;
+    REQUIRE(within(row->operands, operands, p->rows[MEGCC_OPERANDS].count), "Instruction.operands", i);
+    if (row->opcode == OP_MOVE) {
+        REQUIRE(operands == 2 || operands == 3, "Instruction.inputs", i);
+        const tensor_row *source = tensor_at(p, operand_at(p, row, 0)), *to = tensor_at(p, operand_at(p, row, 1));
+        REQUIRE(source->dtype == to->dtype && source->layout == to->layout && source->block == to->block,
+                "Tensor.dtype", i);
+        REQUIRE(is_written(p, row, 1) && (operands == 2 || is_number(p, row, 2, MEGCC_INT64)), "Program.operands", i);
+        return MEGCC_OK;
+    }
+    REQUIRE(row->inputs <= 1, "Instruction.inputs", i);
+    if (row->opcode == OP_BRANCH) {
+        REQUIRE(is_number(p, row, 0, MEGCC_BOOL), "Program.operands", i);
+        REQUIRE(target > i && target <= count, "Instruction.first_extent", i);
+        return MEGCC_OK;
+    }
+    REQUIRE(is_number(p, row, 0, MEGCC_INT64) && is_written(p, row, 0) && is_number(p, row, 1, MEGCC_INT64)
+                && is_number(p, row, 2, MEGCC_BOOL), "Program.operands", i);
+    REQUIRE(row->inputs != 0 ? target >= 1 && target <= i : target > i && target <= count, "Instruction.first_extent",
+            i);
+    return MEGCC_OK;
+}
+#endif
+
 /* Also counts operands, unbounded tensors, and the symbols that a run computes. */
 static int32_t verify_instructions(megcc_program *p, megcc_error *error)
 {
@@ -114,11 +161,12 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
     for (uint32_t i = 0; i < tensors; i++)
         p->unbounded += tensor_at(p, i)->storage == STORAGE_UNBOUNDED;
 
+#ifndef MEGCC_NO_DYNAMIC
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++)
         p->counts += instruction_at(p, i)->opcode == OP_EXTENT;
     REQUIRE(p->counts <= p->symbols, "Instruction.opcode", p->counts);
-
     uint32_t counted = given_symbols(p);
+#endif
     for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
         const instruction_row *row = instruction_at(p, i);
         if (row->opcode == OP_CALL) {
@@ -131,12 +179,18 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
         } else if (row->opcode == OP_RELEASE) {
             REQUIRE(row->operands < tensors && !is_port(p, row->operands)
                         && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED, "Instruction.operands", i);
+#ifndef MEGCC_NO_DYNAMIC
         } else if (row->opcode == OP_EXTENT) {
             /* In the order of the symbols: what depends on one that is known depends on none behind it. */
             REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->dtype == MEGCC_INT64,
                     "Instruction.operands", i);
             REQUIRE(row->first_extent == counted++, "Instruction.first_extent", i);
-        } else if (row->opcode <= OP_LOOP) {
+        } else if (row->opcode <= OP_MOVE) {
+            const int32_t status = verify_control(p, i, error);
+            if (status != MEGCC_OK)
+                return status;
+#endif
+        } else if (row->opcode <= OP_MOVE) {
             return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Instruction.opcode"), i, row->opcode, 0);
         } else {
             REQUIRE(false, "Instruction.opcode", i);

@@ -146,6 +146,8 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
         megcc_release(session, row->operands);
     else if (row->opcode == OP_EXTENT)
         status = megcc_session_count(session, session->next, error);
+    else if (row->opcode != OP_CALL)
+        status = megcc_session_control(session, row, error);
     else
 #endif
         status = run_call(session, row, error);
@@ -181,6 +183,10 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
     if (session->next == 0 && require_inputs(session, error) != MEGCC_OK)
         return MEGCC_E_ORDER;
+#ifndef MEGCC_NO_DYNAMIC
+    if (session->next == 0)
+        session->turns = 0;
+#endif
     if (session->next < count) {
         const int32_t status = run_instruction(session, error);
         if (status != MEGCC_OK) {

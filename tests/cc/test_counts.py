@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import tvm_megcc
-from tests.onnx_models import model, node
+from tests.onnx_models import graph_proto, model, node
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
@@ -46,7 +47,7 @@ def test_what_a_run_counts(tmp_path):
             y[:int(mask.sum()) % 6] = 1
             given = {"x": mask, "y": y, "v": np.array([[1, 2]], np.float32)}
             same(session, graph, given)
-            with pytest.raises(MegccError, match="Bound"):
+            with pytest.raises(MegccError, match="more, or less, of 'b'"):
                 session.run({**given, "y": np.ones(9, np.float32)})
         x[1:] = 0
         assert bound()["a"].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3]] and bound()["w"].shape == (1, 2)
@@ -95,3 +96,39 @@ def test_a_detector_needs_no_allocator(target, tmp_path):
     assert found[1] == 0 and found[0] != found[2] and 0 < found[0] <= 12
     with pytest.raises(MegccError, match="n; give bounds with --bound NAME=1000, or ranges"):
         tvm_megcc.compile(model([node("Relu", "x", "y")], {"x": ["n"]}, ["y"]), "cortex-m4", dispatch="x[0]=1..*")
+
+
+def nested():
+    """A loop that the run ends, with a loop in it that ends by itself, a branch, and a count; and what each turn gave.
+    """
+    scalar, flag = ("int64", []), ("bool", [])
+    inner = graph_proto([node("Mul", "w half", "w2"), node("ReduceMax", "w2", "m", keepdims=0),
+                         node("Greater", "m one", "go")], {"j": scalar, "g2": flag, "w": [4]}, {"go": flag, "w2": [4]},
+                        {"half": np.float32(0.5), "one": np.float32(1)})
+    yes, no = (graph_proto([node(kind, names, kind)], {}, {kind: [4]})
+               for kind, names in (("Sub", "v x0"), ("Add", "v v")))
+    body = graph_proto([helper.make_node("Loop", ["five", "", "v"], ["shrunk"], body=inner),
+                        node("ReduceSum", "shrunk", "sum", keepdims=0), node("Greater", "sum lim", "c"),
+                        helper.make_node("If", ["c"], ["u"], then_branch=yes, else_branch=no),
+                        node("Relu", "u", "r"), node("NonZero", "r", "nz"), node("Transpose", "nz", "t"),
+                        node("GatherND", "r t", "kept"), node("ReduceSum", "kept", "total", keepdims=0),
+                        node("Less", "i five", "k")],
+                       {"i": scalar, "g": flag, "v": [4]}, {"k": flag, "u": [4], "total": []},
+                       {"lim": np.float32(2), "five": np.int64(5)})
+    return model([node("Neg", "x", "x0"), helper.make_node("Loop", ["n", "", "x"], ["last", "sums"], body=body)],
+                 {"x": [4], "n": scalar}, {"last": [4], "sums": ["turns"]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", "c", "cortex-m4"])
+def test_loops_and_branches(target, tmp_path):
+    source, generator = nested(), np.random.default_rng(5)
+    graph = import_onnx(source, bounds={"last": 8})
+    artifact = tvm_megcc.compile(source, target, bounds={"last": 8}, name="nested")
+    with tvm_megcc.load(artifact.save(tmp_path / target, embed=True)) as session:
+        for turns in (0, 1, 3, 50):
+            given = {"x": generator.normal(scale=3, size=4).astype(np.float32), "n": np.array(turns)}
+            assert same(session, graph, given)["sums"].shape == (min(turns, 6),)
+            onnxruntime = pytest.importorskip("onnxruntime")
+            expected = onnxruntime.InferenceSession(source.SerializeToString()).run(["sums"], given)[0]
+            np.testing.assert_allclose(session.run(given)["sums"], expected, rtol=1e-5)

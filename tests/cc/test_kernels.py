@@ -20,7 +20,7 @@ from tvm_megcc.target import TARGETS, Target
 from .kernel_harness import HERE, Job, Program, distinct_kernels, jobs_of, same_call
 
 SANITIZE = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
-KINDS = sorted(kind for kind, op in OPERATORS.items() if op.kernels)
+KINDS = sorted(kind for kind, op in OPERATORS.items() if op.kernels and op.cases)
 
 
 def toolchain(name: str) -> tuple[Compiler, list[str], list[str]]:

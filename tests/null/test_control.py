@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If, Loop and Scan: branches that are chosen from, loops that are written out; against ONNX Runtime."""
+"""If, Loop and Scan: loops that are written out, and operators with graphs in them; against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 from onnx import helper
 
 from tests.onnx_models import fed, graph_proto, model, node
-from tvm_megcc.errors import ModelError
+from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx, importer
-from tvm_megcc.frontends.onnx.control import MOST_TURNS
 from tvm_megcc.runtime.reference import run
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 9
@@ -61,10 +60,35 @@ def test_loops_of_known_turns():
     x = {"v0": np.array([0.5, -1, 2], np.float32)}
     for turns in (1, 3, 9):  # the last one ends by its condition
         compare(looped(turns), x)
-    for proto, why in ((looped(3, "r"), "when the run decides"), (looped(0), "no turns"),
-                       (looped(10**9, "g"), f"more than {MOST_TURNS} turns")):
-        with pytest.raises(ModelError, match=why):
-            import_onnx(proto)
+    with pytest.raises(ModelError, match="no turns"):
+        import_onnx(looped(0))
+
+
+def test_loops_that_the_run_ends():
+    """By a condition on what goes round; by their number of turns, which is many, or an input."""
+    for first in (0.5, -50, 30):
+        compare(looped(3, "r"), {"v0": np.array([first, first / 2, 2], np.float32)})
+    compare(looped(300), {"v0": np.zeros(3, np.float32)})
+    proto = looped(3, "r")
+    del proto.graph.initializer[:]
+    proto.graph.input.append(helper.make_tensor_value_info("n", 7, []))
+    for turns in (0, 1, 9):
+        compare(proto, {"v0": np.array([9, 5, 2], np.float32), "n": np.array(turns)})
+    with pytest.raises(ShapeError, match="more than 4 turns"):
+        run(import_onnx(proto, bounds={"last": 4}), {"v0": np.full(3, 5, np.float32), "n": np.array(9)})
+    endless = looped(3, "r")
+    endless.graph.node[0].input[0] = ""
+    with pytest.raises(ModelError, match="state a bound: --bound last=1000"):
+        import_onnx(endless)
+
+
+def test_values_that_go_round_keep_their_shape():
+    body = graph_proto([node("Concat", "v v", "o", axis=0), node("ReduceMax", "o", "m", keepdims=0),
+                        node("Greater", "m z", "k")], {"i": ("int64", []), "g": ("bool", []), "v": [3]},
+                       {"k": ("bool", []), "o": [6]}, {"z": np.float32(9)})
+    made = helper.make_node("Loop", ["n", "", "v0"], ["last"], body=body)
+    with pytest.raises(ModelError, match=r"is float32\[3\] at first and then float32\[6\]"):
+        import_onnx(model([made], {"v0": [3], "n": ("int64", [])}, ["last"]))
 
 
 @pytest.mark.parametrize(("axis", "backward", "stacked", "behind"), [(0, 0, 0, 0), (1, 1, 1, 0), (2, 0, -1, 1)])
@@ -78,18 +102,28 @@ def test_scans(axis: int, backward: int, stacked: int, behind: int):
     inputs = {"s0": np.ones(shape, np.float32), "x": X}
     compare(model([made], fed(inputs), ["last", "all"]), inputs)
     open_ = {"s0": shape, "x": [extent if index != axis else "n" for index, extent in enumerate(X.shape)]}
-    with pytest.raises(ModelError, match="goes along axes of extents n"):
-        import_onnx(model([made], open_, ["last", "all"]))
+    compare(model([made], open_, ["last", "all"]), inputs)
 
 
 def test_loops_within_loops_are_bounded(monkeypatch):
-    """Five of them, of a thousand turns each, are a file of a kilobyte."""
+    """Five of them, of 20 turns each, are a file of a kilobyte."""
     monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
     inner = [node("Neg", "v0", "w0")]
     for depth in range(5):
         body = graph_proto(inner, {f"i{depth}": ("int64", []), f"g{depth}": ("bool", []), f"v{depth}": [3]},
-                           {f"g{depth}": ("bool", []), f"w{depth}": [3]}, {f"n{depth}": np.int64(1000)})
+                           {f"g{depth}": ("bool", []), f"w{depth}": [3]}, {"n": np.int64(20)})
         inner = [helper.make_node("Loop", ["n", "", f"v{depth + 1}"], [f"w{depth + 1}"], body=body)]
-    proto = model(inner, {"v5": [3]}, ["w5"], {"n": np.int64(1000)})
+    proto = model(inner, {"v5": [3]}, ["w5"], {"n": np.int64(20)})
     with pytest.raises(ModelError, match="become more than"):
         import_onnx(proto)
+
+
+def test_a_branch_that_these_shapes_make_impossible(caplog):
+    """The other one is taken; a run that asks for it fails."""
+    proto = conditional("b")
+    proto.graph.node[0].attribute[1].g.node[0].CopyFrom(node("MatMul", "x x", "a"))
+    graph = import_onnx(proto)
+    assert "a run that takes its then_branch fails" in caplog.text
+    assert (run(graph, {"x": X, "c": np.array(False)})["y"] == -X).all()
+    with pytest.raises(ShapeError, match="'condition of y' is 1, and has to lie between 0 and 0"):
+        run(graph, {"x": X, "c": np.array(True)})

@@ -59,7 +59,7 @@ def test_counts_come_before_what_has_them():
     plan = lower(graph, Context(TARGETS["c"], "speed", 0)).plan
     (bucket,) = plan.buckets([EVERYTHING])
     assert bucket.bounds == (("a", 0, 20),)
-    ((step, (count,)),) = plan.counts.items()
+    ((step, (count,)),) = plan.before.items()
     assert count.value in plan.steps[step - 1].outputs and plan.unbounded([bucket]) == frozenset()
 
 

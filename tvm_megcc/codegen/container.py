@@ -31,7 +31,7 @@ ALLOCATED = 0xFFFFFFFF
 DType = IntEnum("DType", list(DTYPES), start=0)
 LayoutKind = IntEnum("LayoutKind", "plain nhwc nchwc", start=0)
 Storage = IntEnum("Storage", "arena weight view unbounded state caller", start=0)
-Opcode = IntEnum("Opcode", "call release branch loop extent", start=0)
+Opcode = IntEnum("Opcode", "call release branch loop extent move", start=0)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ import numpy as np
 from ..errors import MegccError, ModelError
 from ..ir import limits
 from ..ir.dims import Dim
+from ..ir.shapes import Count
 from ..ir.types import TensorType
 from . import container
+from .flow import Jump, Mark, Move, Turn
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .shapefn import ShapeTable
@@ -138,6 +140,19 @@ def require_limits(name: str, plan: KernelPlan) -> None:
         raise ModelError(name, found, "Split the operator before the model is exported, or give the inputs shapes.")
 
 
+def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str, int]:
+    """The instructions that are gone to, in a program that has them as `program` makes them."""
+    found, instruction = {}, 0
+    for index in range(len(plan.steps) + 1):
+        for item in plan.before.get(index, ()):
+            if isinstance(item, Mark):
+                found[item.name] = instruction
+            else:
+                instruction += 1
+        instruction += len(releases.get(index - 1, ())) + 1
+    return found
+
+
 def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: WeightStore,
             quantised: Mapping[str, Quantisation]) -> container.Program:
     """The program of one target, with a device model for each bucket."""
@@ -156,13 +171,28 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         for slots in calls:
             slots.append(container.CallSlot(0, 0))
 
-    def count(index: int) -> None:
-        """What is known in front of a step."""
-        for found in plan.counts.get(index, ()):
-            symbol = code.shapes.number(found.symbol)
-            add(container.Opcode.extent, found.element, 0, 0, rows.tensor(found.value), symbol)
+    marks = _marks(plan, releases)
 
-    count(0)
+    def control(index: int) -> None:
+        """What is done in front of a step."""
+        for item in plan.before.get(index, ()):
+            if isinstance(item, Mark):
+                continue
+            if isinstance(item, Count):
+                number = code.shapes.number(item.symbol)
+                add(container.Opcode.extent, item.element, 0, 0, rows.tensor(item.value), number)
+                continue
+            values = [rows.tensor(value) for value in item.values]
+            if isinstance(item, Move):
+                add(container.Opcode.move, len(values), 0, 0, len(operands), 0)
+            elif isinstance(item, Jump):
+                add(container.Opcode.branch, int(item.when), 0, 0, len(operands), marks[item.mark])
+            elif isinstance(item, Turn):
+                values = values[:3]
+                add(container.Opcode.loop, int(not item.first), 0, 0, len(operands), marks[item.mark])
+            operands.extend(values)
+
+    control(0)
     for index, step in enumerate(plan.steps):
         run = [rows.tensor(name) for name in (*step.inputs, *step.outputs)]
         extents = step.bound.extents
@@ -174,7 +204,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
             workspace = planned.workspaces[index]
             slots.append(container.CallSlot(kernel_id[step.spec],
                                             container.ALLOCATED if workspace is None else workspace))
-        count(index + 1)
+        control(index + 1)
         for name in releases.get(index, ()):
             add(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))

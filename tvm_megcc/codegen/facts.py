@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..ir.dims import Dim, evaluate, likely, symbols
-from ..ir.graph import Graph
-from ..ir.shapes import counts_of
+from ..ir.graph import Graph, bodies_of
+from ..ir.shapes import Count, counts_of
 from ..ops.base import operator
 from ..ops.ranges import input_ranges
 from ..version import VERSION
@@ -49,6 +49,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
         "states": [{"output": source, "input": target} for source, target in graph.states],
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
+        **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),
         "programs": [_program_facts(*planned, rows) for planned, rows in zip(plans, by_rows, strict=True)],
         "weights": shared_weights([plan for plan, _ in plans]),
     }
@@ -61,7 +62,17 @@ def _short(dim: Dim) -> str:
 
 def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows: Sequence[Rows]) -> dict:
     """Sizes are those of the largest bucket; multiply-accumulates those of likely shapes."""
-    calls, instruction = [], len(plan.counts.get(0, ()))
+    calls, instruction, counts = [], 0, []
+
+    def controls(index: int) -> int:
+        """How many instructions stand in front of a step; counts among them are noted."""
+        nonlocal counts
+        items = plan.controls(index)
+        counts += [{"instruction": instruction + place, "name": item.symbol}
+                   for place, item in enumerate(items) if isinstance(item, Count)]
+        return len(items)
+
+    instruction += controls(0)
     releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
     for index, step in enumerate(plan.steps):
         op = step.op
@@ -71,7 +82,8 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
             "kernel": step.spec.symbol, "kind": op.kind, "origin": op.origin, "output": op.outputs[0],
             "type": str(plan.graph.types[op.outputs[0]]), "instruction": instruction,
             "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)))})
-        instruction += 1 + len(plan.counts.get(index + 1, ())) + len(releases.get(index, ()))
+        instruction += 1
+        instruction += controls(index + 1) + len(releases.get(index, ()))
     largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
     return {
         "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
@@ -82,4 +94,4 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
                               for name in {weight.source for weight in plan.weights.values()}),
         **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs}
                      for rows in by_rows]} if by_rows else {}),
-        "calls": calls}
+        "calls": calls, **({"counts": counts} if counts else {})}

@@ -8,7 +8,7 @@ that the path is found for is moved until the plan is within the real one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..context import Context
@@ -22,6 +22,7 @@ from ..passes.views import with_copies
 from ..target import Target
 from . import container
 from .device_model import container_part
+from .inline import inlined
 from .machines import machines
 from .memory import live_bytes
 from .plan import KernelPlan, PlannedMemory, plan_kernels
@@ -64,14 +65,18 @@ def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
                          len(plan.places) + len(plan.weights) + operands, plan.workers, arena)
 
 
-def fit(placed: Placed, context: Context, workers: int, memories: Memories) -> Fitted:
+def fit(placed: Placed, context: Context, workers: int, memories: Memories,
+        bodies: Mapping[str, Sequence[KernelPlan]]) -> Fitted:
     """The kernels of a graph in its final order; within the context's limit of RAM where some choice of rows is.
+
+    Args:
+        bodies: the plans of the graphs within operators, by their first results.
 
     Raises:
         MegccError: where none is.
     """
     def planned(placed: Placed) -> KernelPlan:
-        return plan_kernels(with_copies(placed, context), context, workers)
+        return inlined(plan_kernels(with_copies(placed, context), context, workers), bodies)
 
     plan = planned(placed)
     if context.ram is None:

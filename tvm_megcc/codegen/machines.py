@@ -19,7 +19,7 @@ STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC"
 
 def profile(models: Iterable[Mapping]) -> tuple[str, ...]:
     """What the runtime of models, by their manifests, can leave out on a microcontroller."""
-    dynamic = any(bucket for model in models for bucket in model["buckets"])
+    dynamic = any(model.get("control") or any(model["buckets"]) for model in models)
     return tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
 
 

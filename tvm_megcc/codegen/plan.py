@@ -11,7 +11,7 @@ import numpy as np
 from ..context import Context
 from ..errors import InternalError
 from ..ir.dims import Dim, likely, round_up, substitute
-from ..ir.graph import EXTENT, Graph, Op, unused
+from ..ir.graph import EXTENT, Graph, Op, bodies_of, unused
 from ..ir.shapes import EVERYTHING, Bucket, Count, counts_of, with_counts
 from ..ir.types import to_layout
 from ..kernels import packing as pack
@@ -22,6 +22,7 @@ from ..passes.views import Forwarding, Place, forward
 from ..target import Target
 from . import memory
 from .bind import Bound, KernelSpec, bind, with_equal_constants
+from .flow import Control, Mark
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class Step:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """graph: with its final operators and layouts. places: memory of each value. weights: by name. counts: what gets
-    its value in front of a step, or behind all of them."""
+    """graph: with its final operators and layouts. places: memory of each value. weights: by name. before: what is
+    done in front of a step, or behind all of them; operators, until `inlined` puts in what they are made of. loops: the
+    steps [begin, end) of each, inner ones first."""
 
     graph: Graph
     context: Context
@@ -64,7 +66,8 @@ class KernelPlan:
     places: Mapping[str, Place]
     weights: Mapping[str, Weight]
     workers: int = 1
-    counts: Mapping[int, tuple[Count, ...]] = field(default_factory=dict)
+    before: Mapping[int, tuple[Control | Op, ...]] = field(default_factory=dict)
+    loops: tuple[tuple[int, int], ...] = ()
 
     @property
     def target(self) -> Target:
@@ -84,7 +87,7 @@ class KernelPlan:
 
     def buckets(self, buckets: Sequence[Bucket]) -> list[Bucket]:
         """Buckets of input shapes with the bounds that counts have there, in the order in which they are found."""
-        counts = [count for found in self.counts.values() for count in found]
+        counts = [item for _, items in sorted(self.before.items()) for item in items if isinstance(item, Count)]
         return [with_counts(bucket, counts) for bucket in buckets]
 
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
@@ -94,21 +97,35 @@ class KernelPlan:
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
     def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
-        """Step -> the allocated values that nothing behind it touches."""
-        last: dict[str, int] = {}
-        for index, step in enumerate(self.steps):
-            for name in (*step.inputs, *step.outputs):
-                if name in self.places and self.places[name].root in unbounded:
-                    last[self.places[name].root] = index
-        for index, counts in self.counts.items():
-            for root in {self.places[count.value].root for count in counts} & set(last):
-                last[root] = max(last[root], min(index, len(self.steps) - 1))
+        """Step -> the allocated values that nothing behind it touches; also behind what follows the last step."""
         kept = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
-        for name, index in last.items():
-            if name not in kept:
+        for name, (_, index) in self.lifetimes().items():
+            if name in unbounded and name not in kept:
                 found.setdefault(index, []).append(name)
         return found
+
+    def controls(self, index: int) -> list[Control]:
+        """The instructions in front of a step."""
+        return [item for item in self.before.get(index, ()) if not isinstance(item, (Mark, Op))]
+
+    def lifetimes(self) -> dict[str, list[int]]:
+        """The first and last step that touches each buffer; what is done in front of a step counts as the step. A loop
+        touches in its last step what it does not make anew in each turn."""
+        ranges: dict[str, list[int]] = {}
+        for index, step in enumerate(self.steps):
+            for name in (*step.inputs, *step.outputs):
+                _touch(ranges, self.places, name, index)
+        for index, items in self.before.items():
+            for item in items:
+                for name in item.values:
+                    _touch(ranges, self.places, name, index)
+        for begin, end in self.loops:
+            made = {self.places[name].root for step in self.steps[begin:end] for name in step.outputs}
+            for root, span in ranges.items():
+                if begin <= span[1] < end and root not in made:
+                    span[1] = end
+        return ranges
 
 
 def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPlan:
@@ -125,18 +142,24 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     forwarding = forward(graph, peak, placed.whole)
     weights: dict[str, Weight] = {}
     keys: dict[tuple[str, tuple, tuple], str] = {}
-    calls = [bind(Site.of(graph, op, context), placed.choices[op.outputs[0]], op.outputs[0] in placed.alike)
-             for position, op in enumerate(graph.ops) if position not in forwarding.elided]
-    counts, before = {}, 0
+    called = [position for position, op in enumerate(graph.ops)
+              if position not in forwarding.elided and not bodies_of(op)]
+    calls = [bind(Site.of(graph, graph.ops[position], context), placed.choices[graph.ops[position].outputs[0]],
+                  graph.ops[position].outputs[0] in placed.alike) for position in called]
+    before: dict[int, tuple[Control | Op, ...]] = {}
+    count = 0
     for position, op in enumerate(graph.ops):
-        if op.kind == EXTENT:
-            counts[before] = (*counts.get(before, ()), *counts_of(graph.with_(ops=(op,))))
-        before += position not in forwarding.elided
+        if position in called:
+            count += 1
+        elif op.kind == EXTENT:
+            before[count] = (*before.get(count, ()), *counts_of(graph.with_(ops=(op,))))
+        elif position not in forwarding.elided:
+            before[count] = (*before.get(count, ()), op)
     steps = []
     for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, placed.alike):
         inputs = tuple(_operand(graph, bound.op, o, weights, keys) for o in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
-    return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers, counts)
+    return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers, before)
 
 
 def _parts_with_constants(calls: list[Bound], alike: Mapping[str, str]) -> list[Bound]:
@@ -213,19 +236,12 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         bucket: the range of shapes that the arena has to hold.
         unbounded: values that do not lie in the arena.
     """
-    ranges: dict[str, list[int]] = {}
-    end = len(plan.steps)
+    ranges, end = plan.lifetimes(), len(plan.steps)
     kept = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
     for name in plan.graph.inputs:
         _touch(ranges, plan.places, name, 0)
         if name in kept:
             _touch(ranges, plan.places, name, end)
-    for index, step in enumerate(plan.steps):
-        for name in (*step.inputs, *step.outputs):
-            _touch(ranges, plan.places, name, index)
-    for index, counts in plan.counts.items():
-        for count in counts:
-            _touch(ranges, plan.places, count.value, index)
     for name in plan.graph.outputs:
         _touch(ranges, plan.places, name, end)
     ranges = {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}

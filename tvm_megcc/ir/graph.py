@@ -55,6 +55,19 @@ def _attr_text(value) -> str:
     return "(" + ",".join(map(str, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
+class Body:
+    """A graph within an operator, which is run when the operator says. It is equal to itself only.
+
+    Its inputs and outputs are the operator's in the order that the operator declares.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+
+    def __repr__(self) -> str:
+        return f"{len(self.graph.ops)} operators"
+
+
 @dataclass(frozen=True)
 class Op:
     """One operator.
@@ -85,6 +98,11 @@ class Op:
 
     def with_(self, **changes) -> Op:
         return replace(self, **changes)
+
+
+def bodies_of(op: Op) -> tuple[Body, ...]:
+    """The graphs within an operator."""
+    return tuple(value for value in op.attrs.values() if isinstance(value, Body))
 
 
 @dataclass(frozen=True)
@@ -174,6 +192,9 @@ def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
 def _symbols_in(value: Any) -> frozenset[str]:
     if isinstance(value, tuple):
         return frozenset().union(*map(_symbols_in, value))
+    if isinstance(value, Body):
+        made = {op.attrs.symbol.name for op in value.graph.ops if op.kind == EXTENT}
+        return frozenset().union(*(_symbols_of(op, value.graph.types) for op in value.graph.ops)) - made
     return symbols(value) if isinstance(value, SymbolicDim) else frozenset()
 
 
@@ -184,7 +205,7 @@ def prune(graph: Graph) -> Graph:
     counts = {op.outputs[0]: op.attrs.symbol.name for op in graph.ops if op.kind == EXTENT}
     used: set[str] = set()
     for op in reversed(graph.ops):
-        if needed.intersection(op.outputs) or counts.get(op.outputs[0]) in used:
+        if needed.intersection(op.outputs) or counts.get(op.outputs[0]) in used or op.attrs.get("required"):
             kept.append(_with_results(op, needed))
             needed.update(filter(None, op.inputs))
             if counts:

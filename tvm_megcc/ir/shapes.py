@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .dims import Dim, Symbol, SymbolicDim, interval, likely, substitute, symbols
-from .graph import EXTENT, Attrs, Graph
+from .graph import EXTENT, Attrs, Body, Graph, bodies_of
 from .types import TensorType
 
 
@@ -92,11 +92,20 @@ class Count:
     element: int
     bound: Dim | None
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.value,)
+
 
 def counts_of(graph: Graph) -> tuple[Count, ...]:
-    """The counts of a graph, in the order in which they are computed."""
-    return tuple(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound)
-                 for op in graph.ops if op.kind == EXTENT)
+    """The counts of a graph and of those in it, in the order in which they are computed."""
+    found: list[Count] = []
+    for op in graph.ops:
+        if op.kind == EXTENT:
+            found.append(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound))
+        for body in bodies_of(op):
+            found += counts_of(body.graph)
+    return tuple(found)
 
 
 def with_counts(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
@@ -137,6 +146,10 @@ def _attrs_with(attrs: Attrs, values: Mapping[str, Dim]) -> Attrs:
 def _value_with(value: Any, values: Mapping[str, Dim]) -> Any:
     if isinstance(value, SymbolicDim):
         return substitute(value, values)
+    if isinstance(value, TensorType):
+        return _type_with(value, values)
+    if isinstance(value, Body):
+        return Body(with_symbols(value.graph, values))
     if isinstance(value, tuple):
         changed = tuple(_value_with(item, values) for item in value)
         return changed if any(a is not b for a, b in zip(changed, value, strict=True)) else value

@@ -57,6 +57,7 @@ from .rnn.steps import DotSteps, PackedSteps
 from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
+from .shape.control import Inlined
 from .shape.dims import DimsKernel
 from .softmax.fixed import SoftmaxFixedLines, SoftmaxWideLines
 from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
@@ -122,6 +123,8 @@ realise(ops.log_softmax_fixed.LogSoftmaxFixed, LogSoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
 realise(ops.detections.Detections, DetectionsSearch())
 realise(ops.counted.NonMaxSuppression, NonMaxSearch())
+realise(ops.control.Loop, Inlined())
+realise(ops.control.Branch, Inlined())
 realise(ops.counted.CountNonZero, NonZeroCount())
 realise(ops.counted.NonZero, NonZeroScan())
 

@@ -8,6 +8,7 @@ from . import (
     contrib_attention,
     contrib_norm,
     contrib_quant,
+    control,
     conv,
     conv3d,
     conv_transpose,
@@ -63,8 +64,9 @@ from . import (
     trees,
 )
 
-__all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "conv", "conv3d",
-           "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections", "dynamic_quantize",
+__all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "control", "conv",
+           "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections",
+           "dynamic_quantize",
            "einsum", "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "inverse_root",
            "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",
            "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",

@@ -178,8 +178,9 @@ class OnnxNode:
         """
         raise NotImplementedError
 
-    def bound(self, most: Dim) -> Dim:
-        """The largest value of the extent that `count` gives: what the user says, if that is less."""
+    def bound(self, most: Dim | None) -> Dim | None:
+        """The largest value of the extent that `count` gives: what the user says, if that is less; None for no limit.
+        """
         raise NotImplementedError
 
     def count(self, value: str, most: Dim | None) -> Dim:

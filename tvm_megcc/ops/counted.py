@@ -27,7 +27,7 @@ def _found(count: int, found: int) -> None:
 @register
 class Extent(Operator):
     """The operand as it is; from here on `symbol` has the value of its element number `element`, at most `bound`, which
-    is None for no limit."""
+    is None for no limit. With the attribute `required` that is asked for even where nothing depends on it."""
 
     kind = EXTENT
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..ir.conditions import Condition, distinct, recording
-from ..ir.graph import Graph
+from ..ir.graph import Graph, bodies_of
 from .base import operator
 
 
@@ -16,4 +16,6 @@ def conditions(graph: Graph) -> tuple[Condition, ...]:
         with recording(op.origin) as stated:
             operator(op.kind).infer(op.attrs, *map(graph.type_of, op.own_inputs))
         found += stated
+        for body in bodies_of(op):
+            found += conditions(body.graph)
     return distinct(found)

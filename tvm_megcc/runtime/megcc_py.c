@@ -92,7 +92,7 @@ static int32_t observe(void *user, megcc_session *session, uint32_t instruction,
     handle *h = (handle *)user;
     if (h->seconds) {
         if (after)
-            h->seconds[instruction] = now() - h->begin;
+            h->seconds[instruction] += now() - h->begin; /* in a loop there are several */
         else
             h->begin = now();
     } else if (h->observer && after) {

@@ -24,7 +24,11 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
     Raises:
         ShapeError: an input is missing, unknown, or has another dtype or shape than the graph wants.
     """
-    symbols = _bind(graph, inputs)
+    return _run(graph, inputs, _bind(graph, inputs), keep)
+
+
+def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int],
+         keep: Collection[str] = ()) -> dict[str, np.ndarray]:
     last_use = {name: index for index, op in enumerate(graph.ops) for name in op.inputs}
     wanted = {*graph.outputs, *keep}
     values: dict[str, np.ndarray] = {name: np.asarray(inputs[name]) for name in graph.inputs}
@@ -32,12 +36,46 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
         if op.kind == EXTENT:
             symbols[op.attrs.symbol.name] = _count(op, values[op.inputs[0]], symbols)
         operands = [values.get(name, graph.constants.get(name)) if name else None for name in op.inputs]
-        values.update(zip(op.outputs, _results(graph, op, operands, symbols), strict=True))
+        results = _CONTROL[op.kind](op, operands, symbols) if op.kind in _CONTROL else \
+            _results(graph, op, operands, symbols)
+        values.update(zip(op.outputs, results, strict=True))
         for name in op.inputs:
             if last_use.get(name) == index and name not in wanted:
                 values.pop(name, None)
     values.update((name, graph.constants[name]) for name in wanted if name in graph.constants)
     return {name: values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
+
+
+def _part(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+    results = _run(graph, dict(zip(graph.inputs, operands, strict=True)), symbols)
+    return [results[name] for name in graph.outputs]
+
+
+def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+    (most, going), count = operands[:2], op.attrs.carried
+    carried, captured, turn = operands[2:2 + count], operands[2 + count:], 0
+    stacks = [np.zeros([substitute(dim, symbols) for dim in type_.shape], np.dtype(type_.dtype))
+              for type_ in op.attrs.types[2 + count:]]
+    while turn < most and going:
+        going, *values = _part(op.attrs.body.graph, [np.array(turn), np.asarray(going), *carried, *captured], symbols)
+        carried = values[:count]
+        for stack, row in zip(stacks, values[count:], strict=True):
+            if turn >= len(stack):
+                raise ShapeError(f"{op.origin} has more than {len(stack)} turns")
+            stack[turn] = row
+        turn += 1
+    return [np.array(turn), np.asarray(going), *carried, *stacks]
+
+
+def _branch(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
+    condition, *values = operands
+    if condition:
+        return _part(op.attrs.yes.graph, values[:op.attrs.reads], symbols)
+    return _part(op.attrs.no.graph, values[op.attrs.reads:], symbols)
+
+
+#: Operators with graphs in them.
+_CONTROL = {"loop": _loop, "branch": _branch}
 
 
 def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:

@@ -235,6 +235,9 @@ class Session:
         """An error of a run; "instruction N" is followed by the operator of the model that it came from."""
         found = re.search(r"instruction (\d+)", message)
         call = next((c for c in self.calls if found and c["instruction"] == int(found[1])), None)
+        count = next((c for c in self.program.get("counts", ()) if found and c["instruction"] == int(found[1])), None)
+        if count is not None:
+            return f"{message}: the run found more, or less, of '{count['name']}' than there can be"
         return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 
     def _by_name(self, arrays: Sequence[npt.ArrayLike]) -> dict[str, npt.ArrayLike]:

@@ -12,7 +12,7 @@ import onnx
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
 from ...ir.dims import Dim, Symbol, symbols
-from ...ir.graph import Attrs, Graph, Op, prune
+from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, prune
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened
 from ...ir.types import TensorType
@@ -87,6 +87,14 @@ class Builder:
         self.types[name] = TensorType("int64", (len(dims),))
         self.shapes[name] = np.empty(len(dims), object)
         self.shapes[name][:] = dims
+        return name
+
+    def extent(self, dim: Dim, hint: str) -> str:
+        """An extent that is not known as a value that the run computes."""
+        name = self.unique(hint)
+        self.types[name], self.shapes[name] = TensorType("int64", ()), np.array(dim, object)
+        self.ops.append(Op("dims", Attrs(extents=(dim,), shape=(), dtype="int64"), (), (name,)))
+        self.producers[name] = self.ops[-1]
         return name
 
     def emit(self, kind: str, inputs: Sequence[str], attrs: Attrs, origin: str, hint: str) -> tuple[str, ...]:
@@ -188,6 +196,27 @@ class Builder:
         return Graph("part", tuple(inputs), tuple(made), tuple(ops), {name: self.types[name] for name in names},
                      {name: self.constants[name] for name in names if name in self.constants})
 
+    def body(self, first_op: int, inputs: Sequence[str], results: Sequence[str]) -> tuple[Body, tuple[str, ...]]:
+        """Takes the operators from `first_op` on out of the graph. What is left is a body with these inputs, and behind
+        them what else it reads, which is returned too."""
+        results = list(results)
+        for index, value in enumerate(results):
+            made = {name for op in self.ops[first_op:] for name in op.outputs}
+            if value not in made or value in results[:index]:
+                results[index] = self.copy(value, self.unique(f"{value}.result"))
+        ops = self._with_shapes(self.ops[first_op:])
+        del self.ops[first_op:]
+        made = {name for op in ops for name in op.outputs}
+        self.counts.forget({op.attrs.symbol.name for op in ops if op.kind == EXTENT})
+        for name in made:
+            self.producers.pop(name, None)
+        read = dict.fromkeys(name for op in ops for name in op.inputs if name)
+        captured = tuple(name for name in read if not (name in self.constants or name in made or name in inputs))
+        types = {name: self.types[name] for name in (*read, *made, *inputs)}
+        constants = {name: self.constants[name] for name in read if name in self.constants}
+        graph = Graph("body", (*inputs, *captured), tuple(results), ops, types, constants)
+        return Body(prune(graph)), captured
+
     def outputs(self, results: Sequence[str], inputs: Sequence[str], names: Sequence[str] = ()) -> list[str]:
         """Each result as a value of a name of its own: of `names`, beyond them output0, output1, …"""
         outputs: list[str] = []
@@ -203,21 +232,21 @@ class Builder:
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """The finished graph, without what no output needs."""
-        self._materialise_shapes()
+        self.ops = list(self._with_shapes(self.ops))
         graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants,
                       conditions=distinct(self.conditions))
         return prune(graph)
 
-    def _materialise_shapes(self) -> None:
+    def _with_shapes(self, ops: Sequence[Op]) -> tuple[Op, ...]:
         """Shape values that operators read as data come from one `dims` operator each, not from arithmetic."""
-        ops = []
-        for op in self.ops:
+        made = []
+        for op in ops:
             if len(op.outputs) == 1 and op.outputs[0] in self.shapes:
                 value, type_ = self.shapes[op.outputs[0]], self.types[op.outputs[0]]
                 attrs = Attrs(extents=tuple(value.flat), shape=type_.shape, dtype=type_.dtype)
                 op = Op("dims", attrs, (), op.outputs, origin=op.origin)
-            ops.append(op)
-        self.ops = ops
+            made.append(op)
+        return tuple(made)
 
 
 class Node(OnnxNode):
@@ -300,10 +329,23 @@ class Node(OnnxNode):
             value = value.astype(object)
         return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
 
-    def bound(self, most: Dim) -> Dim:
-        bound = self._builder.counts.bound(self._hint(), most)
-        assert bound is not None
-        return bound
+    def bound(self, most: Dim | None) -> Dim | None:
+        return self._builder.counts.bound(self._hint(), most)
+
+    def extent(self, dim: Dim) -> str:
+        """An extent as a value, int64 []."""
+        if isinstance(dim, int):
+            return self.constant(np.array(dim, np.int64))
+        return self._builder.extent(dim, f"{self._hint()}.extent")
+
+    def constant_of(self, value: str) -> np.ndarray:
+        """The number of any constant."""
+        return self._builder.constants[value]
+
+    def extents(self, value: str) -> tuple[Dim, ...]:
+        """Any integer value as extents."""
+        return tuple(int(dim) if isinstance(dim, np.integer) else dim
+                     for dim in self._builder.counts.extents(value, None, self.name).reshape(-1))
 
     def count(self, value: str, most: Dim | None) -> Symbol:
         return self._builder.counts.count(value, 0, most, self.name, self._hint())

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If, Loop and Scan without branches: of a condition that the run decides both branches are computed and one is chosen;
-loops whose number of turns is known are written out."""
+"""If, Loop and Scan. Short loops whose number of turns is known are written out; the others, and an If whose condition
+the run decides, become operators with graphs in them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,22 @@ import numpy as np
 import onnx
 
 from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim
+from ...ir.types import TensorType
+from ...ops.elementwise import cast_to
+from ...ops.move import FAR, emit_slice
 from ...ops.rules import axis_of
-from .builder import Node
+from .builder import Builder, Node
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
 
-#: A loop that is written out has at most so many turns.
-MOST_TURNS = 1024
+logger = logging.getLogger(__name__)
+
+#: A loop that is written out has at most so many turns, and one that can be a loop at most so many nodes.
+MOST_TURNS, MOST_NODES = 1024, 256
+#: Of a loop that nothing but its condition ends.
+ENDLESS = 2**63 - 1
 
 Opsets = Mapping[str, int]
 
@@ -36,26 +45,116 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
     if node.is_const(0):
         wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
         return importer.inlined(branch_of(node, proto, wanted), scope, opsets, {})
-    both = [importer.inlined(branch_of(node, proto, name), scope, opsets, {})
-            for name in ("then_branch", "else_branch")]
-    if any(None in values for values in both):
-        raise MegccError("its condition is computed at run time, and one of its branches cannot be computed; fix the "
-                         "input it depends on (--constant sr=16000), or export the model with a fixed branch")
     (condition,) = node.emit("reshape", node.inputs[:1], shape=())
-    results: list[str | None] = []
-    for yes, no in zip(*both, strict=True):
-        types = [node.type_of(str(value)) for value in (yes, no)]
-        if types[0] != types[1]:
-            raise MegccError(f"its condition is computed at run time, and its branches give {types[0]} and {types[1]}, "
-                             "which is not supported; fix the input it depends on (--constant sr=16000), or export the "
-                             "model with a fixed branch")
-        results += node.emit("where", (condition, str(yes), str(no)))
-    return results
+    builder, bodies, reads, types = importer.builder, {}, [], []
+    for name, key in (("then_branch", "yes"), ("else_branch", "no")):
+        first, findings = len(builder.ops), len(importer.findings)
+        values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
+        if None in values and importer.unsupported:
+            raise MegccError("its condition is computed at run time, and one of its branches cannot be computed; fix "
+                             "the input it depends on (--constant sr=16000), or export the model with a fixed branch")
+        if None in values:
+            logger.warning("If %s: a run that takes its %s fails: %s", node.name, name,
+                           "; ".join(importer.findings[findings:]))
+            del builder.ops[first:], importer.findings[findings:]
+            return _the_other(importer, node, proto, scope, opsets, condition, key == "no")
+        types.append(tuple(node.type_of(str(value)) for value in values))
+        bodies[key], captured = builder.body(first, (), [str(value) for value in values])
+        reads.append(captured)
+    for yes, no in zip(*types, strict=True):
+        if yes != no:
+            raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
+                             "not supported; fix the input it depends on (--constant sr=16000), or export the model "
+                             "with a fixed branch")
+    return list(node.emit("branch", (condition, *reads[0], *reads[1]), **bodies, reads=len(reads[0]), types=types[0]))
+
+
+def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, condition: str,
+               wanted: bool) -> list[str | None]:
+    """The branch of an If whose other one is impossible with these shapes: a run whose condition asks for that one
+    fails."""
+    if not wanted:
+        (condition,) = node.emit("cast", (condition,), dtype="int64")
+    else:
+        (condition,) = node.emit("cast", (node.emit("logical_not", (condition,))[0],), dtype="int64")
+    importer.builder.counts.require_zero(condition, f"condition of {node.name}", node.name)
+    branch = branch_of(node, proto, "then_branch" if wanted else "else_branch")
+    return importer.inlined(branch, scope, opsets, {})
 
 
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The outputs of a Loop whose turns are known: values that go round, then what each turn gives."""
+    """The outputs of a Loop: values that go round, then what each turn gives."""
     body = branch_of(node, proto, "body")
+    known = (not node.has(0) or node.is_const(0)) and (not node.has(1) or node.is_const(1))
+    if not known or int(node.const(0).reshape(-1)[0] if node.has(0) else ENDLESS) * len(body.node) > MOST_NODES:
+        return _looped(importer, node, body, scope, opsets)
+    first, findings = len(importer.builder.ops), len(importer.findings)
+    try:
+        return _written_out(importer, node, body, scope, opsets)
+    except _Undecided:
+        del importer.builder.ops[first:], importer.findings[findings:]
+        return _looped(importer, node, body, scope, opsets)
+
+
+class _Undecided(Exception):
+    """The run decides when a loop ends."""
+
+
+def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope, opsets: Opsets) -> list[str | None]:
+    """A loop that the run ends. What its turns give has room for as many as there can be: those that its operand says,
+    or that the user states as the bound of the output."""
+    builder, carried = importer.builder, list(node.inputs[2:])
+    given = [value.name for value in body.input]
+    if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
+        raise ShapeError(f"has a body of {len(given)} inputs and {len(body.output)} outputs for {len(carried)} values")
+    most = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())[0] if node.has(0) \
+        else node.constant(np.array(ENDLESS))
+    going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
+    room = None if len(body.output) == len(carried) + 1 else _room(node, most)
+    first = len(builder.ops)
+    inputs = [_input(builder, name, type_) for name, type_ in
+              zip(given, (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried)), strict=True)]
+    values = importer.inlined(body, scope, opsets, dict(zip(given, inputs, strict=True)))
+    if None in values:
+        return []
+    names = [node.emit("reshape", (str(values[0]),), shape=())[0], *map(str, values[1:])]
+    for name, value, start in zip(body.output[1:], names[1:], carried, strict=False):
+        if node.type_of(value) != node.type_of(start):
+            raise MegccError(f"has a value '{name.name}' that is {node.type_of(start)} at first and then "
+                             f"{node.type_of(value)}, which is not supported")
+    rows = [node.type_of(name) for name in names[1 + len(carried):]]
+    made, captured = builder.body(first, inputs, names)
+    types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried),
+             *(row.with_shape((room, *row.shape)) for row in rows))
+    turns, _, *results = node.emit("loop", (most, going, *carried, *captured), carried=len(carried), body=made,
+                                   types=types)
+    if room is None:
+        return list(results)
+    count = node.count(turns, room)
+    return [*results[:len(carried)], *(emit_slice(node, value, 0, 0, count) for value in results[len(carried):])]
+
+
+def _room(node: Node, most: str) -> Dim:
+    """How many turns there can be."""
+    if node.is_constant(most) and node.constant_of(most) == ENDLESS:
+        room = node.bound(None)
+    else:
+        room = node.bound(node.extents(most)[0])
+    if room is None:
+        raise MegccError("has no number of turns, so nothing limits what they give; state a bound: --bound "
+                         f"{next(filter(None, node.outputs))}=1000")
+    return room
+
+
+def _input(builder: Builder, name: str, type_: TensorType) -> str:
+    """A value that a body gets in each turn."""
+    name = builder.unique(name or "unused")
+    builder.add_input(name, type_)
+    return name
+
+
+def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
+                 opsets: Opsets) -> list[str | None]:
     turns = int(node.const(0, "the number of turns").reshape(-1)[0]) if node.has(0) else MOST_TURNS + 1
     going = not node.has(1) or bool(node.const(1, "the condition").reshape(-1)[0])
     carried: list[str | None] = list(node.inputs[2:])
@@ -71,8 +170,7 @@ def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, op
         if condition is None or None in values:
             return []
         if not node.is_constant(condition):
-            raise MegccError("ends when the run decides, which is not supported; export the model with a fixed number "
-                             "of turns")
+            raise _Undecided
         going = bool(importer.builder.constants[condition].reshape(-1)[0])
         carried = values[:len(carried)]
         for rows, value in zip(collected, values[len(carried):], strict=True):
@@ -117,10 +215,17 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
     types = [node.type_of(source) for source in sources]
     axes = [axis_of(axis, type_.rank) for axis, type_ in zip(axes, types, strict=True)]
     turns = {type_.shape[axis] for axis, type_ in zip(axes, types, strict=True)}
-    if len(turns) != 1 or not isinstance(next(iter(turns)), int):
-        raise MegccError(f"goes along axes of extents {', '.join(map(str, turns))}; wants one that is known")
+    if len(turns) != 1:
+        raise MegccError(f"goes along axes of extents {', '.join(map(str, turns))}; wants one")
     (length,) = turns
     outputs = len(body.output) - len(states)
+    output_axes, output_backward = output_axes or [0] * outputs, output_backward or [0] * outputs
+    if not isinstance(length, int) or length * len(body.node) > MOST_NODES:
+        sequences = list(zip(sources, axes, backward, strict=True))
+        stacks = _scanned_turns(importer, node, body, states, sequences, length, scope, opsets)
+        return [*stacks[:len(states)], *(
+            _along(node, str(value), axis, back) for value, axis, back in
+            zip(stacks[len(states):], output_axes, output_backward, strict=False))]
     collected: list[list[str]] = [[] for _ in range(outputs)]
     for turn in range(length):
         _limit(turn)
@@ -135,9 +240,47 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
         states = values[:len(states)]
         for rows, value in zip(collected, values[len(states):], strict=True):
             rows.append(str(value))
-    output_axes, output_backward = output_axes or [0] * outputs, output_backward or [0] * outputs
     return [*states, *(_stacked(node, rows[::-1] if back else rows, axis) for rows, axis, back in
                        zip(collected, output_axes, output_backward, strict=True))]
+
+
+def _scanned_turns(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
+                   scope: Scope, opsets: Opsets) -> list[str | None]:
+    """The states at last, and what each turn gave along a new first axis."""
+    builder, given = importer.builder, [value.name for value in body.input]
+    most, going = node.extent(length), node.constant(np.array(True))
+    first = len(builder.ops)
+    turn = _input(builder, "turn", TensorType("int64", ()))
+    goes = _input(builder, "going", TensorType("bool", ()))
+    inside = [_input(builder, name, node.type_of(state)) for name, state in zip(given, states, strict=False)]
+    parts = []
+    for source, axis, back in sequences:
+        at = node.emit("sub", (node.extent(length - 1), turn))[0] if back else turn
+        parts += node.emit("gather", (source, at), axis=axis)
+    values = importer.inlined(body, scope, opsets, dict(zip(given, [*inside, *parts], strict=True)))
+    if None in values:
+        return []
+    names = list(map(str, values))
+    for name, start in zip(names, states, strict=False):
+        if node.type_of(name) != node.type_of(start):
+            raise MegccError(f"has a state that is {node.type_of(start)} at first and then {node.type_of(name)}, which "
+                             "is not supported")
+    rows = [node.type_of(name) for name in names[len(states):]]
+    made, captured = builder.body(first, (turn, goes, *inside), (going, *names))
+    types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, states),
+             *(row.with_shape((length, *row.shape)) for row in rows))
+    return list(node.emit("loop", (most, going, *states, *captured), carried=len(states), body=made, types=types)[2:])
+
+
+def _along(node: Node, value: str, axis: int, back: bool) -> str:
+    """What the turns gave along the first axis, along another, the last one first if `back`."""
+    rank = node.type_of(value).rank
+    axis = axis_of(axis, rank)
+    if back:
+        (value,) = node.emit("slice", (value,), axes=(0,), starts=(-1,), ends=(-FAR,), steps=(-1,))
+    if axis == 0:
+        return value
+    return node.emit("transpose", (value,), perm=(*range(1, axis + 1), 0, *range(axis + 1, rank)))[0]
 
 
 def _by_batch(importer: Importer, node: Node, body: onnx.GraphProto, count: int, scope: Scope,

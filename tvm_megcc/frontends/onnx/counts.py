@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,6 +82,16 @@ class Counts:
             builder.emit(EXTENT, (wide,), Attrs(symbol=self._made[value, element], element=element, bound=bound),
                          origin, f"{name}.extent")
         return self._made[value, element]
+
+    def require_zero(self, value: str, name: str, origin: str) -> None:
+        """A run in which the number, an int64, is not 0 fails."""
+        symbol = Symbol(self._name(name), least=0)
+        attrs = Attrs(symbol=symbol, element=0, bound=0, required=True)
+        self.builder.emit(EXTENT, (value,), attrs, origin, symbol.name)
+
+    def forget(self, names: Collection[str]) -> None:
+        """These symbols are known in a part of the model only."""
+        self._made = {key: symbol for key, symbol in self._made.items() if symbol.name not in names}
 
     def _name(self, name: str) -> str:
         while name in self.taken:

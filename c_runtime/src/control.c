@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Jumps, loops and copies. Where they go was checked when the container was opened; that they end is for the session to
+ * say, which counts turns.
+ */
+#include "internal.h"
+
+#ifndef MEGCC_NO_DYNAMIC
+
+#define MOST_TURNS 0xFFFFFFFFu /* of a run whose session says nothing else */
+
+/* An operand of the instruction; memory for one that is allocated. */
+static uint8_t *operand_of(megcc_session *session, const instruction_row *row, uint32_t index, bool written)
+{
+    const megcc_program *p = &session->model->program;
+    const uint32_t tensor = operand_at(p, row, index), root = root_of(p, tensor);
+    if (written && tensor_at(p, root)->storage == STORAGE_UNBOUNDED && megcc_materialise(session, root) != MEGCC_OK)
+        return NULL;
+    return address_of(session, tensor);
+}
+
+/* The next instruction is `target`; where the run counts, calls that were not checked with its extents are now. */
+static int32_t go_to(megcc_session *session, uint32_t target, megcc_error *error)
+{
+    session->next = target - 1; /* the machine adds 1 */
+    return megcc_session_verify(session, target, error);
+}
+
+static int32_t move(megcc_session *session, const instruction_row *row, megcc_error *error)
+{
+    const megcc_program *p = &session->model->program;
+    const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 0)), session->extents);
+    const uint64_t room = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 1)), session->extents);
+    const uint8_t *from = operand_of(session, row, 0, false);
+    uint8_t *to = operand_of(session, row, 1, true);
+    int64_t turn = 0;
+    if (row->inputs == 3) {
+        const uint8_t *number = operand_of(session, row, 2, false);
+        if (number == NULL)
+            return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+        memcpy(&turn, number, sizeof turn);
+    }
+    if (bytes == 0)
+        return MEGCC_OK;
+    if (from == NULL || to == NULL)
+        return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+    if (turn < 0 || (uint64_t)turn >= room / bytes)
+        return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, turn, room / bytes);
+    memcpy(to + (uint64_t)turn * bytes, from, (size_t)bytes);
+    return MEGCC_OK;
+}
+
+/* Begins a loop (inputs = 0) or ends a turn of it (1). */
+static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
+{
+    const uint64_t limit = session->options.turn_limit != 0 ? session->options.turn_limit : MOST_TURNS;
+    uint8_t *turn = operand_of(session, row, 0, true);
+    const uint8_t *most = operand_of(session, row, 1, false), *going = operand_of(session, row, 2, false);
+    int64_t number = 0, end;
+    if (turn == NULL || most == NULL || going == NULL)
+        return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+    if (row->inputs != 0) {
+        memcpy(&number, turn, sizeof number);
+        number += number < INT64_MAX;
+    }
+    memcpy(turn, &number, sizeof number);
+    memcpy(&end, most, sizeof end);
+    if ((number < end && *going != 0) != (row->inputs != 0))
+        return MEGCC_OK;
+    if (row->inputs != 0 && session->turns++ == limit)
+        return megcc_fail(error, MEGCC_E_CANCELLED, AT("turn_limit"), session->next, (int64_t)limit, 0);
+    return go_to(session, row->first_extent, error);
+}
+
+int32_t megcc_session_control(megcc_session *session, const instruction_row *row, megcc_error *error)
+{
+    if (row->opcode == OP_MOVE)
+        return move(session, row, error);
+    if (row->opcode == OP_LOOP)
+        return loop(session, row, error);
+    const uint8_t *value = operand_of(session, row, 0, false);
+    if (value == NULL)
+        return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+    return (*value != 0) == (row->inputs != 0) ? go_to(session, row->first_extent, error) : MEGCC_OK;
+}
+
+#endif

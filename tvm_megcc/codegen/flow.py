@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program does besides calling kernels: extents that become known, copies, jumps. Each stands in front of a
+step; `plan.inlined` makes them of loops and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Union
+
+from ..ir.shapes import Count
+
+
+@dataclass(frozen=True)
+class Move:
+    """Copies a value; with `turn`, a number, into the place of that number in the target, along its first axis."""
+
+    source: str
+    target: str
+    turn: str = ""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.source, self.target, self.turn)))
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Goes to `mark` if the value, a bool, is `when`."""
+
+    value: str
+    when: bool
+    mark: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.value,)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Of a loop. At its beginning (`first`) the turn is 0, and unless that is less than `most` and `going` holds, it
+    goes to `mark`, behind the loop; at its end it is one more, and if that is less and `going` holds, it goes to
+    `mark`, the first step of the body. stacks: what is filled turn by turn."""
+
+    turn: str
+    most: str
+    going: str
+    first: bool
+    mark: str
+    stacks: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return self.turn, self.most, self.going, *self.stacks
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place that is gone to; no instruction."""
+
+    name: str
+    values: tuple[str, ...] = ()
+
+
+Control = Union[Count, Move, Jump, Turn, Mark]
+
+
+def renamed(item: Control, name: Callable[[str], str]) -> Control:
+    """With other names of values and marks."""
+    if isinstance(item, Count):
+        return replace(item, value=name(item.value))
+    changed = {field: tuple(map(name, given)) if isinstance(given, tuple) else name(given)
+               for field, given in vars(item).items() if given and isinstance(given, (str, tuple))}
+    return replace(item, **changed)  # type: ignore[type-var]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops and branches as jumps: the steps of their bodies take their places in the plan around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir.graph import Graph, Op, bodies_of
+from ..ir.types import TensorType
+from ..passes.views import Place
+from .flow import Control, Jump, Mark, Move, Turn, renamed
+from .plan import KernelPlan, Step, Weight
+
+Name = Callable[[str], str]
+
+
+def inlined(plan: KernelPlan, bodies: Mapping[str, Sequence[KernelPlan]]) -> KernelPlan:
+    """The plan with the steps of its bodies.
+
+    Args:
+        bodies: the plans of an operator's bodies, by its first result; bodies in them are inlined already.
+    """
+    if not any(isinstance(item, Op) for items in plan.before.values() for item in items):
+        return plan
+    return _Inliner(plan, bodies).run()
+
+
+class _Inliner:
+    def __init__(self, plan: KernelPlan, bodies: Mapping[str, Sequence[KernelPlan]]):
+        self.plan, self.bodies = plan, bodies
+        self.steps: list[Step] = []
+        self.before: dict[int, tuple[Control | Op, ...]] = {}
+        self.loops: list[tuple[int, int]] = []
+        self.places: dict[str, Place] = dict(plan.places)
+        self.weights: dict[str, Weight] = dict(plan.weights)
+        self.types: dict[str, TensorType] = dict(plan.graph.types)
+        self.constants: dict[str, np.ndarray] = dict(plan.graph.constants)
+
+    def run(self) -> KernelPlan:
+        self.add(self.plan, lambda name: name)
+        graph: Graph = self.plan.graph.with_(types=self.types, constants=self.constants)
+        return replace(self.plan, graph=graph, steps=tuple(self.steps), places=self.places, weights=self.weights,
+                       before=self.before, loops=tuple(self.loops))
+
+    def add(self, plan: KernelPlan, name: Name) -> None:
+        """The steps of a plan under other names."""
+        shift: dict[int, int] = {}
+        for index in range(len(plan.steps) + 1):
+            shift[index] = len(self.steps)
+            for item in plan.before.get(index, ()):
+                if isinstance(item, Op):
+                    self.nested(item)
+                else:
+                    self.control(renamed(item, name))
+            if index < len(plan.steps):
+                self.steps.append(_renamed_step(plan.steps[index], name))
+        self.loops += [(shift[begin], shift[end]) for begin, end in plan.loops]
+
+    def control(self, *items: Control) -> None:
+        at = len(self.steps)
+        self.before[at] = (*self.before.get(at, ()), *items)
+
+    def nested(self, op: Op) -> None:
+        (_loop if op.kind == "loop" else _branch)(self, op, self.bodies[op.outputs[0]])
+
+    def body(self, op: Op, plan: KernelPlan, given: Sequence[str], number: int) -> list[str]:
+        """The steps of a body whose inputs are these values; what its outputs are called."""
+        known = dict(zip(plan.graph.inputs, map(self.held, given), strict=True))
+        prefix = f"{op.outputs[0]}/{number}/"
+
+        def name(own: str) -> str:
+            return known.get(own, prefix + own)
+
+        self.types |= {name(own): type_ for own, type_ in plan.graph.types.items() if own not in known}
+        self.constants |= {name(own): array for own, array in plan.graph.constants.items()}
+        self.weights |= {name(own): replace(weight, source=name(weight.source)) for own, weight in plan.weights.items()}
+        for own, place in plan.places.items():
+            if own not in known:
+                outer = self.places.get(known[place.root]) if place.root in known else Place(name(place.root), 0)
+                self.places[name(own)] = Place(outer.root, outer.offset + place.offset)
+        self.add(plan, name)
+        return [name(own) for own in plan.graph.outputs]
+
+    def held(self, name: str) -> str:
+        """A value that is copied; of a constant, its weight."""
+        if name in self.constants and name not in self.weights:
+            self.weights[name] = Weight(name, np.ascontiguousarray(self.constants[name]).reshape(-1))
+        return name
+
+
+def _loop(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
+    (plan,), carried = plans, op.attrs.carried
+    (most, going, *values), (turn, goes, *results) = op.inputs, op.outputs
+    begin, first, behind = len(flat.steps), Mark(f"{turn} first"), Mark(f"{turn} behind")
+    most = flat.held(most)
+    starts = zip((going, *values[:carried]), (goes, *results[:carried]), strict=True)
+    flat.control(*(Move(flat.held(source), target) for source, target in starts),
+                 Turn(turn, most, goes, True, behind.name, tuple(results[carried:])), first)
+    made = flat.body(op, plan, (turn, goes, *results[:carried], *values[carried:]), 0)
+    rows = (Move(row, target, turn) for row, target in zip(made[1 + carried:], results[carried:], strict=True))
+    kept = (Move(row, target) for row, target in zip(made[:1 + carried], (goes, *results[:carried]), strict=True))
+    flat.control(*rows, *kept, Turn(turn, most, goes, False, first.name), behind)
+    flat.loops.append((begin, len(flat.steps)))
+
+
+def _branch(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
+    (condition, *values), reads = op.inputs, op.attrs.reads
+    other, behind = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} behind")
+    yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
+    flat.control(Jump(flat.held(condition), False, other.name))
+    made = flat.body(op, yes, values[:reads], 1)
+    flat.control(*map(Move, made, op.outputs), Jump(condition, True, behind.name), other)
+    made = flat.body(op, no, values[reads:], 2)
+    flat.control(*map(Move, made, op.outputs), behind)
+
+
+def _renamed_step(step: Step, name: Name) -> Step:
+    op = step.bound.op
+    changed = op.with_(inputs=tuple(own and name(own) for own in op.inputs), outputs=tuple(map(name, op.outputs)))
+    return Step(replace(step.bound, op=changed), tuple(map(name, step.inputs)), tuple(map(name, step.outputs)))

@@ -65,8 +65,7 @@ static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(
 #endif
 static MGC_INLINE mgc_v mgc_real(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
 #if defined(MGC_ISA_RVV)
-/* Of a whole number any rounding is its own: with the one that is set, no instruction says which. */
-static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(__builtin_elementwise_rint(v), mgc_i); }
+static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return mgc_whole(v); }
 #else
 static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
 #endif
@@ -95,7 +94,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
     const mgc_v low = mgc_set1(-2147483648.0f), high = mgc_set1(2147483520.0f);
     const mgc_v known = mgc_if_lt(v, mgc_set1(MGC_INF), v, mgc_if_lt(mgc_zero(), v, v, mgc_zero()));
-    const mgc_i most = mgc_iset1(INT32_MAX), whole = mgc_iwhole(mgc_round(mgc_max(low, mgc_min(known, high))));
+    const mgc_i most = mgc_iset1(INT32_MAX), whole = mgc_nearest_within(mgc_max(low, mgc_min(known, high)));
 #if MGC_LANES == 1
     return known > high ? most : whole;
 #else

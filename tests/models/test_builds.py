@@ -108,7 +108,8 @@ def output_names(folder: Path) -> list[str]:
     return [row["name"] for row in read_manifest(folder)["models"][0]["outputs"]]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in ("light_resnet50", "dtln_stage2"))) for name in NETWORKS])
 def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
     """Both without a warning; -O3 and -O1, so that optimisation shows if it changes anything."""
     folder, inputs = folders(name), NETWORKS[name].inputs(1)

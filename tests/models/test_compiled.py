@@ -15,6 +15,8 @@ RUNS = [(name, target, optimize)
         for optimize, networks in (("speed", ALL_NETWORKS), ("size", NETWORKS))
         for name, network in networks.items()
         for target in (("native", "arm64") if network.emulated else ("native",))]
+#: Those that take longest in the emulator.
+LONG = {"ultraface_rfb320", "light_squeezenet", "minilm_l1_f32"}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def folders(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(("name", "target", "optimize"), RUNS, ids=map("-".join, RUNS))
+@pytest.mark.parametrize(("name", "target", "optimize"), [
+    pytest.param(*run, id="-".join(run), marks=[pytest.mark.long] * (run[1] == "arm64" and run[0] in LONG))
+    for run in RUNS])
 def test_network(name: str, target: str, optimize: str, folders):
     network = ALL_NETWORKS[name]
     _, folder = folders(name, optimize)

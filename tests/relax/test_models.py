@@ -27,17 +27,18 @@ MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Network:
-    """slow: its C takes long to compile. regions: that it is partitioned into."""
+    """slow, long: its C takes long to compile. regions: that it is partitioned into."""
 
     name: str
     slow: bool = True
     regions: int = 1
+    long: bool = False
 
 
 NETWORKS = (
     Network("mnist8", slow=False), Network("resnet8_cifar10_f32"), Network("kws_dscnn_f32"),
     Network("mobilenet_v1_025_224_f32"), Network("super_resolution_10"), Network("sinet_portrait_seg"),
-    Network("lw_person_detector_192"), Network("yolox_nano_416"), Network("yunet_n_dynamic"),
+    Network("lw_person_detector_192", long=True), Network("yolox_nano_416", long=True), Network("yunet_n_dynamic"),
     Network("ad_autoencoder_f32"), Network("dtln_stage2"), Network("kwt1_keyword_transformer"),
     Network("minilm_l1_f32"),
     Network("ad_autoencoder_int8"), Network("resnet8_cifar10_int8"), Network("kws_dscnn_int8"),
@@ -57,7 +58,8 @@ def load(name: str):
     return mod, [inputs[key] for key in order], [arrays[f"out:{value.name}"] for value in model.graph.output]
 
 
-@pytest.mark.parametrize("network", [pytest.param(n, id=n.name, marks=[pytest.mark.slow] * n.slow) for n in NETWORKS])
+@pytest.mark.parametrize("network", [
+    pytest.param(n, id=n.name, marks=[pytest.mark.slow] * n.slow + [pytest.mark.long] * n.long) for n in NETWORKS])
 def test_network(network, tmp_path):
     """Integers are those of the reference, not one differs."""
     mod, inputs, outputs = load(network.name)

@@ -121,10 +121,19 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
     return v[1] > v[0] ? v[1] : v[0];
 }
 
+/* The nearest int32, halves to even: the last bits of 1.5 * 2^52 + v. Of a conversion clang makes the instruction that
+ * truncates, at which qemu stops before version 8. */
+static MGC_INLINE mgc_lanes mgc_whole(mgc_v v)
+{
+    typedef double doubles __attribute__((vector_size(8 * MGC_LANES)));
+    typedef int64_t bits __attribute__((vector_size(8 * MGC_LANES)));
+    return __builtin_convertvector((bits)(__builtin_convertvector(v, doubles) + 6755399441055744.0), mgc_lanes);
+}
+
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. */
-    const mgc_lanes whole = __builtin_convertvector(__builtin_elementwise_rint(n), mgc_lanes), half = whole >> 1;
+    /* In two factors, each a normal power of two. The bits of 1.5 * 2^23 + n end with those of n. */
+    const mgc_lanes whole = (mgc_lanes)(n + 12582912.0f) - 0x4b400000, half = whole >> 1;
     return v * (mgc_v)((half + 127) << 23) * (mgc_v)((whole - half + 127) << 23);
 }
 

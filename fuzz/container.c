@@ -148,6 +148,10 @@ static bool run(const megcc_model *model, uint32_t *state)
     guard_require(memory != NULL, "no memory for a session");
     memset(memory, (int)(chance(state) & 0xFF), needed);
     const int32_t status = megcc_session_open(&session, model, memory, needed, &options, NULL);
+    if (status == MEGCC_E_SHAPE && model->program.counts != 0) { /* it has set its shapes itself, and they are none */
+        megcc_heap_free(memory);
+        return false;
+    }
     guard_require(status == MEGCC_OK, "memory that is as large as asked for is refused");
     guard_run();
     for (int round = 0; round < 2 && set_shapes(model, session, state); round++) {

@@ -27,15 +27,20 @@ def masks(generator: np.random.Generator, shape: tuple[int, ...]) -> list[np.nda
     return [(generator.random(shape) < share).astype(np.float32) * 2 for share in (0.5, 0.0, 1.0, 0.2)]
 
 
-def test_what_a_run_counts(tmp_path):
-    """Counts of two tensors, an extent that follows from one of them, results of both, none and all of them. A session
-    goes on after a run that went beyond a bound; nothing is allocated."""
+def counting():
+    """Counts of two tensors, one that results have and one that a shape is made from."""
     nodes = [node("NonZero", "x", "a"), node("Transpose", "a", "t"), node("GatherND", "x t", "g"),
              node("Exp", "g", "e"),
              node("NonZero", "y", "b"), node("Shape", "b", "s"), node("Gather", "s one", "n"),
              node("Add", "n one", "m"), node("Concat", "m two", "shape", axis=0), node("Expand", "v shape", "w")]
-    source = model(nodes, {"x": [3, 4], "y": [9], "v": [1, 2]}, {"a": ("int64", [2, "p"]), "e": ["p"], "w": ["q", 2]},
+    return model(nodes, {"x": [3, 4], "y": [9], "v": [1, 2]}, {"a": ("int64", [2, "p"]), "e": ["p"], "w": ["q", 2]},
                    {"one": np.array([1]), "two": np.array([2])})
+
+
+def test_what_a_run_counts(tmp_path):
+    """Counts of two tensors, an extent that follows from one of them, results of both, none and all of them. A session
+    goes on after a run that went beyond a bound; nothing is allocated."""
+    source = counting()
     artifact = tvm_megcc.compile(source, "native", bounds={"b": 5}, name="counts")
     graph, generator = import_onnx(source, bounds={"b": 5}), np.random.default_rng(1)
     assert artifact.manifest["buckets"] == [{"a": [0, 12], "b": [0, 5]}]

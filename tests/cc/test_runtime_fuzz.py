@@ -15,6 +15,7 @@ from tvm_megcc import paths
 from tvm_megcc.codegen import container
 
 from .runtime_models import MODELS
+from .test_counts import counting, nested
 from .test_runtime import CC, has_flags
 
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
@@ -96,3 +97,15 @@ def test_damaged_containers_of_a_network(options: dict, tmp_path: Path):
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "native", **options)
     (subject,) = run.generated(artifact.save(tmp_path / "digits_megcc"), tmp_path)
     assert run.blind(subject, 10000, 3, CC, tmp_path)
+
+
+@pytest.mark.long
+@needs_sanitizers
+@pytest.mark.parametrize("name", ["counts", "open", "loops"])
+def test_damaged_containers_that_count_and_jump(name: str, tmp_path: Path):
+    """Extents from data, planned and allocated, loops and branches: symbols, bounds, operands and targets of jumps."""
+    source = nested() if name == "loops" else counting()
+    bounds = {"counts": {"b": 5}, "open": {}, "loops": {"last": 8}}[name]
+    artifact = tvm_megcc.compile(source, "native", bounds=bounds, name=name)
+    (subject,) = run.generated(artifact.save(tmp_path / name), tmp_path)
+    assert run.blind(subject, 5000, 3, CC, tmp_path)

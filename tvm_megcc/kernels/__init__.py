@@ -65,6 +65,7 @@ from .softmax.log import LogSoftmaxFixedLines
 from .softmax.quantised import SoftmaxQuantisedLines
 from .sort.counted import NonMaxSearch, NonZeroCount, NonZeroScan
 from .sort.detections import DetectionsSearch
+from .sort.grams import GramSearch
 from .sort.heap import TopKHeap
 from .tir.loops import TirLoops
 from .tree.walk import TreeWalk
@@ -121,6 +122,7 @@ realise(ops.softmax_wide.SoftmaxWide, SoftmaxWideLines())
 realise(ops.softmax_quantised.SoftmaxQuantised, SoftmaxQuantisedLines())
 realise(ops.log_softmax_fixed.LogSoftmaxFixed, LogSoftmaxFixedLines())
 realise(ops.sort.TopK, TopKHeap())
+realise(ops.grams.CountGrams, GramSearch())
 realise(ops.detections.Detections, DetectionsSearch())
 realise(ops.counted.NonMaxSuppression, NonMaxSearch())
 realise(ops.control.Loop, Inlined())

@@ -22,6 +22,7 @@ from . import (
     elementwise,
     extern,
     gather,
+    grams,
     inputs,
     integer,
     integer_sums,
@@ -66,8 +67,8 @@ from . import (
 
 __all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "control", "conv",
            "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections",
-           "dynamic_quantize",
-           "einsum", "elementwise", "extern", "gather", "inputs", "integer", "integer_sums", "inverse_root",
+           "dynamic_quantize", "einsum", "elementwise", "extern", "gather", "grams", "inputs",
+           "integer", "integer_sums", "inverse_root",
            "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",
            "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",
            "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "reverse", "rnn",

@@ -12,7 +12,7 @@ REFUSED = {
                      "Multinomial"), _RANDOM),
     "ImageDecoder": "decoding images is not supported; give the model their pixels",
     "ai.onnx.preview.training::Gradient": "gradients are not supported; let a training framework write them out",
-    **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), _STRING),
+    **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch"), _STRING),
 }
 
 #: Domains that are refused as a whole.

@@ -12,7 +12,8 @@ NAVIGATION = (
     ("Use", ("docs/command", "docs/generated-folder", "docs/kernel-names", "docs/c-api", "docs/tvm", "docs/relay",
              "docs/other-models")),
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/streaming", "docs/quantised",
-                "docs/quantize", "docs/cortex-m", "docs/packages", "docs/web", "docs/rust", "docs/limitations")),
+                "docs/quantize", "docs/cv", "docs/cortex-m", "docs/packages", "docs/web", "docs/rust",
+                "docs/limitations")),
     ("Trust", ("docs/errors", "docs/threat-model")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (

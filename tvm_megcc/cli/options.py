@@ -184,6 +184,11 @@ def command_line() -> argparse.ArgumentParser:
     _target_option(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     _compile_options(verb)
 
+    verb = _verb(verbs, "cv", run.cv_, "operators on images as C functions: resize, rotate, warp, colours, blur")
+    verb.add_argument("-o", "--output", metavar="DIR", default="cv", help="folder to write (default: cv)")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    _target_option(verb, "CPU to write them for, such as arm64 (default: native)", "native")
+
     verb = _verb(verbs, "list", run.list_, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops", "operators"),
                       help="operators is ops")

@@ -204,6 +204,13 @@ def export_(args: argparse.Namespace) -> int:
     return 0
 
 
+def cv_(args: argparse.Namespace) -> int:
+    from ..tools import cv
+
+    _print(args, cv.write(args.target, args.output, args.force), cv.text)
+    return 0
+
+
 def list_(args: argparse.Namespace) -> int:
     from ..tools import listing
 

@@ -16,7 +16,8 @@
  *
  * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error texts and kernel names,
  * MEGCC_NO_DYNAMIC shapes that change, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT asking the CPU,
- * MEGCC_NO_STDIO the functions at the end that use files and the heap.
+ * MEGCC_NO_STDIO the functions at the end that use files and the heap. MEGCC_TRUSTED_DATA leaves out the checks of
+ * containers, where they are constants of the program; never where they come from a file or over a wire.
  */
 #ifndef MEGCC_H
 #define MEGCC_H

@@ -11,6 +11,13 @@
 
 #include "internal.h"
 
+/* Once in the program: opening a model is no matter of speed, and flash is scarce. */
+#if defined(__GNUC__)
+#define FB_ONCE static __attribute__((noinline))
+#else
+#define FB_ONCE static
+#endif
+
 typedef struct fb_reader {
     const uint8_t *data;
     uint32_t size;
@@ -48,7 +55,7 @@ static inline uint32_t fb_follow(fb_reader *r, uint32_t at)
 }
 
 /* Makes the table that the offset at `at` leads to the one being read. */
-static inline void fb_enter(fb_reader *r, uint32_t at)
+FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
 {
     r->table_bytes = r->fields_bytes = 0;
     r->table = fb_follow(r, at);
@@ -70,7 +77,7 @@ static inline void fb_enter(fb_reader *r, uint32_t at)
 }
 
 /* Position of a field of `bytes` bytes; 0 if the table does not have it. */
-static inline uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
+FB_ONCE uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
 {
     const uint32_t entry = 4 + 2 * slot;
     if (!r->ok || entry + 2 > r->fields_bytes)
@@ -85,7 +92,7 @@ static inline uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
     return r->table + offset;
 }
 
-static inline uint32_t fb_number(fb_reader *r, uint32_t slot)
+FB_ONCE uint32_t fb_number(fb_reader *r, uint32_t slot)
 {
     const uint32_t at = fb_field(r, slot, 4);
     return at == 0 ? 0 : fb_32(r, at);
@@ -98,7 +105,7 @@ static inline uint64_t fb_long(fb_reader *r, uint32_t slot)
 }
 
 /* The vector that the offset at `at` leads to. */
-static inline megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
+FB_ONCE megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
 {
     megcc_rows rows = { r->data, 0 };
     const uint32_t begin = fb_follow(r, at);
@@ -116,7 +123,7 @@ static inline megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
 }
 
 /* A field that is a vector of rows; an absent one is empty. */
-static inline megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
+FB_ONCE megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
 {
     const megcc_rows none = { r->data, 0 };
     const uint32_t at = fb_field(r, slot, 4);

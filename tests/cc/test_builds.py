@@ -123,3 +123,18 @@ def test_a_folder_that_is_replaced_while_it_is_built(folder):
     with ThreadPoolExecutor(2) as pool:
         assert len(set(pool.map(one, range(4)))) == 2
     assert load(folder).name == "digits"
+
+
+def test_a_program_that_trusts_its_container_runs_it_and_no_other(tmp_path):
+    """MEGCC_TRUSTED_DATA: nothing is checked but what the kernels were made for."""
+    said = {}
+    for optimize in ("speed", "size"):
+        tvm_megcc.compile(DIGITS, "c", optimize=optimize, name="m").save(tmp_path / optimize, embed=True)
+    for data in ("speed", "size"):
+        folder = tmp_path / f"with_{data}"
+        shutil.copytree(tmp_path / "speed", folder)
+        (folder / "m_data.c").write_bytes((tmp_path / data / "m_data.c").read_bytes())
+        subprocess.run(["make", "-s", "CC=gcc", "CFLAGS=-O1 -DMEGCC_TRUSTED_DATA"], cwd=folder, check=True)
+        said[data] = subprocess.run([folder / "build/make/main"], capture_output=True, text=True)
+    assert said["speed"].returncode == 0 and len(said["speed"].stdout.split()) >= 10
+    assert said["size"].returncode == 1 and "code_id" in said["size"].stderr

@@ -75,7 +75,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     texts = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
-    left_out = profile(model.manifest for model in models)
+    left_out = profile((model.manifest for model in models), embed)
     context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
                "library": identifier("_".join(m.name for m in models)), "several": len(models) > 1,
                "targets": targets, "makes": make_commands(targets, left_out),

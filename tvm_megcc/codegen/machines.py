@@ -17,10 +17,15 @@ _ANY = "1"
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
 
 
-def profile(models: Iterable[Mapping]) -> tuple[str, ...]:
+#: Where containers are part of the program: they are as trusted as its code.
+EMBEDDED = "-DMEGCC_TRUSTED_DATA"
+
+
+def profile(models: Iterable[Mapping], embedded: bool) -> tuple[str, ...]:
     """What the runtime of models, by their manifests, can leave out on a microcontroller."""
     dynamic = any(model.get("control") or any(model["buckets"]) for model in models)
-    return tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
+    flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
+    return (*flags, EMBEDDED) if embedded else flags
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
     sources = [*c_sources(folder), *firmware.sources(), *made]
-    left_out = profile(row for row in read_manifest(folder)["models"] if row["name"] in models)
+    left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), embedded=True)
     compiled = objects.compile_all(sources, (*flags, *left_out, *firmware.FLAGS, f"-I{firmware.port()}"))
     try:
         linked = firmware.link_flags(target, limits, sum(given[model] for model in models))

@@ -14,7 +14,7 @@ NAVIGATION = (
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/streaming", "docs/quantised",
                 "docs/quantize", "docs/cv", "docs/cortex-m", "docs/packages", "docs/web", "docs/rust",
                 "docs/limitations")),
-    ("Trust", ("docs/errors", "docs/threat-model")),
+    ("Trust", ("docs/errors", "docs/reproducible", "docs/threat-model")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",

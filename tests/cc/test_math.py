@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -172,3 +173,22 @@ def test_halves(library):
     actual = call(library, "to_half", np.uint16, x).view(np.float16)
     np.testing.assert_array_equal(actual, rounded)
     assert (np.signbit(actual) == np.signbit(rounded))[~np.isnan(rounded)].all()
+
+
+def test_square_roots_without_an_instruction_are_rounded(tmp_path):
+    """As a CPU without one computes them: the same bits as those that have one, of every kind of argument."""
+    toolchain("c")
+    source, made = tmp_path / "roots.c", tmp_path / "roots.so"
+    source.write_text('#define MGC_ISA_C\n#include "megcc_simd.h"\nvoid roots(const float *x, float *y, int32_t n);\n'
+                      "void roots(const float *x, float *y, int32_t n)\n"
+                      "{ for (int32_t i = 0; i < n; i++) y[i] = mgc_sqrt(x[i]); }\n")
+    hidden = ["-U__SSE2__", "-U__aarch64__", "-U__riscv_fsqrt"]
+    compiler = "gcc" if shutil.which("gcc") else "cc"
+    subprocess.run([compiler, "-std=c99", "-O2", *hidden, *WARNINGS, *UNDEFINED, "-shared", "-fPIC",
+                    f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)], check=True)
+    bits = np.random.default_rng(0).integers(0, 2**32, 300_000, dtype=np.uint32)
+    bits[:7] = 0, 1, 0x80000000, 0x7f800000, 0x7f7fffff, 0x3f800000, 0x00800000
+    x = bits.view(np.float32)
+    with np.errstate(invalid="ignore"):
+        wanted = np.sqrt(x)
+    np.testing.assert_array_equal(call(ctypes.CDLL(str(made)), "roots", np.float32, x), wanted)

@@ -127,6 +127,14 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
+    verb = _verb(verbs, "verify", run.verify_, "whether every target computes the bits that were recorded")
+    verb.add_argument("path", metavar="PATH")
+    _model_option(verb)
+    verb.add_argument("--record", action="store_true", help="write the hashes into the folder's manifest")
+    _target_option(verb, "which targets (default: all of the folder's that run here)")
+    verb.add_argument("--cc", help="the C compiler")
+    _compile_options(verb)
+
     verb = _verb(verbs, "inspect", run.inspect_, "what is in a generated folder")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--size", action="store_true", help="bytes of code and constants, built for the target")

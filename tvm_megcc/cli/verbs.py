@@ -134,6 +134,18 @@ def compare_(args: argparse.Namespace) -> int:
     return 0 if report["equal"] else REFUSED
 
 
+def verify_(args: argparse.Namespace) -> int:
+    from ..target import parse_targets
+    from ..tools import source, verify
+
+    with _progress(args, f"running {args.path}"):
+        folder = source.folder_of(args.path, args)
+        report = verify.verify(folder, parse_targets(args.target) if args.target else (), args.cc,
+                               source.model_of(args.path, args), args.record)
+    _print(args, report, verify.text)
+    return 0 if report["equal"] else REFUSED
+
+
 def inspect_(args: argparse.Namespace) -> int:
     from ..tools import describe, source
 

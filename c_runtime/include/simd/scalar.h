@@ -65,19 +65,35 @@ static MGC_INLINE mgc_v mgc_sqrt(mgc_v v)
 #elif MGC_GNU && defined(__ARM_FP) && (__ARM_FP & 4)
     __asm__("vsqrt.f32 %0, %1" : "=t"(v) : "t"(v));
     return v;
+#elif MGC_GNU && defined(__wasm__)
+    return __builtin_sqrtf(v);
 #else
-    /* Newton's iteration from a guess by halving the exponent; the last bit may differ from the rounded root. */
     if (!(v > 0.0f) || v == MGC_INF)
         return v < 0.0f ? MGC_NAN : v;
     const int tiny = v < 1.17549435e-38f;
-    const float x = tiny ? v * 16777216.0f : v;
-    float root = mgc_float((mgc_bits(x) >> 1) + 0x1fbd1df5u);
-    for (int i = 0; i < 4; i++)
-        root = 0.5f * (root + x / root);
-    return tiny ? root * (1.0f / 4096.0f) : root;
+    const uint32_t bits = mgc_bits(tiny ? v * 16777216.0f : v), odd = ((bits >> 23) + 1u) & 1u;
+    /* The root of an integer, bit by bit: 24 bits and one more, which says how to round. A tie is none: its square would be
+     * odd, and the integer ends with zeros. */
+    uint64_t rest = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << (25u + odd), root = 0;
+    for (uint64_t bit = (uint64_t)1 << 48; bit != 0; bit >>= 2) {
+        const uint64_t next = root + bit;
+        root >>= 1;
+        if (rest >= next) {
+            rest -= next;
+            root += bit;
+        }
+    }
+    const uint32_t mantissa = (uint32_t)((root + 1u) >> 1) - 0x800000u, exponent = ((bits >> 23) - 127u - odd + 254u) / 2u;
+    const float result = mgc_float((exponent << 23) + mantissa);
+    return tiny ? result * (1.0f / 4096.0f) : result;
 #endif
 }
 
+#if MGC_GNU && defined(__wasm__)
+static MGC_INLINE mgc_v mgc_round(mgc_v v) { return __builtin_rintf(v); }
+static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return __builtin_floorf(v); }
+static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return __builtin_ceilf(v); }
+#else
 /* Adding 2^23 leaves no bit for a fraction; from there on every float is integral. */
 static MGC_INLINE mgc_v mgc_round(mgc_v v)
 {
@@ -98,6 +114,7 @@ static MGC_INLINE mgc_v mgc_ceil(mgc_v v)
     const float r = mgc_round(v);
     return r < v ? mgc_float(mgc_bits(r + 1.0f) | (mgc_bits(v) & 0x80000000u)) : r;
 }
+#endif
 
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { (void)b; return a; }
 static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { (void)a; return b; }

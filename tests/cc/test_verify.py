@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc verify`: the same hash on every target for integers, and what is said where there is another."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.onnx_models import model, node, saved
+from tvm_megcc import paths
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.runtime.session import Port
+from tvm_megcc.target import TARGETS, machine
+from tvm_megcc.tools import verify
+
+DIGITS = paths.examples() / "digits.onnx"
+
+
+def integers():
+    """A state that takes products of bytes: three runs give what one does not."""
+    weights = np.random.default_rng(0).integers(-128, 128, (16, 16)).astype(np.int8)
+    return model([node("MatMulInteger", "x w", "p"), node("Add", "p h", "y"), node("Identity", "y", "n")],
+                 {"x": ("int8", [2, 16]), "h": ("int32", [2, 16])},
+                 {"y": ("int32", [2, 16]), "n": ("int32", [2, 16])}, {"w": weights})
+
+
+def test_integers_have_one_hash(tmp_path, capsys):
+    """With vectors and without, and by numpy, which knows nothing of our C."""
+    levels = "native,c" if machine() != "x86_64" else "x86-64,c"
+    compiled = tvm_megcc.compile(saved(integers(), tmp_path / "sums.onnx"), levels, states={"n": "h"})
+    folder = compiled.save(tmp_path / "sums")
+    assert main(["verify", str(folder), "--record"]) == 0
+    assert "written into manifest.json" in capsys.readouterr().out
+    recorded = json.loads((folder / "manifest.json").read_text())["models"][0]["digests"]
+    assert "c" in recorded and len(recorded) == 2
+    weights = np.random.default_rng(0).integers(-128, 128, (16, 16)).astype(np.int8)
+    total, said = np.zeros((2, 16), np.int32), verify.hashlib.sha256()
+    port = Port("x", "int8", (2, 16))
+    for run in range(verify.RUNS):
+        total = total + verify.drawn(port, 0, run).astype(np.int32) @ weights.astype(np.int32)
+        said.update(total.tobytes())
+    assert set(recorded.values()) == {said.hexdigest()}
+    assert main(["verify", str(folder), "--target", "c", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["targets"] == [
+        {"target": "c", "sha256": said.hexdigest(), "equal": True}]
+
+
+def test_another_hash_is_refused(tmp_path, capsys):
+    """Of integers on any target; of floats on the one that it was recorded for."""
+    for source, states, other in ((DIGITS, {}, False), (saved(integers(), tmp_path / "i.onnx"), {"n": "h"}, True)):
+        folder = tvm_megcc.compile(source, "c", states=states).save(tmp_path / f"out{other:d}")
+        path = folder / "manifest.json"
+        manifest = json.loads(path.read_text())
+        for target, refused in (("c", True), ("arm64", other)):
+            manifest["models"][0]["digests"] = {target: "0" * 64}
+            path.write_text(json.dumps(manifest))
+            assert main(["verify", str(folder), "--record"]) == (1 if refused else 0)
+            said = capsys.readouterr().out
+            assert ("OTHER BITS" in said) == refused and ("written" in said) != refused
+    manifest["models"][0]["digests"] = {"c": "*/"}
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(MegccError, match="the hash of outputs is none"):
+        verify.verify(folder)
+
+
+def test_inputs_are_what_a_device_makes():
+    """In steps that C has: the first numbers, worked out by hand with its arithmetic of 32 bits."""
+    def mixed(x):
+        x = (x ^ x >> 16) * 0x85ebca6b % 2 ** 32
+        x = (x ^ x >> 13) * 0xc2b2ae35 % 2 ** 32
+        return x ^ x >> 16
+    bits = [mixed(i + (3 << 20) + (2 << 28)) for i in range(6)]
+    for dtype, wanted in (("float32", [(b >> 24) / 128 - 1 for b in bits]), ("bool", [b & 1 for b in bits]),
+                          ("uint8", [b >> 24 for b in bits]), ("int64", [b % 10 for b in bits])):
+        assert verify.drawn(Port("x", dtype, (2, 3)), 3, 2).ravel().tolist() == wanted, dtype
+    ranged = Port("x", "int32", (6,), range=(-2, 4))
+    assert verify.drawn(ranged, 3, 2).tolist() == [b % 7 - 2 for b in bits]
+
+
+def test_what_cannot_be_hashed(tmp_path, monkeypatch):
+    folder = tvm_megcc.compile(DIGITS, "c", dispatch="image[0]=1..4").save(tmp_path / "dynamic")
+    with pytest.raises(MegccError, match="no fixed shape"):
+        verify.verify(folder)
+
+    def none(*_):
+        raise ToolError("no compiler")
+    monkeypatch.setattr(verify, "load", none)
+    with pytest.raises(ToolError, match=r"none of the targets .* no compiler"):
+        verify.verify(folder)
+
+
+@pytest.mark.slow
+def test_floats_without_fused_products_have_one_hash_too(tmp_path):
+    """Portable C, SSE2 and WebAssembly; what differs in docs/reproducible.md is said there."""
+    if machine() != "x86_64":
+        pytest.skip("of x86-64")
+    targets = [TARGETS[name] for name in ("c", "x86-64", "wasm32", "wasm32-simd128")]
+    report = verify.verify(tvm_megcc.compile(DIGITS, ",".join(map(str, targets))).save(tmp_path / "digits"), targets)
+    found = {row["sha256"] for row in report["targets"] if "sha256" in row}
+    assert report["floats"] and len(found) == 1, report

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc verify`: one hash of what a model computes of inputs that anybody can make, on every target of its folder.
+
+Inputs are not drawn by numpy, so that a device can make them too: element i of input k in run r is made of
+`mixed(i + 2^20 * k + 2^28 * r)`, see `drawn`. The hash is SHA-256 over the outputs of all runs, in their order, as
+little-endian bytes; every NaN counts as 0x7fc00000, for CPUs differ in its bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..codegen.bundle import MANIFEST, read_manifest
+from ..errors import MegccError, ToolError
+from ..runtime.build import building_in, model_of
+from ..runtime.load import load
+from ..runtime.session import Port, Session
+from ..target import TARGETS, Target
+
+#: Runs of a model that keeps states, so that they count.
+RUNS = 3
+
+
+def mixed(index: np.ndarray) -> np.ndarray:
+    """32 bits of each index: the finaliser of MurmurHash3."""
+    x = index.astype(np.uint32)
+    for shift, factor in ((16, 0x85ebca6b), (13, 0xc2b2ae35)):
+        x = (x ^ x >> np.uint32(shift)) * np.uint32(factor)
+    return x ^ x >> np.uint32(16)
+
+
+def drawn(port: Port, input_index: int, run: int) -> np.ndarray:
+    """An input: floats are multiples of 2^-7 in [-1, 1), bool the lowest bit, integers what the model is known to take,
+    else of 8 bits all of them, of more those from 0 to 9.
+
+    Raises:
+        MegccError: if its shape changes from run to run.
+    """
+    if not all(isinstance(extent, int) for extent in port.shape):
+        raise MegccError(f"input {port} has no fixed shape, so there is no one result: compile with --input-shapes")
+    dtype = np.dtype(port.dtype)
+    count = int(np.prod(port.shape, dtype=np.int64))
+    bits = mixed(np.arange(count, dtype=np.uint64) + (input_index << 20) + (run << 28))
+    if dtype.kind == "f":
+        values = ((bits >> np.uint32(24)).astype(np.int32) - 128) / np.float32(128)
+    elif port.range is not None:
+        low, high = port.range
+        values = low + bits.astype(np.int64) % (high - low + 1)
+    elif dtype.kind == "b":
+        values = bits & np.uint32(1)
+    elif dtype.itemsize == 1:
+        values = (bits >> np.uint32(24)).astype(np.uint8).view(dtype)
+    else:
+        values = bits % np.uint32(10)
+    return np.asarray(values).astype(dtype).reshape(port.shape)
+
+
+def digest(session: Session) -> str:
+    """The hash of what it computes, from states that are zero; they are zero again behind it."""
+    found = hashlib.sha256()
+    session.reset()
+    for run in range(RUNS if session.kept else 1):
+        outputs = session.run({port.name: drawn(port, index, run) for index, port in enumerate(session.inputs)})
+        for port in session.outputs:
+            array = np.ascontiguousarray(outputs[port.name])
+            if array.dtype.kind == "f":
+                array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
+            found.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    session.reset()
+    return found.hexdigest()
+
+
+def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, model: str | None = None,
+           record: bool = False) -> dict:
+    """Runs a model on targets of its folder, and compares the hashes with those in its manifest.
+
+    Args:
+        targets: by default all of the folder's; those that cannot be built or run here are left out, by name.
+        record: write the hashes into the manifest.
+
+    Returns:
+        With `equal`: False where a hash is not the one that the manifest has for this target, or, of a model without
+        floats, for any.
+
+    Raises:
+        MegccError: if the folder is none of ours, is not for a target, or the model's shapes change from run to run.
+        ToolError: if none of the targets runs here.
+    """
+    row = model_of(read_manifest(folder), model, folder)
+    name, asked = row["name"], targets or [TARGETS[target] for target in row["targets"]]
+    rows, said = [], ""
+    for target in asked:
+        try:
+            with load(folder, target, cc, name) as session:
+                rows.append({"target": target.name, "sha256": digest(session)})
+        except ToolError as missing:
+            said = str(missing)
+            rows.append({"target": target.name, "missing": said.splitlines()[0]})
+    found = {row["target"]: row["sha256"] for row in rows if "sha256" in row}
+    if not found:
+        raise ToolError(f"none of the targets of {folder} runs here: {said}")
+    floats = any(text.startswith(("float", "bfloat")) for text in (
+        *(port["dtype"] for port in (*row["inputs"], *row["outputs"])),
+        *(call["type"] for program in row["programs"] for call in program["calls"])))
+    recorded = row.get("digests", {})
+    wanted = {target: recorded[target] for target in found if target in recorded}
+    if not floats:
+        one = next(iter(recorded.values()), next(iter(found.values())))
+        wanted = dict.fromkeys(found, one) | wanted
+    wrong = [target for target, value in wanted.items() if found[target] != value]
+    if record and not wrong:
+        _record(folder, name, found)
+    for line in rows:
+        if line["target"] in wanted:
+            line["equal"] = line["target"] not in wrong
+    return {"model": name, "floats": floats, "targets": rows, "recorded": recorded, "equal": not wrong,
+            "written": record and not wrong}
+
+
+def _record(folder: Path, name: str, found: Mapping[str, str]) -> None:
+    with building_in(folder):
+        manifest = read_manifest(folder)
+        row = next(row for row in manifest["models"] if row["name"] == name)
+        row["digests"] = dict(sorted({**row.get("digests", {}), **found}.items()))
+        (folder / MANIFEST).write_bytes((json.dumps(manifest, indent=1) + "\n").encode())
+
+
+def text(report: dict) -> str:
+    lines = [f"{report['model']}: SHA-256 of its outputs"]
+    width = max(len(row["target"]) for row in report["targets"])
+    for row in report["targets"]:
+        verdict = {True: "as recorded" if row["target"] in report["recorded"] else "the same", False: "OTHER BITS"}
+        said = row["sha256"] if "sha256" in row else f"left out: {row['missing']}"
+        lines.append(f"  {row['target']:{width}}  {said}" + (f"  {verdict[row['equal']]}" if "equal" in row else ""))
+    different = len({row["sha256"] for row in report["targets"] if "sha256" in row})
+    if report["floats"] and different > 1:
+        lines.append(f"  {different} results: floats may differ in their last digits from target to target "
+                     "(docs/reproducible.md)")
+    if report["written"]:
+        lines.append("  written into manifest.json")
+    return "\n".join(lines) + "\n"

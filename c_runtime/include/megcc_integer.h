@@ -18,6 +18,7 @@
  *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not
  *   mgc_rescale_down(x,m,s)        both for s no less than -31 and no more than -1, as mgc_rescale_down_positive(x,m,s)
  *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, halves up
+ *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, halves up, for s from 1 on and |x| < 2^31 - 2^(s - 1)
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
  *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
@@ -173,6 +174,18 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n) { mgc_is
 
 /* Shifts are data: beyond its bits, C does not define a shift of an integer. */
 static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
+
+#if !defined(MEGCC_SIMD_NEON_INTEGER_H)
+static MGC_INLINE mgc_i mgc_shift_down(mgc_i x, mgc_i shift)
+{
+    const mgc_i sum = mgc_iadd(x, (mgc_i)((mgc_u)mgc_iset1(1) << (mgc_u)(shift - 1)));
+#if MGC_LANES == 1
+    return sum < 0 ? ~(~sum >> shift) : sum >> shift;
+#else
+    return sum >> shift;
+#endif
+}
+#endif
 
 #if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 /* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */

@@ -72,7 +72,9 @@ TAILS = {
           Tail(clip(call("rescale_down", X, arg(1), arg(2)) - 7, -128, 127),
                (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -1))), "int8"),
           Tail(call("rescale_once", X, arg(1), arg(2)) + 100,
-               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2))), "uint8")),
+               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2))), "uint8"),
+          Tail(clip(call("shift_down", clip(X, -150, 200) * 5_000_001 + (arg(1) - 7) * -3_000_001, 22), -99, 135) - 8,
+               (("full", "int8", (-128, 127)),), "int8")),
 }
 
 

@@ -8,7 +8,7 @@ from tvm_megcc.frontends.tflite import fixed
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import arg, call, clip, functions_of
 from tvm_megcc.ops.lookup import numbers
-from tvm_megcc.passes.fixed_sums import as_reals, undivided
+from tvm_megcc.passes.fixed_sums import as_reals, simpler_sums
 
 
 def quantised_sum(scales, zeros, low, high, sign=1, between=lambda term: term):
@@ -52,16 +52,17 @@ def test_what_is_no_such_sum_stays():
 
 def test_sums_of_reals_do_without_their_division():
     """Factors near halves, powers of two among them; of a few draws, pairs tell the difference."""
-    rng, found = np.random.default_rng(5), 0
+    rng, found = np.random.default_rng(5), [0, 0]
     draws = [(0.5, 0.5, 1.0), (1.0, 0.25, 0.5), (0.1, 0.1, 0.2), *np.exp(rng.normal(-3, 0.8, (12, 3)))]
     columns, rows = np.meshgrid(numbers("int8"), numbers("uint8"))
     for scales in draws:
         first, second, divisor = (float(np.float32(scale)) for scale in scales)
         a, b = clip(arg(0) - 7, -100, 155), arg(1) - -128
         expr = clip(call("nearest_within", (call("real", a) * first + call("real", b) * second) / divisor), 0, 255)
-        same = undivided(expr, ((0.0, 255.0), (-128.0, 127.0)), "ii")
-        found += "div" not in functions_of(same)
-        np.testing.assert_array_equal(*(lanes.evaluate(each, [rows, columns], "int32") for each in (same, expr)))
-    assert found >= 13
-    unbounded = undivided(expr, ((-2.0**31, 2.0**31 - 1), (-2.0**31, 2.0**31 - 1)), "ii")
+        for in_integers in (False, True):
+            same = simpler_sums(expr, ((0.0, 255.0), (-128.0, 127.0)), "ii", in_integers)
+            found[in_integers] += ("shift_down" if in_integers else "div") in functions_of(same)
+            np.testing.assert_array_equal(*(lanes.evaluate(each, [rows, columns], "int32") for each in (same, expr)))
+    assert found[False] <= len(draws) - 13 and found[True] >= 11
+    unbounded = simpler_sums(expr, ((-2.0**31, 2.0**31 - 1), (-2.0**31, 2.0**31 - 1)), "ii", True)
     assert unbounded == expr

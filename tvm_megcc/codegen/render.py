@@ -133,9 +133,9 @@ class Epilogue:
                                          channels[first + i], places[first + i], "", False, held[first + i],
                                          {name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                            for i in range(count)]
-                _, zero, low, high = self.closed or (None, 0, *lanes.LIMITS[self.result])
+                _, down, zero, low, high = self.closed or (None, 0, 0, *lanes.LIMITS[self.result])
                 statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {places[first]}, "
-                                  f"{', '.join(results)}, {zero}, {low}, {high})")
+                                  f"{', '.join(results)}, {down}, {zero}, {low}, {high})")
             first += count
         return statements
 
@@ -172,9 +172,9 @@ class Epilogue:
         text = self._definition("epilogue", self.expression, result, params,
                                 lanes.to_c(self.expression, names, self.lanes, least=lanes.least(self.result)))
         if self.is_opened and self.closed:
-            inner, least = self.closed.inner, self.closed.low - self.closed.zero
+            inner = self.closed.inner
             text += self._definition("opened", inner, "mgc_i", params,
-                                     lanes.to_c(inner, names, self.lanes, least=least))
+                                     lanes.to_c(inner, names, self.lanes, least=self.closed.least))
         if self.is_by_fours:
             text += self._definition("epilogue_of_four", self.expression, "mgc_four",
                                      ", ".join(f"mgc_four {name}" for name in names),

@@ -130,6 +130,11 @@ def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> n
     return ((x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below).astype(np.int32)
 
 
+def _shift_down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """x / 2^shift to the nearest int32, halves up."""
+    return ((x.astype(np.int64) + (np.int64(1) << (shift.astype(np.int64) - 1))) >> shift).astype(np.int32)
+
+
 def _nearest(x: np.ndarray) -> np.ndarray:
     """The nearest int32, halves to even; NaN is 0."""
     limits = np.iinfo(np.int32)
@@ -156,6 +161,7 @@ FUNCTIONS = {
     "rescale_down": Function(_rescale_fixed, cost=10, takes="iii", gives="i"),
     "rescale_down_positive": Function(_rescale_positive, cost=8, takes="iii", gives="i"),
     "rescale_once": Function(_rescale_once, cost=12, takes="iii", gives="i"),
+    "shift_down": Function(_shift_down, takes="ii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
     # The same of what is known to be within int32, and a number.

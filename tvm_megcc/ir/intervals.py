@@ -55,6 +55,8 @@ def _of_call(fn: str, known: Sequence[tuple[float, float]]) -> Interval:
         return max(a[0], b[0]), max(a[1], b[1])
     if fn == "real":
         return a
+    if fn == "shift_down":
+        return math.floor(a[0] / 2**b[1]), math.ceil(a[1] / 2**b[0])
     if fn == "nearest":
         return max(a[0] - 1, INT32[0]), min(a[1] + 1, INT32[1])
     return None

@@ -155,14 +155,25 @@ def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
+#: Bits that stores of bytes take off the upper halves of int32 (mgc_iclose4 in simd/neon_integer.h).
+CLOSED_DOWN = range(3, 7)
+
+
 class Closed(NamedTuple):
     """An expression in integers that ends in `max(min(inner, …), …) + zero`, which stores of bytes can take over.
-    low, high: its limits with the zero point added, within those of the type."""
+    low, high: its limits with the zero point added, within those of the type. down: with inner shifted down by 16 bits
+    more than this, unless it is 0."""
 
     inner: Expr
+    down: int
     zero: int
     low: int
     high: int
+
+    @property
+    def least(self) -> int | None:
+        """Where `inner` is less than this, how much does not matter."""
+        return None if self.down else self.low - self.zero
 
 
 def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
@@ -180,10 +191,14 @@ def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
     if kind_of(expr, kinds) != "i" or not least <= limits["max"] <= limits["min"] <= most or abs(zero) > 255:
         return None
     # Without a limit, the zero point may have wrapped.
-    is_far = not (isinstance(expr, Call) and expr.fn == "nearest_within")
+    is_far = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "shift_down"))
     if is_far and any(zero * sign > 0 for sign in missing.values()):
         return None
-    return Closed(expr, zero, limits["max"], limits["min"])
+    down = 0
+    if isinstance(expr, Call) and expr.fn == "shift_down" and isinstance(expr.args[1], Const) \
+            and expr.args[1].value - 16 in CLOSED_DOWN:
+        expr, down = expr.args[0], int(expr.args[1].value) - 16
+    return Closed(expr, down, zero, limits["max"], limits["min"])
 
 
 def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> Text:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of two numbers of 8 bits by fewer instructions where no pair tells the difference: all of them are tried, so the
 bits are the same. Fixed-point sums, as TFLite rounds them, become sums of reals: three products of 64 bits less for
-each element. Sums of reals that are divided, as ONNX says, do without the division."""
+each element. Sums of reals that are divided, as ONNX says, do without the division, or with products of integers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -14,9 +14,9 @@ import numpy as np
 
 from ..context import Context
 from ..ir import lanes
-from ..ir.expr import Arg, Call, Const, Expr, arg, call, maximum, minimum
+from ..ir.expr import Arg, Call, Const, Expr, arg, call, clip, maximum, minimum, substitute
 from ..ir.graph import Attrs, Graph
-from ..ir.intervals import Interval, interval
+from ..ir.intervals import INT32, Interval, interval
 from ..ops.lookup import BYTES, numbers
 from .edit import Editor
 
@@ -24,7 +24,7 @@ from .edit import Editor
 _NUDGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
 _AWAY = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
 #: Sums this close to a half are tried first.
-_CLOSE = 2.0**-11
+_CLOSE = 2.0**-7
 #: Greatest less least integer of those whose pairs are tried.
 _MOST = 511
 
@@ -63,89 +63,141 @@ def as_reals(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
     if terms is None or set(terms) != {0, 1} or any(abs(term.factor) > 2**20 for term in terms.values()):
         return None
     columns, rows = (grid.ravel() for grid in np.meshgrid(numbers(b), numbers(a)))
-    wanted = lanes.evaluate(expr, [rows, columns], dtype)
     sums = sum(term.factor * (grid.astype(np.float64) - term.zero)
                for grid, term in ((rows, terms[0]), (columns, terms[1])))
+
+    def candidates() -> Iterator[Expr]:
+        for factors in _factors(terms):
+            found = _Sum(*factors).of([arg(index) - terms[index].zero for index in range(2)]) + zero
+            for fn, limit in reversed(limits):
+                found = (minimum if fn == "min" else maximum)(found, limit)
+            yield found
+
+    return _first_equal(candidates(), expr, (rows, columns), sums, dtype)
+
+
+def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarray, np.ndarray], sums: np.ndarray,
+                 dtype: str) -> Expr | None:
+    """The first that is an expression's equal for all pairs, whose results are near these sums. Where no half is near,
+    another candidate would not help."""
+    results = lanes.evaluate(wanted, pairs, dtype)
     close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
-    for factors in _factors(terms):
-        first, second = (call("real", arg(index) - terms[index].zero) * factor for index, factor in enumerate(factors))
-        found: Expr = call("nearest_within", first + second) + zero
-        for fn, limit in reversed(limits):
-            found = (minimum if fn == "min" else maximum)(found, limit)
-        if not np.array_equal(lanes.evaluate(found, [rows[close], columns[close]], dtype), wanted[close]):
-            continue
-        # Where no half is near, other factors would not help.
-        return found if np.array_equal(lanes.evaluate(found, [rows, columns], dtype), wanted) else None
+    few = [each[close] for each in pairs]
+    for found in candidates:
+        if np.array_equal(lanes.evaluate(found, few, dtype), results[close]):
+            return found if np.array_equal(lanes.evaluate(found, pairs, dtype), results) else None
     return None
 
 
-def undivided(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Expr:
-    """The same function, without divisions of sums of two multiples of integers of a small range.
+class _Sum(NamedTuple):
+    """The nearest integer to first * a + second * b, with fn "div" or "mul" by a number."""
+
+    first: float
+    second: float
+    fn: str = ""
+    number: float = 1.0
+
+    def of(self, integers: Sequence[Expr]) -> Call:
+        total = call("real", integers[0]) * self.first + call("real", integers[1]) * self.second
+        return call("nearest_within", call(self.fn, total, self.number) if self.fn else total)
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """As if nothing were rounded."""
+        whole = 1 / self.number if self.fn == "div" else self.number
+        return self.first * whole, self.second * whole
+
+
+def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], in_integers: bool,
+                 limits: tuple[float, float] = INT32) -> Expr:
+    """The same function, with sums of two multiples of integers of a small range by fewer instructions.
 
     Args:
         operands, kinds: intervals and lanes of the operands.
+        in_integers: products of integers are as fast as those of reals, and stores shift.
+        limits: that results are brought within.
     """
     if not isinstance(expr, Call):
         return expr
-    expr = Call(expr.fn, tuple(undivided(argument, operands, kinds) for argument in expr.args))
-    parts = _quotient(expr)
+    is_limit = _is_by_number(expr, "min") or _is_by_number(expr, "max")
+    inner = _narrowed(expr, limits) if is_limit else INT32
+    expr = Call(expr.fn, tuple(simpler_sums(each, operands, kinds, in_integers, inner) for each in expr.args))
+    parts = _sum_of_two(expr)
     if parts is None:
         return expr
-    integers, numbers_ = parts
+    integers, total = parts
     ranges = [interval(integer, operands, kinds) for integer in integers]
     if any(bounds is None or bounds[1] - bounds[0] > _MOST for bounds in ranges):
         return expr
-    factors = _without_divisor(*numbers_, *ranges)
-    return expr if factors is None else _sum_of(integers, *factors)
+    found = _simpler(total, *ranges, in_integers, limits)
+    return expr if found is None else substitute(found, integers)
 
 
-def _quotient(expr: Call) -> tuple[list[Expr], list[float]] | None:
-    """The integers a and b, and the numbers f, g and d, of nearest((f * a + g * b) / d)."""
-    if expr.fn != "nearest_within" or not _is_by_number(expr.args[0], "div"):
+def _sum_of_two(expr: Call) -> tuple[list[Expr], _Sum] | None:
+    """An expression as a sum of two integers."""
+    if expr.fn != "nearest_within":
         return None
-    total, divisor = expr.args[0].args
+    total, fn, number = expr.args[0], "", 1.0
+    for name in ("div", "mul"):
+        if _is_by_number(total, name):
+            fn, number, total = name, total.args[1].value, total.args[0]
+            break
     if not isinstance(total, Call) or total.fn != "add":
         return None
     if not all(_is_by_number(term, "mul") and isinstance(term.args[0], Call) and term.args[0].fn == "real"
                for term in total.args):
         return None
-    return [term.args[0].args[0] for term in total.args], [*(term.args[1].value for term in total.args), divisor.value]
+    first, second = (term.args[1].value for term in total.args)
+    return [term.args[0].args[0] for term in total.args], _Sum(first, second, fn, number)
 
 
 def _is_by_number(expr: Expr, fn: str) -> bool:
     return isinstance(expr, Call) and expr.fn == fn and isinstance(expr.args[1], Const)
 
 
-def _sum_of(integers: Sequence[Expr], first: float, second: float, whole: float = 1.0) -> Expr:
-    """The nearest of a multiple of a sum of multiples."""
-    total = call("real", integers[0]) * first + call("real", integers[1]) * second
-    return call("nearest_within", total if whole == 1 else total * whole)
+def _narrowed(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
+    """Limits of what is brought within a number first."""
+    assert isinstance(limit.args[1], Const)
+    low, high = limits
+    number = min(max(limit.args[1].value, low), high)
+    return (low, number) if limit.fn == "min" else (number, high)
 
 
 @lru_cache(maxsize=256)
-def _without_divisor(first: float, second: float, divisor: float, *ranges: tuple[float, float]
-                     ) -> tuple[float, ...] | None:
-    """Factors of `_sum_of` that give the same as two and the divisor for all pairs of integers within ranges."""
+def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
+             limits: tuple[float, float]) -> Expr | None:
+    """The same of the first two operands, integers within ranges, once it is brought within limits."""
     rows, columns = (grid.ravel().astype(np.int32) for grid in np.meshgrid(
-        *(np.arange(low, high + 1) for low, high in ranges), indexing="ij"))
-    total = call("real", arg(0)) * first + call("real", arg(1)) * second
-    wanted = lanes.evaluate(call("nearest_within", total / divisor), [rows, columns], "int32")
-    sums = (first * rows + second * columns) / divisor
-    close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
-    for factors in _factors_of_quotient(first, second, divisor):
-        found = _sum_of((arg(0), arg(1)), *factors)
-        if np.array_equal(lanes.evaluate(found, [rows[close], columns[close]], "int32"), wanted[close]) \
-                and np.array_equal(lanes.evaluate(found, [rows, columns], "int32"), wanted):
-            return factors
+        *(np.arange(low, high + 1) for low, high in (first, second)), indexing="ij"))
+    sums = total.factors[0] * rows + total.factors[1] * columns
+    candidates = [_in_integers(total, first, second)] if in_integers else []
+    for each in [*candidates, *([_undivided(total)] if total.fn == "div" else [])]:
+        within = (clip(found, *limits) for found in each)
+        found = _first_equal(within, clip(total.of((arg(0), arg(1))), *limits), (rows, columns), sums, "int32")
+        if found is not None:
+            return found.args[0].args[0]
     return None
 
 
-def _factors_of_quotient(first: float, second: float, divisor: float) -> Iterator[tuple[float, ...]]:
-    """In float32, near the quotients: two, then three."""
+def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
+    """Multiples of integers, shifted as stores of bytes do it: as many bits as int32 has room for."""
+    most = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
+    shift = next((16 + down for down in reversed(lanes.CLOSED_DOWN) if (most + 2) * 2.0**(16 + down) < 2**31), None)
+    if shift is None:
+        return
+    first, second = (round(factor * 2.0**shift) for factor in total.factors)
+    for a, b in sorted(product(range(-8, 9), repeat=2), key=lambda steps: (abs(steps[0]) + abs(steps[1]), steps)):
+        yield call("shift_down", arg(0) * (first + a) + arg(1) * (second + b), shift)
+
+
+def _undivided(total: _Sum) -> Iterator[Expr]:
+    """In float32, near the quotients: two factors, then three."""
+    integers, (first, second) = (arg(0), arg(1)), total.factors
     for a, b in product(_NUDGES, _NUDGES):
-        yield float(np.float32(first / divisor * (1 + a))), float(np.float32(second / divisor * (1 + b)))
+        yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
     for nudge in _NUDGES:
-        yield first, second, float(np.float32((1 + nudge / 2) / divisor))
+        whole = float(np.float32((1 + nudge / 2) / total.number))
+        yield _Sum(total.first, total.second, "mul", whole).of(integers)
 
 
 def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:

@@ -12,7 +12,7 @@ from ..ir.expr import Expr
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.intervals import INT32, Interval, simplified
 from .edit import Editor
-from .fixed_sums import undivided
+from .fixed_sums import simpler_sums
 
 
 def use_ranges(graph: Graph, context: Context) -> Graph:
@@ -39,7 +39,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     # Stores of bytes by several vectors, as assembler has them, take limits over (codegen/render).
     saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
-    found = undivided(simplified(expr, bounds, kinds, saturated), bounds, kinds)
+    found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.closes)
     return None if found == expr else _with(op, found)
 
 

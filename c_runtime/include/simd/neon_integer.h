@@ -219,50 +219,74 @@ static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 #endif
 }
 
-/* Two or four vectors as neighbours in memory: saturated to 16 bits, `zero` added, and brought within limits, which are
- * those of the type or closer. */
-static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t zero)
+/* Two or four vectors as neighbours in memory, `zero` added, and brought within limits, which are those of the type or
+ * closer. With `down`, 3 to 6, the vectors are multiples of 2^(16 + down), rounded with halves up: of their upper
+ * halves these bits are taken off as they become bytes. */
+static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
 #if defined(__aarch64__)
-    const int16x8_t v = vqmovn_high_s32(vqmovn_s32((int32x4_t)a), (int32x4_t)b);
+    const int16x8_t v = down ? vuzp2q_s16((int16x8_t)a, (int16x8_t)b) : vqmovn_high_s32(vqmovn_s32((int32x4_t)a), (int32x4_t)b);
 #else
-    const int16x8_t v = mgc_halves(a, b);
+    const int16x8_t v = down ? vuzpq_s16((int16x8_t)a, (int16x8_t)b).val[1] : mgc_halves(a, b);
 #endif
-    return zero == 0 ? v : vqaddq_s16(v, vdupq_n_s16((int16_t)zero));
+    return zero == 0 ? v : vqaddq_s16(v, vdupq_n_s16((int16_t)(zero * (1 << down))));
 }
+/* Shifts are part of instructions. */
 #if defined(__aarch64__)
 #define MGC_JOINED(narrow, kind, a, b) narrow##_high_s16(narrow##_s16(a), b)
+#define MGC_JOINED_DOWN(narrow, kind, a, b, n) narrow##_high_n_s16(narrow##_n_s16(a, n), b, n)
 #else
 #define MGC_JOINED(narrow, kind, a, b) vcombine_##kind(narrow##_s16(a), narrow##_s16(b))
+#define MGC_JOINED_DOWN(narrow, kind, a, b, n) vcombine_##kind(narrow##_n_s16(a, n), narrow##_n_s16(b, n))
 #endif
+#define MGC_NARROWED(kind, vector, narrow, rounded) \
+    static MGC_INLINE vector##8_t mgc_saturated_##kind(int16x8_t v, int32_t down) \
+    { \
+        return down == 0 ? narrow##_s16(v) : down == 3 ? rounded##_n_s16(v, 3) : down == 4 ? rounded##_n_s16(v, 4) \
+            : down == 5 ? rounded##_n_s16(v, 5) : rounded##_n_s16(v, 6); \
+    } \
+    static MGC_INLINE vector##16_t mgc_saturated2_##kind(int16x8_t v, int16x8_t w, int32_t down) \
+    { \
+        return down == 0 ? MGC_JOINED(narrow, kind, v, w) : down == 3 ? MGC_JOINED_DOWN(rounded, kind, v, w, 3) \
+            : down == 4 ? MGC_JOINED_DOWN(rounded, kind, v, w, 4) : down == 5 ? MGC_JOINED_DOWN(rounded, kind, v, w, 5) \
+            : MGC_JOINED_DOWN(rounded, kind, v, w, 6); \
+    }
+MGC_NARROWED(s8, int8x, vqmovn, vqrshrn)
+MGC_NARROWED(u8, uint8x, vqmovun, vqrshrun)
 /* Of int8 whose zero point is its least number: bytes of 0 to 255 whose highest bit is turned over. */
-static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t zero)
+static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
     if (zero == -128)
-        return vreinterpret_s8_u8(veor_u8(vqmovun_s16(mgc_shifted(a, b, 0)), vdup_n_u8(0x80)));
-    return vqmovn_s16(mgc_shifted(a, b, zero));
+        return vreinterpret_s8_u8(veor_u8(mgc_saturated_u8(mgc_shifted(a, b, down, 0), down), vdup_n_u8(0x80)));
+    return mgc_saturated_s8(mgc_shifted(a, b, down, zero), down);
 }
-static MGC_INLINE int8x16_t mgc_narrow4_i8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero)
+static MGC_INLINE int8x16_t mgc_narrow4_i8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero)
 {
-    if (zero == -128)
-        return vreinterpretq_s8_u8(veorq_u8(MGC_JOINED(vqmovun, u8, mgc_shifted(a, b, 0), mgc_shifted(c, d, 0)), vdupq_n_u8(0x80)));
-    return MGC_JOINED(vqmovn, s8, mgc_shifted(a, b, zero), mgc_shifted(c, d, zero));
+    if (zero == -128) {
+        const uint8x16_t v = mgc_saturated2_u8(mgc_shifted(a, b, down, 0), mgc_shifted(c, d, down, 0), down);
+        return vreinterpretq_s8_u8(veorq_u8(v, vdupq_n_u8(0x80)));
+    }
+    return mgc_saturated2_s8(mgc_shifted(a, b, down, zero), mgc_shifted(c, d, down, zero), down);
 }
-static MGC_INLINE uint8x8_t mgc_narrow_u8(mgc_i a, mgc_i b, int32_t zero) { return vqmovun_s16(mgc_shifted(a, b, zero)); }
-static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero)
+static MGC_INLINE uint8x8_t mgc_narrow_u8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
-    return MGC_JOINED(vqmovun, u8, mgc_shifted(a, b, zero), mgc_shifted(c, d, zero));
+    return mgc_saturated_u8(mgc_shifted(a, b, down, zero), down);
+}
+static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero)
+{
+    return mgc_saturated2_u8(mgc_shifted(a, b, down, zero), mgc_shifted(c, d, down, zero), down);
 }
 #define MGC_CLOSE(name, type, vector, kind, least, most) \
-    static MGC_INLINE void mgc_iclose2_##name(type *p, mgc_i a, mgc_i b, int32_t zero, int32_t low, int32_t high) \
+    static MGC_INLINE void mgc_iclose2_##name(type *p, mgc_i a, mgc_i b, int32_t down, int32_t zero, int32_t low, int32_t high) \
     { \
-        vector##8_t v = mgc_narrow_##name(a, b, zero); \
+        vector##8_t v = mgc_narrow_##name(a, b, down, zero); \
         v = low > (least) ? vmax_##kind(v, vdup_n_##kind((type)low)) : v; \
         vst1_##kind(p, high < (most) ? vmin_##kind(v, vdup_n_##kind((type)high)) : v); \
     } \
-    static MGC_INLINE void mgc_iclose4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t zero, int32_t low, int32_t high) \
+    static MGC_INLINE void mgc_iclose4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero, int32_t low, \
+        int32_t high) \
     { \
-        vector##16_t v = mgc_narrow4_##name(a, b, c, d, zero); \
+        vector##16_t v = mgc_narrow4_##name(a, b, c, d, down, zero); \
         v = low > (least) ? vmaxq_##kind(v, vdupq_n_##kind((type)low)) : v; \
         vst1q_##kind(p, high < (most) ? vminq_##kind(v, vdupq_n_##kind((type)high)) : v); \
     }
@@ -337,6 +361,10 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     const int64x2_t low = vrshlq_s64(vmull_s32(vget_low_s32(a), vget_low_s32(m)), vmovl_s32(vget_low_s32(right)));
     const int64x2_t high = vrshlq_s64(vmull_s32(vget_high_s32(a), vget_high_s32(m)), vmovl_s32(vget_high_s32(right)));
     return (mgc_i)vcombine_s32(vmovn_s64(low), vmovn_s64(high));
+}
+static MGC_INLINE mgc_i mgc_shift_down(mgc_i x, mgc_i shift)
+{
+    return (mgc_i)vrshlq_s32((int32x4_t)x, vnegq_s32((int32x4_t)shift));
 }
 
 #endif

@@ -57,12 +57,13 @@ class ScalarParameters(TypedParameters):
 
 @dataclass(frozen=True)
 class LaneParameters(TypedParameters):
-    """Of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types. opened: the formula without the
-    zero point and limits that stores of the ISA take over; empty: none."""
+    """Of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types. opened: the formula without what
+    stores of the ISA take over (`lanes.Closed`); empty: none."""
 
     shorts: tuple[str, ...]
     result_short: str
     opened: str = field(repr=False)
+    down: int
     zero: int
     low: int
     high: int
@@ -197,10 +198,10 @@ class LaneKernel(Broadcast):
     def _closed(site: Site) -> dict:
         found = lanes.closed(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.closes else None
         if found is None:
-            return {"opened": "", "zero": 0, "low": 0, "high": 0}
+            return {"opened": "", "down": 0, "zero": 0, "low": 0, "high": 0}
         names = [f"a{n}" for n in range(len(site.inputs))]
-        opened = lanes.to_c(found.inner, names, _kinds(site), least=found.low - found.zero)
-        return {"opened": opened, "zero": found.zero, "low": found.low, "high": found.high}
+        opened = lanes.to_c(found.inner, names, _kinds(site), least=found.least)
+        return {"opened": opened, "down": found.down, "zero": found.zero, "low": found.low, "high": found.high}
 
     def cost(self, site: Site) -> float:
         return site.y.size / site.isa.lanes * (2 + 2 * len(site.inputs) + expressions.cost(site.attrs.expr))

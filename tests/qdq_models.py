@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from tests.onnx_models import model, node
 
@@ -135,7 +136,11 @@ class _Models:
         return self.quantised(self.op("Transpose", x, perm=perm, shape=shape), 0, 0, self.parameters[x])
 
     def softmax(self, x: str) -> str:
-        return self.quantised(self.op("Softmax", x, axis=-1), 0, 1)
+        """In steps of 1 / 256, as ONNX Runtime's quantiser writes it, or of any size."""
+        drawn = self.scales(0, 1)
+        least = self.const(np.array(np.iinfo(self.dtype).min, self.dtype))
+        parameters = f"{self.const(np.float32(1 / 256))} {least}" if len(self.nodes) % 2 else drawn
+        return self.quantised(self.op("Softmax", x, axis=-1), 0, 1, parameters)
 
 
 ON_IMAGES = ("conv", "conv", "conv", "two", "activation", "pool", "concat", "resize", "gap", "reshape", "transpose")
@@ -158,3 +163,56 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     proto = model(made.nodes, {"x": (made.dtype, list(shape))}, {last.input[0]: (made.dtype, None)}, made.constants,
                   opset=19)
     return proto, {"x": random.integers(limits.min, limits.max + 1, shape).astype(made.dtype)}
+
+
+#: Operators whose quantised form takes each operand with its scale and zero point, then those of the result.
+_QUANTISED = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Add": "com.microsoft::QLinearAdd",
+              "Mul": "com.microsoft::QLinearMul", "Sigmoid": "com.microsoft::QLinearSigmoid",
+              "AveragePool": "com.microsoft::QLinearAveragePool",
+              "GlobalAveragePool": "com.microsoft::QLinearGlobalAveragePool",
+              "Concat": "com.microsoft::QLinearConcat", "Softmax": "com.microsoft::QLinearSoftmax"}
+
+
+def of_quantised_operators(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with quantised operators in place of those between DequantizeLinear and QuantizeLinear, where there are
+    any; a bias becomes int32."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    made.opset_import.add(domain="com.microsoft", version=1)
+    source = {name: each for each in proto.graph.node for name in each.output}
+    constants = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+    replaced = {}
+    for quantize in (each for each in proto.graph.node if each.op_type == "QuantizeLinear"):
+        real = source[quantize.input[0]]
+        if real.op_type not in _QUANTISED:
+            continue
+        own = real.input[:2] if real.op_type == "Conv" else real.input
+        operands = [source[name].input[:3] for name in own if name in source]
+        if len(operands) < len(own) or any(source[name].op_type != "DequantizeLinear" for name in own):
+            continue
+        if real.op_type == "Softmax" and constants[quantize.input[1]] != 1 / 256:
+            continue  # ONNX Runtime multiplies by the whole part of 1 / step
+        domain, _, kind = _QUANTISED[real.op_type].rpartition("::")
+        inputs = [name for operand in operands for name in operand]
+        result = list(quantize.input[1:])
+        inputs = result + inputs if kind == "QLinearConcat" else inputs + result
+        if len(real.input) > len(own):
+            scale = constants[operands[0][1]] * constants[operands[1][1]]
+            name = f"{real.input[2]}_of_{quantize.output[0]}"
+            bias = np.rint(constants[real.input[2]] / scale).astype(np.int32)
+            made.graph.initializer.append(numpy_helper.from_array(bias, name))
+            inputs.append(name)
+        new = onnx.helper.make_node(kind, inputs, [quantize.output[0]], domain=domain)
+        new.attribute.extend(real.attribute)
+        if kind == "QLinearSoftmax":
+            new.attribute.append(onnx.helper.make_attribute("opset", 13))
+        replaced[quantize.output[0]] = new
+    needed, nodes = {each.name for each in proto.graph.output}, []
+    for each in reversed(proto.graph.node):
+        each = replaced.get(each.output[0], each)
+        if each.output[0] in needed:
+            needed.update(each.input)
+            nodes.insert(0, each)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
 from tests.null.test_integers import drawn
 from tests.qdq import random_network
-from tests.qdq_models import random_model
+from tests.qdq_models import of_quantised_operators, random_model
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
 from tvm_megcc.errors import ToolError
@@ -53,3 +54,25 @@ def test_random_models(target, tmp_path):
         except ToolError as missing:
             pytest.skip(str(missing))
         np.testing.assert_array_equal(np.asarray(next(iter(session.run(inputs).values()))), expected)
+
+
+@pytest.mark.parametrize("seeds", [pytest.param(range(4), marks=pytest.mark.slow),
+                                   pytest.param(range(4, 200), marks=pytest.mark.long)])
+def test_random_models_mean_the_same_elsewhere(seeds, tmp_path):
+    """Compiled: what ONNX's reference evaluator makes of a model, and ONNX Runtime of quantised operators."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    # It would put QLinearSoftmax in place of Softmax, which takes whole numbers of steps in 1 only.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for seed in seeds:
+        proto, inputs = random_model(seed)
+        operators = of_quantised_operators(proto)
+        engine = onnxruntime.InferenceSession(operators.SerializeToString(), options,
+                                              providers=["CPUExecutionProvider"])
+        for name, made, (wanted,) in (("qdq", proto, ReferenceEvaluator(proto).run(None, inputs)),
+                                      ("operators", operators, engine.run(None, inputs))):
+            folder = compile_graph(import_onnx(made), parse_targets("native")).save(tmp_path / f"{name}{seed}")
+            (found,) = tvm_megcc.load(folder).run(inputs).values()
+            steps = np.abs(np.asarray(found).astype(np.int64) - wanted)
+            assert steps.max() <= 1 and (steps > 0).sum() <= 1 + wanted.size // 1000, (seed, name, (steps > 0).mean())

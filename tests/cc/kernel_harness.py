@@ -70,7 +70,7 @@ TAILS = {
           Tail(), Tail(X * 3 + arg(1), (("full", "uint8", (0, 255)),), "int16"),
           # What kernels that know all numbers do with fewer instructions.
           Tail(clip(call("rescale_down", X, arg(1), arg(2)) - 7, -128, 127),
-               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -1))), "int8"),
+               (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int8", (-19, -1))), "int8"),
           Tail(call("rescale_once", X, arg(1), arg(2)) + 100,
                (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2))), "uint8"),
           Tail(clip(call("shift_down", clip(X, -150, 200) * 5_000_001 + (arg(1) - 7) * -3_000_001, 22), -99, 135) - 8,

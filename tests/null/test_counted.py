@@ -79,3 +79,27 @@ def test_a_shape_is_followed_to_what_the_run_computes():
 def test_the_error_says_what_no_shape_is():
     with pytest.raises(ModelError, match="a few integers are wanted"):
         import_onnx(model([node("Reshape", "x s", "y")], {"x": [2, 3], "s": ("float32", [2])}, ["y"]))
+
+
+@pytest.mark.parametrize("starts", [0, 2, -3, -99, 99])
+@pytest.mark.parametrize("ends", [1, -1, 2**40, -(2**40)])
+def test_slices_that_the_run_computes(starts: int, ends: int):
+    """From either end, in either direction, of axes that the run tells as well."""
+    x = np.arange(20, dtype=np.float32).reshape(4, 5)
+    described = {"x": [4, 5], "b": ("int64", [1]), "e": ("int64", [1]), "a": ("int64", [1]), "s": ("int64", [1])}
+    whole, known = (model([node("Slice", names, "y")], {name: described[name] for name in names.split()}, ["y"])
+                    for names in ("x b e a s", "x b e"))
+    for axis, step in ((0, 1), (-1, 2), (1, -1)):
+        feeds = {"x": x, "b": np.array([starts]), "e": np.array([ends]), "a": np.array([axis]), "s": np.array([step])}
+        cut = [slice(None)] * 2
+        cut[axis] = slice(starts, ends, step)
+        np.testing.assert_array_equal(run(import_onnx(whole), feeds)["y"], x[tuple(cut)])
+    np.testing.assert_array_equal(run(import_onnx(known), {name: feeds[name] for name in "xbe"})["y"], x[starts:ends])
+
+
+@pytest.mark.parametrize(("ends", "dtype"), [((2, 9, 3), "int64"), ((5, -4, -2), "int32"), ((1, 1, 1), "int64"),
+                                             ((0.5, 2.0, 0.25), "float32"), ((3, 0, 1), "float64")])
+def test_ranges_that_the_run_computes(ends, dtype: str):
+    graph = import_onnx(model([node("Range", "b e s", "y")], {name: (dtype, []) for name in "bes"}, ["y"]))
+    feeds = {name: np.array(end, np.dtype(dtype)) for name, end in zip("bes", ends, strict=True)}
+    np.testing.assert_allclose(run(graph, feeds)["y"], np.arange(*ends, dtype=np.dtype(dtype)))

@@ -351,7 +351,7 @@ def conditional(condition) -> onnx.ModelProto:
 def test_if_with_a_constant_condition():
     assert [op.kind for op in import_onnx(conditional(True)).ops] == ["relu"]
     assert [op.kind for op in import_onnx(conditional(False)).ops] == ["neg"]
-    assert "where" in [op.kind for op in import_onnx(conditional(None)).ops]
+    assert "branch" in [op.kind for op in import_onnx(conditional(None)).ops]
 
 
 def test_functions_of_the_model():

@@ -157,6 +157,14 @@ class OnnxNode:
         """Whether operand `index` is present, and constant or dependent on shape symbols only."""
         raise NotImplementedError
 
+    def follows(self, index: int) -> bool:
+        """Whether operand `index` is absent, or follows from extents alone."""
+        raise NotImplementedError
+
+    def extent(self, dim: Dim) -> str:
+        """An extent as a value, int64 []."""
+        raise NotImplementedError
+
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
         """The shape that the model states for an output; None unless every extent is a number."""
         raise NotImplementedError

@@ -15,6 +15,7 @@ from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import memory_axes, same_memory
 from .rules import FAR, axis_of, common, same_dtype, shape_text, slice_axes
+from .run_time import sliced_at_run_time
 
 
 @register
@@ -178,6 +179,8 @@ class Slice(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         rank = node.type(0).rank
+        if node.opset >= 10 and not all(map(node.follows, (1, 2, 4))):
+            return (sliced_at_run_time(node),)
         if node.opset >= 10:
             starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
             axes, steps = node.dims(3, "axes"), node.dims(4, "steps")

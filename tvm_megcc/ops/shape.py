@@ -15,6 +15,7 @@ from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import same_memory
 from .rules import axes_of, broadcast, shape_text
+from .run_time import counted_steps, ramp
 
 
 @register
@@ -265,6 +266,11 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
         return node.emit("add", (*node.emit("mul", (steps, delta)), start))
     if not all(map(node.is_const, range(3))) and all(map(node.is_known, range(3))):
         return _symbolic_range(node)
+    if not all(map(node.is_const, range(3))):
+        start, limit, delta = (node.emit("reshape", (name,), shape=())[0] for name in node.inputs)
+        count = counted_steps(node, start, limit, delta, None)
+        (steps,) = node.emit("mul", (ramp(node, count, node.type(0).dtype), delta))
+        return node.emit("add", (steps, start))
     start, limit, delta = (node.const(index, name).reshape(())
                            for index, name in enumerate(("start", "limit", "delta")))
     if delta == 0:
@@ -282,8 +288,7 @@ def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
     least, _ = limits(count)
     count = count if least is not None and least >= 0 else dim_max(count, 0)
     dtype = np.dtype(node.type(0).dtype)
-    (ones,) = node.emit("expand", (node.constant(np.ones(1, dtype)),), shape=(count,))
-    (steps,) = node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)
+    steps = ramp(node, count, dtype.name)
     if delta != 1:
         (steps,) = node.emit("mul", (steps, node.constant(np.array(delta, dtype))))
     if start == 0:

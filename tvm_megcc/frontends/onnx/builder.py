@@ -299,6 +299,9 @@ class Node(OnnxNode):
     def is_known(self, index: int) -> bool:
         return self.is_const(index) or (self.has(index) and self.inputs[index] in self._builder.shapes)
 
+    def follows(self, index: int) -> bool:
+        return not self.has(index) or self._builder.counts.known(self.inputs[index])
+
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
         return self._declared[output] if output < len(self._declared) else None
 
@@ -333,7 +336,6 @@ class Node(OnnxNode):
         return self._builder.counts.bound(self._hint(), most)
 
     def extent(self, dim: Dim) -> str:
-        """An extent as a value, int64 []."""
         if isinstance(dim, int):
             return self.constant(np.array(dim, np.int64))
         return self._builder.extent(dim, f"{self._hint()}.extent")

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_shape
 from ...ir.dims import Dim
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to
@@ -118,10 +119,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     if None in values:
         return []
     names = [node.emit("reshape", (str(values[0]),), shape=())[0], *map(str, values[1:])]
-    for name, value, start in zip(body.output[1:], names[1:], carried, strict=False):
-        if node.type_of(value) != node.type_of(start):
-            raise MegccError(f"has a value '{name.name}' that is {node.type_of(start)} at first and then "
-                             f"{node.type_of(value)}, which is not supported")
+    names[1:] = _alike(importer, node, names[1:], carried)
     rows = [node.type_of(name) for name in names[1 + len(carried):]]
     made, captured = builder.body(first, inputs, names)
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried),
@@ -132,6 +130,23 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         return list(results)
     count = node.count(turns, room)
     return [*results[:len(carried)], *(emit_slice(node, value, 0, 0, count) for value in results[len(carried):])]
+
+
+def _alike(importer: Importer, node: Node, values: Sequence[str], starts: Sequence) -> list[str]:
+    """What goes round, with the types that it has at first; where extents are not known, the run sees whether it has.
+    """
+    values = list(values)
+    for index, (value, start) in enumerate(zip(values, map(node.type_of, starts), strict=False)):
+        type_ = node.type_of(value)
+        if type_ == start:
+            continue
+        why = f"has a value that is {start} at first and then {type_}, which is not supported"
+        if type_.dtype != start.dtype:
+            raise MegccError(why)
+        with importer.builder.importing(node.name):
+            require_shape(type_.shape, start.shape, why)
+            (values[index],) = node.emit("reshape", (value,), shape=start.shape)
+    return values
 
 
 def _room(node: Node, most: str) -> Dim:
@@ -261,10 +276,7 @@ def _scanned_turns(importer: Importer, node: Node, body: onnx.GraphProto, states
     if None in values:
         return []
     names = list(map(str, values))
-    for name, start in zip(names, states, strict=False):
-        if node.type_of(name) != node.type_of(start):
-            raise MegccError(f"has a state that is {node.type_of(start)} at first and then {node.type_of(name)}, which "
-                             "is not supported")
+    names = _alike(importer, node, names, states)
     rows = [node.type_of(name) for name in names[len(states):]]
     made, captured = builder.body(first, (turn, goes, *inside), (going, *names))
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, states),

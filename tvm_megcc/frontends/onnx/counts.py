@@ -47,7 +47,11 @@ class Counts:
             raise MegccError(f"'{value}' is {self.builder.types[value]}, and a few integers are wanted")
         return found
 
-    def _followed(self, value: str, most: Dim | None, origin: str, depth: int) -> np.ndarray | None:
+    def known(self, value: str) -> bool:
+        """Whether the elements of an integer tensor follow from extents, without the run being asked for any."""
+        return self._followed(value, None, "", 0, asks=False) is not None
+
+    def _followed(self, value: str, most: Dim | None, origin: str, depth: int, asks: bool = True) -> np.ndarray | None:
         builder = self.builder
         known, type_ = builder.integers(value), builder.types[value]
         if known is not None or not type_.is_static or type_.size > LARGEST:
@@ -55,14 +59,15 @@ class Counts:
         op = builder.producers.get(value)
         if op is not None and follows(op.kind) and type_.dtype.startswith(("int", "bool")) and depth < DEEPEST \
                 and all(not name or builder.types[name].dtype[0] in "iub" for name in op.inputs):
-            parts = [self._followed(name, None, origin, depth + 1) if name else None for name in op.inputs]
+            parts = [self._followed(name, None, origin, depth + 1, asks) if name else None for name in op.inputs]
             found = None
             if not any(part is None for part, name in zip(parts, op.inputs, strict=True) if name):
                 found = shape_value(op.kind, op.attrs, parts, [builder.types[name] if name else None
                                                                for name in op.inputs], type_)
             if found is not None:
                 return found
-        if not type_.dtype.startswith(("int", "uint")):
+        if not type_.dtype.startswith(("int", "uint")) \
+                or not (asks or all((value, element) in self._made for element in range(type_.size))):
             return None
         symbols = np.empty(type_.size, object)
         symbols[:] = [self.count(value, element, most, origin) for element in range(type_.size)]

@@ -15,8 +15,9 @@ import pytest
 
 import tvm_megcc
 from tests.null.test_tflite_states import svdf, variables
-from tests.tflite_draws import FILES, FLOATS, Draw
+from tests.tflite_draws import FILES, Draw
 from tests.tflite_files import Tensor, litert, network, written
+from tests.tflite_hybrid_draws import FLOATS
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.dispatch import parse_shape_sets

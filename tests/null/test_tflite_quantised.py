@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.tflite_draws import FILES, FLOATS, FOUND, KEPT, OTHERS, Draw
+from tests.tflite_draws import FILES, FOUND, KEPT, OTHERS, Draw
 from tests.tflite_files import litert
+from tests.tflite_hybrid_draws import FLOATS
 from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.frontends.tflite.hybrid import HYBRID
 from tvm_megcc.frontends.tflite.quantised import MOVES, QUANTISED, WIDE

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
-from tests.tflite_draws import FILES, FLOATS, Draw
+from tests.tflite_draws import FILES, Draw
 from tests.tflite_files import Quantized, Tensor, written
+from tests.tflite_hybrid_draws import FLOATS
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.passes.states import keep_states

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random TFLite files of one operator on floats with weights of 8 bits, by the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from tests.tflite_draws import Draw, windowed
+from tests.tflite_files import Quantized, Tensor
+
+
+def hybrid_weights(draw: Draw, shape, axis: int) -> None:
+    """Adds w of int8 and b of float32."""
+    scales = [draw.scale(1e-3, 0.1) for _ in range(draw.one_of(1, shape[axis]))]
+    array = np.maximum(draw.numbers(shape, "int8"), -127)  # LiteRT takes products of -128 for others
+    draw.tensors["w"] = Quantized(shape, scales, 0, "int8", axis, array)
+    draw.tensors["b"] = draw.random.standard_normal(shape[axis]).astype(np.float32)
+
+
+def hybrid_conv(draw: Draw) -> bytes:
+    depthwise, channels = draw.kind == "DEPTHWISE_CONV_2D", draw.number(1, 5)
+    kernel, outputs = (draw.number(1, 4), draw.number(1, 3)), channels * draw.number(1, 3)
+    draw.tensors["x"] = (2, 7, 6, channels)
+    shape, axis = ((1, *kernel, outputs), 3) if depthwise else ((outputs, *kernel, channels), 0)
+    hybrid_weights(draw, shape, axis)
+    if depthwise:  # LiteRT reads a scale for each channel
+        draw.tensors["w"] = replace(draw.tensors["w"], scale=list(np.resize(draw.tensors["w"].scale, outputs)))
+    fields, sizes = windowed(draw, kernel)
+    draw.tensors["y"] = (2, *sizes, outputs)
+    options = "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions"
+    more = {"DepthMultiplier": outputs // channels} if depthwise else {}
+    return draw.file(options, {**fields, **more}, ["x", "w", "b"], ["y"])
+
+
+def hybrid_product(draw: Draw) -> bytes:
+    rows, inputs, outputs = draw.number(1, 3), draw.number(1, 40), draw.number(1, 9)
+    draw.tensors["x"] = (rows, inputs)
+    hybrid_weights(draw, (outputs, inputs), 0)
+    draw.tensors["y"] = (rows, outputs)
+    fields = {"FusedActivationFunction": draw.number(0, 3), "AsymmetricQuantizeInputs": draw.one_of(True, False)}
+    return draw.file("FullyConnectedOptions", fields, ["x", "w", draw.one_of("b", "b", "")], ["y"])
+
+
+def hybrid_matrices(draw: Draw) -> bytes:
+    left, right = draw.one_of(False, True), draw.one_of(False, True)
+    rows, depth, columns = draw.number(1, 5), draw.number(1, 30), draw.number(1, 6)
+    draw.tensors["x"] = (2, *((depth, rows) if left else (rows, depth)))
+    shape = (2, *((columns, depth) if right else (depth, columns)))
+    array = np.maximum(draw.numbers(shape, "int8"), -127)
+    draw.tensors.update(w=Quantized(shape, draw.scale(1e-3, 0.1), 0, "int8", array=array), y=(2, rows, columns))
+    fields = {"AdjX": left, "AdjY": right, "AsymmetricQuantizeInputs": draw.one_of(True, False)}
+    return draw.file("BatchMatMulOptions", fields, ["x", "w"], ["y"])
+
+
+def hybrid_lookup(draw: Draw) -> bytes:
+    draw.tensors.update(rows=np.array([3, 0, 3], np.int32), y=(3, 5))
+    draw.tensors["w"] = Quantized((4, 5), draw.scale(), 0, "int8", array=draw.numbers((4, 5), "int8"))
+    return draw.file("", {}, ["rows", "w"], ["y"])
+
+
+def hybrid_layer(draw: Draw) -> bytes:
+    """LSTM layers with all they may have, of floats too, and RNN layers."""
+    time, batch, inputs, units = (draw.number(1, high) for high in (4, 3, 9, 20))
+    simple, major = draw.kind == "UNIDIRECTIONAL_SEQUENCE_RNN", draw.one_of(True, False)
+    floats, coupled, peepholes, normalised = (draw.one_of(True, False) for _ in range(4))
+    projects = not simple and draw.one_of(True, False)
+    results = draw.number(1, 9) if projects else units
+
+    def weights(name: str, *shape: int, spread: float = 1.0) -> str:
+        numbers = np.maximum(draw.numbers(shape, "int8"), -127)
+        draw.tensors[name] = (numbers * np.float32(spread / 127)).astype(np.float32) if floats and not simple else \
+            Quantized(shape, spread / 127, 0, "int8", 0, numbers)
+        return name
+
+    def reals(name: str, *shape: int) -> str:
+        draw.tensors[name] = draw.random.standard_normal(shape).astype(np.float32)
+        return name
+
+    draw.tensors["x"] = (time, batch, inputs) if major else (batch, time, inputs)
+    draw.tensors["y"] = (*draw.tensors["x"][:2], results)
+    draw.tensors["h"] = Tensor((batch, results), variable=True)
+    fields = {"FusedActivationFunction": 4, "TimeMajor": major,
+              "AsymmetricQuantizeInputs": draw.one_of(True, False) and not floats}
+    if simple:
+        read = ["x", weights("w", units, inputs), weights("r", units, units), reals("b", units), "h"]
+        return draw.file("SequenceRNNOptions", fields, read, ["y"])
+    draw.tensors["c"] = Tensor((batch, units), variable=True)
+    gates = range(int(coupled), 4)
+
+    def named(make, mark: str, *shape: int, which=range(4)) -> list[str]:
+        return [make(f"{mark}{gate}", *shape) if gate in gates else "" for gate in which]
+
+    read = ["x", *named(weights, "w", units, inputs), *named(weights, "r", units, results),
+            *(named(weights, "p", units, which=(0, 1, 3)) if peepholes else [""] * 3), *named(reals, "b", units),
+            weights("p", results, units, spread=0.5) if projects else "",
+            reals("q", results) if projects and draw.one_of(True, False) else "", "h", "c",
+            *(named(reals, "n", units) if normalised else [""] * 4)]
+    # Clipped cells have ends of one size, whose zero point lies between two numbers: it hangs on the last place.
+    clip = 0.0 if fields["AsymmetricQuantizeInputs"] else draw.one_of(0.0, 0.7)
+    fields |= {"CellClip": clip, "ProjClip": draw.one_of(0.0, 0.6)}
+    return draw.file("UnidirectionalSequenceLSTMOptions", fields, read, ["y"])
+
+
+FLOATS: dict[str, Callable[[Draw], bytes]] = {
+    "CONV_2D": hybrid_conv, "DEPTHWISE_CONV_2D": hybrid_conv, "FULLY_CONNECTED": hybrid_product,
+    "EMBEDDING_LOOKUP": hybrid_lookup, "BATCH_MATMUL": hybrid_matrices,
+    **dict.fromkeys(("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"), hybrid_layer)}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tvm_megcc.codegen.headers import HEADER, seen_by
 from tvm_megcc.runtime import build
+from tvm_megcc.runtime.calls import ENDING
 
 _INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+(\S+)", re.MULTILINE)
 
@@ -52,7 +53,12 @@ def sharing(store: Path) -> Callable[[build.Objects, Path, Sequence[str]], Path]
         kept, own = store / f"{digest}.o", objects.cache / f"{source.stem[:80]}-{digest[:24]}.o"
         if not own.exists():
             if not kept.exists():
-                copy(ALONE(objects, source, flags), kept)
+                made = ALONE(objects, source, flags)
+                if made.with_suffix(ENDING).exists():
+                    copy(made.with_suffix(ENDING), kept.with_suffix(ENDING))
+                copy(made, kept)
+            if kept.with_suffix(ENDING).exists():
+                copy(kept.with_suffix(ENDING), own.with_suffix(ENDING))
             copy(kept, own)
         return own
     return compile

@@ -118,6 +118,14 @@ static inline bool is_port(const megcc_program *program, uint32_t tensor)
     return tensor < program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
 }
 
+/* The tensors, the first ones, whose addresses a session keeps: inputs and outputs, which may be bound, and all where
+ * some are allocated. Those of the others follow from where they lie in the arena or the container. */
+static inline uint32_t bases_of(const megcc_program *program)
+{
+    return program->unbounded != 0 ? program->rows[MEGCC_TENSORS].count
+                                   : program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
+}
+
 /* The tensor whose memory `tensor` lies in. */
 static inline uint32_t root_of(const megcc_program *program, uint32_t tensor)
 {
@@ -206,7 +214,7 @@ struct megcc_session {
     megcc_session_options options;
     device_model bucket;
     uint8_t *arena;
-    uint8_t **base;             /* address of each tensor that is no view; NULL: not allocated */
+    uint8_t **base;             /* of `bases_of` tensors the address, NULL for views and what is not allocated */
     void *operands;             /* addresses, of the running call: of its inputs, then of its outputs */
     int32_t *status;            /* of each worker */
     const int32_t *extents;     /* of the program, resolved; NULL: no shapes yet */
@@ -221,16 +229,6 @@ struct megcc_session {
     uint32_t checked[2];        /* instructions [0], … before [1]: checked with the extents as they are */
 #endif
 };
-
-/* Where a tensor is; NULL if it has no memory yet. */
-static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
-{
-    const tensor_row *row = tensor_at(&session->model->program, tensor);
-    if (row->storage != STORAGE_VIEW)
-        return session->base[tensor];
-    uint8_t *root = session->base[row->root];
-    return root == NULL ? NULL : root + row->data;
-}
 
 /* --- memory.c -------------------------------------------------------------------------------------------------- */
 
@@ -252,6 +250,16 @@ void megcc_release_small(megcc_session *session, uint32_t tensor);
 
 /* Where a tensor lies when it is not bound. */
 uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor);
+
+/* Where a tensor is; NULL if it has no memory yet. */
+static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
+{
+    const megcc_program *p = &session->model->program;
+    const tensor_row *row = tensor_at(p, tensor);
+    const uint32_t root = row->storage == STORAGE_VIEW ? row->root : tensor;
+    uint8_t *at = root < bases_of(p) ? session->base[root] : megcc_session_own_place(session, root);
+    return at == NULL || row->storage != STORAGE_VIEW ? at : at + row->data;
+}
 
 /* Points every tensor to its place in the bucket: no bindings, states zero. */
 void megcc_session_place(megcc_session *session);

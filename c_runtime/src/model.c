@@ -45,8 +45,7 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
 size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
 {
     const megcc_program *p = &model->program;
-    const uint64_t tensors = p->rows[MEGCC_TENSORS].count;
-    const uint64_t pointers = tensors * (p->unbounded != 0 ? 2 : 1) + p->operands;
+    const uint64_t pointers = (uint64_t)bases_of(p) * (p->unbounded != 0 ? 2 : 1) + p->operands;
     const uint64_t table = (uint64_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
     const uint64_t words = p->workers + (is_dynamic(p) ? 2 * table : 0);
     const uint64_t bytes = MEGCC_MEMORY_BYTES((uint64_t)p->alignment, pointers, words, p->arena_bytes);

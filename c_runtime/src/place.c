@@ -21,7 +21,7 @@ uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
 
 void megcc_session_place(megcc_session *session)
 {
-    for (uint32_t i = 0; i < session->model->program.rows[MEGCC_TENSORS].count; i++) {
+    for (uint32_t i = 0; i < bases_of(&session->model->program); i++) {
 #ifndef MEGCC_NO_DYNAMIC
         megcc_release_small(session, i);
         if (session->capacity != NULL && session->capacity[i] != 0)

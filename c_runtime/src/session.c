@@ -25,14 +25,13 @@ static int32_t check_options(const megcc_model *model, const megcc_session_optio
 static void divide(megcc_session *session, size_t arena_at)
 {
     const megcc_program *p = &session->model->program;
-    const uint32_t tensors = p->rows[MEGCC_TENSORS].count;
     void *at = (uint8_t *)session + MEGCC_SESSION_BYTES;
     session->base = at;
-    at = session->base + tensors;
+    at = session->base + bases_of(p);
 #ifndef MEGCC_NO_DYNAMIC
     if (p->unbounded != 0) {
         session->capacity = at;
-        at = session->capacity + tensors;
+        at = session->capacity + bases_of(p);
     }
 #endif
     session->operands = at;

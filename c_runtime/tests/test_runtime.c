@@ -201,7 +201,7 @@ static void test_memory(void)
     size_t alignment;
     load(&f, "static");
     const size_t size = megcc_model_memory(&f.model, &alignment);
-    CHECK(alignment == 16 && size == MEGCC_MEMORY_BYTES(16u, 11u, 4u, 800u));
+    CHECK(alignment == 16 && size == MEGCC_MEMORY_BYTES(16u, 7u, 4u, 800u));
     unsigned char *memory = megcc_heap_get(size + 1, 64);
     memset(memory, 0xA5, size + 1);
     CHECK(megcc_session_open(&f.session, &f.model, memory, size - 1, NULL, &f.error) == MEGCC_E_MEMORY);

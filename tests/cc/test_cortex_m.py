@@ -79,6 +79,10 @@ def test_bench_counts_instructions(digits, capsys):
     macs = sum(call["macs"] for call in load(digits).calls)
     assert macs / 2 < first["instructions"] < 10 * macs
     assert first["firmware"] == {**firmware.sizes(build(digits).program), "container": first["firmware"]["container"]}
+    assert first["stack_bytes"] <= first["stack_at_most"] < 2 * first["stack_bytes"]
+    assert first["stack_path"][0] == "reset" and not first["stack_unbounded"]
+    for memory, left in (("flash", 0), ("ram", first["firmware"]["stack"])):
+        assert 0 <= first["firmware"][memory] - left - sum(first["files"][memory].values()) < 512, "alignment"
     assert len(first["calls"]) == len(load(digits).calls) and min(call["instructions"] for call in first["calls"]) > 100
     for one, other in zip(first["calls"], second["calls"], strict=True):
         if one["kind"] == "conv2d":

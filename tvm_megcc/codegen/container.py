@@ -309,6 +309,6 @@ def _memory_arguments(program: Program) -> tuple[int, ...]:
     operands = max((i.inputs + i.outputs for i in program.instructions if i.opcode == Opcode.call), default=0)
     dynamic = program.symbols + program.values > 0
     unbounded = any(t.storage == Storage.unbounded for t in program.tensors)
-    pointers = len(program.tensors) * (2 if unbounded else 1) + operands
+    pointers = (2 * len(program.tensors) if unbounded else len(program.inputs) + len(program.outputs)) + operands
     words = program.workers + (2 * (program.symbols + program.values + len(program.extents)) if dynamic else 0)
     return program.alignment, pointers, words, max((m.arena_bytes for m in program.device_models), default=0)

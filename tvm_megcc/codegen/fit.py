@@ -62,7 +62,7 @@ def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
     operands = max((len(step.inputs) + len(step.outputs) for step in plan.steps), default=0)
     arena = max(planned.plan.arena_bytes for planned in memories)
     return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment,
-                         len(plan.places) + len(plan.weights) + operands, plan.workers, arena)
+                         len(plan.graph.inputs) + len(plan.graph.outputs) + operands, plan.workers, arena)
 
 
 def fit(placed: Placed, context: Context, workers: int, memories: Memories,

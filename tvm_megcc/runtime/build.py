@@ -22,7 +22,7 @@ from ..codegen.headers import HEADER, seen_by
 from ..codegen.machines import profile
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target, parse_targets
-from . import firmware
+from . import calls, firmware
 from .precompiled import intrinsics
 from .toolchain import Compiler, find_compiler, runs_here
 
@@ -150,9 +150,13 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
             path.write_text(text)
     sources = [*c_sources(folder), *firmware.sources(), *made]
     left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), embedded=True)
-    compiled = objects.compile_all(sources, (*flags, *left_out, *firmware.FLAGS, f"-I{firmware.port()}"))
+    graphs = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
+    compiled = objects.compile_all(sources, (*flags, *left_out, *firmware.FLAGS, *graphs, f"-I{firmware.port()}"))
+    image.with_suffix(calls.ENDING).write_text("".join(
+        path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:
         linked = firmware.link_flags(target, limits, sum(given[model] for model in models))
+        linked += [f"-Wl,-Map={image.with_suffix('.map').resolve()}"]
         return link(objects.compiler, (*flags, *linked), compiled, image)
     except ToolError as error:
         raise firmware.refusal(target, models, error, limits) from None
@@ -263,6 +267,8 @@ class Objects:
                 made = Path(aside) / "o.o"
                 first = intrinsics(self.compiler, flags, source.read_text())
                 run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(made)])
+                if made.with_suffix(calls.ENDING).exists():
+                    made.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
                 made.replace(result)
         return result
 

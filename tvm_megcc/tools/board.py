@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..errors import shortened
-from ..runtime import firmware
+from ..runtime import calls, firmware
 from ..runtime.emulated import EmulatedSession
 from .layers import KERNEL, NAME
 from .run import drawn, read_npz, seeded
+
+#: Files that the text lists.
+FILES = 8
 
 
 def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) -> dict:
@@ -21,13 +26,46 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
     with drawn(session.inputs, inputs):
         session.run(feeds)
     whole = sum(session.instructions)
-    calls = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
+    rows = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
               "instructions": count, "share": count / max(whole, 1),
               "macs_per_instruction": call["macs"] / count if call["macs"] and count else None}
              for call, count in zip(session.calls, session.instructions, strict=True)]
+    static = stack_of(session.firmware)
     return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
             "instructions": whole, "stack_bytes": session.stack_bytes,
-            "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": calls}
+            **({"stack_at_most": static.bytes, "stack_path": list(static.path), "stack_unknown": list(static.unknown),
+                "stack_unbounded": list(static.unbounded)} if static else {}),
+            "files": calls.placed(session.firmware.with_suffix(".map").read_text()),
+            "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": rows}
+
+
+def stack_of(image: Path) -> calls.Deepest | None:
+    """What the compiler says of the stack; None if it says nothing."""
+    graph = image.with_suffix(calls.ENDING)
+    said = graph.read_text() if graph.exists() else ""
+    return calls.deepest(said) if said else None
+
+
+def _stack_text(report: dict) -> list[str]:
+    if "stack_at_most" not in report:
+        return []
+    lines = [f"  by the compiler's figures {report['stack_at_most']:,} bytes of stack at most: "
+             + " > ".join(shortened(name.rpartition(":")[2], 40) for name in report["stack_path"])]
+    if report["stack_unknown"]:
+        lines.append(f"    not counted: {', '.join(report['stack_unknown'])}")
+    if report["stack_unbounded"]:
+        lines.append(f"    without a limit: {', '.join(report['stack_unbounded'])}")
+    return lines
+
+
+def _files_text(report: dict) -> list[str]:
+    lines = []
+    for memory, files in report["files"].items():
+        most = [f"{shortened(name, 40)} {count:,}" for name, count in list(files.items())[:FILES]]
+        rest = sum(list(files.values())[FILES:])
+        more = f", {len(files) - FILES} more {rest:,}" if rest else ""
+        lines.append(f"  {memory} by file: {', '.join(most)}{more}")
+    return lines
 
 
 def text(report: dict) -> str:
@@ -35,7 +73,8 @@ def text(report: dict) -> str:
     lines = [f"{report['model']} on {report['target']}, emulated on {report['board']}",
              f"  {report['instructions']:,} instructions",
              f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), "
-             f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes"]
+             f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes",
+             *_stack_text(report), *_files_text(report)]
     names = [shortened(call["name"], NAME) for call in report["calls"]]
     width = max([8, *map(len, names)])
     lines.append(f"     #  instructions      %  MAC/instr  {'operator':{width}}  kernel")

@@ -9,17 +9,17 @@
 
 int main(void);
 
-/* "in7.bin" behind the model's prefix from "in?.bin". */
-static const char *numbered(const char *prefix, const char *pattern, uint32_t index)
+/* Opens "in7.bin" behind the model's prefix, from "in?.bin". The name is on the stack only here, not below a run. */
+static __attribute__((noinline)) int32_t opened(const char *prefix, const char *pattern, uint32_t index, int write)
 {
-    static char name[128];
+    char name[128];
     char *p = name;
     for (; *prefix && p < name + sizeof name - 16; prefix++)
         *p++ = *prefix;
     for (; *pattern; pattern++)
         *p++ = *pattern == '?' ? (char)('0' + index) : *pattern;
     *p = '\0';
-    return name;
+    return board_open(name, write);
 }
 
 static int failed(const char *what, int32_t status)
@@ -48,9 +48,9 @@ static void measured(void)
 }
 
 /* A run, with the ticks of `measured` and of each of its instructions in a file. */
-static int32_t stepped(megcc_session *session, const char *name)
+static int32_t stepped(megcc_session *session, const char *prefix)
 {
-    const int32_t file = board_open(name, 1);
+    const int32_t file = opened(prefix, "ticks.bin", 0, 1);
     uint32_t before, after, ticks;
     int32_t status;
     board_clock_start();
@@ -90,25 +90,23 @@ static int run(const firmware_model *m)
             if (status)
                 return failed("megcc_session_bind_input", status);
         }
-        const char *name = numbered(m->prefix, "in?.bin", i);
-        int32_t file = board_open(name, 0);
+        int32_t file = opened(m->prefix, "in?.bin", i, 0);
         if (file < 0 || board_read(file, data, (uint32_t)tensor.bytes))
-            return failed(name, 0);
+            return failed("in?.bin", 0);
         board_close(file);
     }
-    status = stepped(session, numbered(m->prefix, "ticks.bin", 0));
+    status = stepped(session, m->prefix);
     if (status)
         return failed("megcc_session_step", status);
     uint32_t stack = board_stack_used();
     for (uint32_t i = 0; i < megcc_model_outputs(&model); i++) {
         const void *data = megcc_session_output(session, i, &tensor);
-        const char *name = numbered(m->prefix, "out?.bin", i);
-        int32_t file = board_open(name, 1);
+        int32_t file = opened(m->prefix, "out?.bin", i, 1);
         if (file < 0 || board_write(file, data, (uint32_t)tensor.bytes))
-            return failed(name, 0);
+            return failed("out?.bin", 0);
         board_close(file);
 #ifndef MEGCC_NO_DYNAMIC
-        file = board_open(numbered(m->prefix, "dims?.bin", i), 1);
+        file = opened(m->prefix, "dims?.bin", i, 1);
         board_write(file, tensor.dims, 4u * tensor.rank);
         board_close(file);
 #endif

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tools that made a firmware say of it: the deepest stack that it can need, and which file takes what memory.
+
+gcc says of each function its stack and what it calls (-fcallgraph-info=su). A call through a pointer may be one of any
+kernel or function of their table: the runtime has no others, but those that an application gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: What a compiler is asked for, and the ending of the file that it writes beside an object.
+FLAG, ENDING = "-fcallgraph-info=su", ".ci"
+_NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"]*)"', re.MULTILINE)
+_EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)
+_STACK = re.compile(r"\\n(\d+) bytes \(([\w,]+)\)")
+_INDIRECT = "__indirect_call"
+
+
+@dataclass(frozen=True)
+class Deepest:
+    """path: the functions of the deepest chain of calls. unknown: called functions of libraries, which are not in it.
+    unbounded: functions whose stack has no limit that the compiler knows, and recursion."""
+
+    bytes: int
+    path: tuple[str, ...]
+    unknown: tuple[str, ...]
+    unbounded: tuple[str, ...]
+
+
+@dataclass
+class _Calls:
+    stack: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, set[str]] = field(default_factory=dict)
+    pointed: set[str] = field(default_factory=set)
+    unbounded: set[str] = field(default_factory=set)
+
+
+def deepest(text: str, root: str = "reset") -> Deepest:
+    """Of the graphs of all files of a firmware, one behind the other, from the function that it begins with."""
+    found = _Calls()
+    for title, label in _NODE.findall(text):
+        stack = _STACK.search(label)
+        if stack:
+            found.stack[title] = int(stack[1])
+            if stack[2] == "dynamic":
+                found.unbounded.add(title)
+            source = Path(label.split("\\n")[1].rpartition(":")[0].rpartition(":")[0])
+            if (source.parent.name == "kernels" and ":" not in title) or source.name == "kernels.c":
+                found.pointed.add(title)
+    for source, target in _EDGE.findall(text):
+        found.calls.setdefault(source, set()).add(target)
+    known: dict[str, tuple[int, tuple[str, ...]]] = {}
+    unknown: set[str] = set()
+    total, path = _below(root, found, known, unknown, ())
+    return Deepest(total, path, tuple(sorted(unknown)), tuple(sorted(found.unbounded & set(known))))
+
+
+def _below(name: str, found: _Calls, known: dict[str, tuple[int, tuple[str, ...]]], unknown: set[str],
+           above: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Bytes from a function on, and the chain that takes them."""
+    if name in above:
+        found.unbounded.add(name)
+        return 0, ()
+    if name not in known:
+        targets = found.calls.get(name, set())
+        if _INDIRECT in targets:
+            targets = (targets - {_INDIRECT}) | found.pointed
+        if name not in found.stack:
+            unknown.add(name)
+        rest = max((_below(target, found, known, unknown, (*above, name)) for target in sorted(targets)),
+                   default=(0, ()), key=lambda below: below[0])
+        known[name] = found.stack.get(name, 0) + rest[0], (name, *rest[1])
+    return known[name]
+
+
+# --- what lies where, by the linker's map ---------------------------------------------------------------------------
+
+_PLACED = re.compile(r"^ (\.[\w.$+-]+|COMMON)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s(\S+)$", re.MULTILINE)
+
+
+def placed(text: str) -> Mapping[str, dict[str, int]]:
+    """Bytes of flash and RAM by source file, from the linker's map: "flash" and "ram" -> file -> bytes."""
+    result: dict[str, dict[str, int]] = {"flash": {}, "ram": {}}
+    start = text.find("Linker script and memory map")
+    for section, size, path in _PLACED.findall(text[start:]):
+        kinds = _KINDS.get(section.split(".")[1] if section != "COMMON" else "bss", ())
+        name = _source_of(path)
+        for kind in kinds if section != ".bss.given" else ():
+            result[kind][name] = result[kind].get(name, 0) + int(size, 16)
+    return {kind: {name: count for name, count in sorted(files.items(), key=lambda row: (-row[1], row[0])) if count}
+            for kind, files in result.items()}
+
+
+#: Which memory a section is in, by its first word; initialised data is in both.
+_KINDS = {"text": ("flash",), "rodata": ("flash",), "vectors": ("flash",), "data": ("flash", "ram"), "bss": ("ram",)}
+
+
+def _source_of(path: str) -> str:
+    """The C file of an object of ours, or "library"."""
+    name = Path(path).name
+    found = re.fullmatch(r"(.+)-[0-9a-f]{24}\.o", name)
+    return f"{found[1]}.c" if found else "library"

@@ -186,7 +186,8 @@ def test_bounds_beyond_what_reals_hold():
 
 
 def test_a_stated_shape_that_leaves_axes_open_is_refused():
-    inputs = {"x": [2, 3, 3], "s": ("int64", [1])}
+    """Where not even their number is known."""
+    inputs = {"x": [2, 3, 3], "s": ("int64", ["n"])}
     proto = model([node("ReduceSum", "x s", "y", keepdims=0)], inputs, {"y": [2, 3]})
     assert "does not tell which they are" in str(refused(proto))
 

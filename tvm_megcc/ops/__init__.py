@@ -3,6 +3,7 @@
 
 from . import (
     activation,
+    chosen,
     columns,
     contrib,
     contrib_attention,
@@ -65,8 +66,8 @@ from . import (
     trees,
 )
 
-__all__ = ["activation", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant", "control", "conv",
-           "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections",
+__all__ = ["activation", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant",
+           "control", "conv", "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections",
            "dynamic_quantize", "einsum", "elementwise", "extern", "gather", "grams", "inputs",
            "integer", "integer_sums", "inverse_root",
            "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",

@@ -14,6 +14,7 @@ from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
+from .chosen import of_run_time_axes, of_run_time_axis
 from .elementwise import cast_to
 from .rules import axes_of, axis_of, places, shape_text
 from .shape import axes_operand
@@ -96,10 +97,8 @@ def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable)
 
 
 def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
-    axes = _axes(node, 13 if cls.kind == "reduce_sum" else 18)
-    if not axes and node.attr("noop_with_empty_axes", 0):
-        return node.inputs[:1]
-    return _as_stated(node, reduce(node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1))))
+    return _over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
+        node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1))))
 
 
 def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,21 +109,27 @@ def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
     return node.emit("reshape", results, shape=shape)
 
 
-def _axes(node: OnnxNode, since: int) -> tuple[int, ...] | None:
-    """The axes to reduce, None for all. Where only the run knows them, those that give the shape the model states.
+def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...] | None], tuple[str, ...]]) \
+        -> tuple[str, ...]:
+    """What `make` gives of the axes to reduce, None for all. Where only the run knows them, of those that give the
+    shape that the model states; of several the run chooses one.
 
     Axes of one element make no difference, and count as reduced.
     """
     shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
     if node.opset < since or (result := node.stated(1)) is None:
-        return axes_operand(node, since)
+        axes = axes_operand(node, since)
+        return node.inputs[:1] if not axes and node.attr("noop_with_empty_axes", 0) else make(axes)
     found = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
              if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
              and _kept(shape, axes, keepdims, result)}
-    if len(found) != 1 or (node.attr("noop_with_empty_axes", 0) and result == shape):
+    count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
+    some = isinstance(count, int) and count > 0
+    free = [axis for axis, extent in enumerate(shape) if extent == 1]
+    if not found or not (some or (len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
         raise MegccError(f"its axes are computed at run time, and {shape_text(result)} of {shape_text(shape)} does not "
                          "tell which they are; make them a constant of the model")
-    return found.pop()
+    return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)))
 
 
 def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
@@ -138,15 +143,17 @@ def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result:
 @decomposes("ReduceLogSumExp")
 def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
     """log(sum(exp(x - max))) + max."""
-    axes, keepdims = _axes(node, 18) or None, bool(node.attr("keepdims", 1))
-    if axes is None and node.attr("noop_with_empty_axes", 0):
-        return node.inputs[:1]
+    return _over_axes(node, 18, lambda axes: _log_sum_exp(node, axes or None))
+
+
+def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...] | None) -> tuple[str, ...]:
+    keepdims = bool(node.attr("keepdims", 1))
     (top,) = reduce(node, "reduce_max", node.inputs[0], axes, True)
     (shifted,) = node.emit("sub", (node.inputs[0], top))
     (sum_,) = reduce(node, "reduce_log_sum", *node.emit("exp", (shifted,)), axes, keepdims)
     if not keepdims:
         (top,) = node.emit("reshape", (top,), shape=node.type_of(sum_).shape)
-    return _as_stated(node, node.emit("add", (sum_, top)))
+    return node.emit("add", (sum_, top))
 
 
 def _computed_in(kind: str, dtype: str) -> str:
@@ -302,7 +309,10 @@ class CumulativeProduct(Cumulative):
 @decomposes("CumSum", "CumProd")
 def cumulative(node: OnnxNode) -> tuple[str, ...]:
     rank = node.type(0).rank
-    # With one axis there is nothing to choose.
-    axis = 0 if rank == 1 and not node.is_const(1) else axis_of(int(node.const(1, "axis").reshape(-1)[0]), rank)
-    return node.emit(node.op_type.lower(), node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
-                     reverse=bool(node.attr("reverse", 0)))
+
+    def along(axis: int) -> str:
+        return node.emit(node.op_type.lower(), node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
+                         reverse=bool(node.attr("reverse", 0)))[0]
+    if not node.is_const(1):
+        return of_run_time_axis(node, 1, range(rank), along)
+    return (along(axis_of(int(node.const(1, "axis").reshape(-1)[0]), rank)),)

@@ -11,6 +11,7 @@ from ..ir.dims import product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
+from .chosen import of_run_time_axis
 from .move import emit_slice
 from .rules import axis_of
 
@@ -62,11 +63,17 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
 @decomposes("DFT")
 def dft(node: OnnxNode) -> tuple[str, ...]:
     rank = node.type(0).rank
+    if node.opset >= 20 and node.has(2) and not node.is_const(2):
+        return of_run_time_axis(node, 2, range(rank - 1), lambda axis: _dft(node, axis)[0])
     if node.opset >= 20:
         axis = int(node.const(2, "axis").reshape(-1)[0]) if node.has(2) else -2
     else:
         axis = node.attr("axis", 1)
-    axis = axis_of(axis, rank)
+    return _dft(node, axis_of(axis, rank))
+
+
+def _dft(node: OnnxNode, axis: int) -> tuple[str, ...]:
+    rank = node.type(0).rank
     if axis == rank - 1:
         raise ShapeError("the last axis holds real and imaginary parts")
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))

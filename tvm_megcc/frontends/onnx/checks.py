@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 
@@ -17,6 +17,19 @@ def stated_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         return None
     return tuple(dim.dim_value for dim in tensor.shape.dim)
+
+
+#: Operators whose result has the shape of their first operand.
+_ALIKE = frozenset(("Abs", "Cast", "CastLike", "Exp", "Identity", "Log", "Neg", "Relu", "Sqrt"))
+
+
+def followed(nodes: Sequence[onnx.NodeProto], stated: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Shapes that the file states, and those of values that only operators stand before which change no shape."""
+    found = dict(stated)
+    for node in reversed(nodes):
+        if node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.output and node.output[0] in found:
+            found.setdefault(node.input[0], found[node.output[0]])
+    return found
 
 
 def label(node: onnx.NodeProto) -> str:

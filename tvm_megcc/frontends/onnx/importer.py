@@ -23,7 +23,7 @@ from ...ir.types import TensorType
 from ...ops.base import DECOMPOSITIONS, OPERATORS
 from . import control, sequences
 from .builder import Builder, Node
-from .checks import check_schema, cycle, label, stated_shape
+from .checks import check_schema, cycle, followed, label, stated_shape
 from .externs import importers
 from .functions import Function, function_of, is_function
 from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
@@ -149,7 +149,7 @@ class Importer:
             if shape is not None and tuple(self.input_shapes.get(value.name) or shape) != shape:
                 return {}
         stated = {value.name: stated_shape(value) for value in (*self.graph.value_info, *self.graph.output)}
-        return {name: shape for name, shape in stated.items() if shape is not None}
+        return followed(self.graph.node, {name: shape for name, shape in stated.items() if shape is not None})
 
     def _initializers(self, graph: onnx.GraphProto, scope: Scope) -> None:
         for tensor in graph.initializer:
@@ -413,7 +413,8 @@ class Importer:
                              "nodes; write out what they compute, or leave out what is not needed")
         self.expanding.append(name)
         declared = zip(function.outputs, map(node.declared, range(node.num_outputs)), strict=False)
-        inner = Scope(declared={output: shape for output, shape in declared if shape is not None})
+        known = {output: shape for output, shape in declared if shape is not None}
+        inner = Scope(declared=followed(function.nodes, known))
         inner.values.update(zip(function.inputs, [*node.inputs, *[""] * len(function.inputs)], strict=False))
         self._check_duplicates(function.nodes, inner)
         nodes = [function.resolve(node, inner.values) for node in function.nodes]

@@ -10,7 +10,7 @@
  *   mgc_load(p) mgc_store(p,v) any address
  *   mgc_load_n mgc_store_n     the first n lanes, 0 <= n <= MGC_LANES; touch exactly n floats, missing lanes read 0
  *   mgc_set1(s) mgc_zero()
- *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can (scalar code of CPUs that cannot: twice)
+ *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can, elsewhere twice; with MEGCC_FUSED once on all
  *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, NEON returns NaN, the others `a`
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
@@ -115,6 +115,22 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_ENABLED 1
 #else
 #error "this header has no branch for the kernel's MGC_ISA_<NAME>"
+#endif
+
+#if MGC_ENABLED && defined(MEGCC_FUSED)
+/* a * b + c, rounded once, where no instruction does it. The product has 48 bits, so a double holds it. The sum is rounded to
+ * odd: of the two doubles around a sum that no double holds, the one whose last bit is set, so that the second rounding sees on
+ * which side of a tie it lies. */
+static MGC_INLINE float mgc_fused(float a, float b, float c)
+{
+    const double product = (double)a * (double)b, sum = product + (double)c;
+    const double part = sum - product, lost = (product - (sum - part)) + ((double)c - part);
+    union { double d; uint64_t u; } odd;
+    odd.d = sum;
+    if ((lost > 0.0 || lost < 0.0) && (odd.u & 1u) == 0u)
+        odd.u = (lost > 0.0) == (sum > 0.0) ? odd.u + 1u : odd.u - 1u;
+    return (float)odd.d;
+}
 #endif
 
 /* What raises the ISA. Of clang's names those that 14 and later know. */

@@ -16,8 +16,11 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node, saved
+from tvm_megcc import paths
 from tvm_megcc.codegen import container
 from tvm_megcc.errors import MegccError, ShapeError
+from tvm_megcc.runtime.device import local_session
+from tvm_megcc.target import native
 
 X = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
 
@@ -308,3 +311,10 @@ def test_a_child_forked_during_a_run_says_so(folder):
     with session._lock:         # as a thread holds it during a run
         code = in_a_child(work)
     assert code == 0 and right(session.run(X))
+
+
+def test_portable_c_is_taken_where_it_is_asked_for(tmp_path):
+    """Of a folder that has better for this CPU, which is taken otherwise."""
+    folder = tvm_megcc.compile(paths.examples() / "digits.onnx", "native,c").save(tmp_path / "digits")
+    assert tvm_megcc.load(folder, "c").target.name == "c" == local_session(folder, "c").target.name
+    assert tvm_megcc.load(folder).target == native() == local_session(folder).target

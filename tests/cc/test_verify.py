@@ -99,6 +99,9 @@ def test_floats_without_fused_products_have_one_hash_too(tmp_path):
     if machine() != "x86_64":
         pytest.skip("of x86-64")
     targets = [TARGETS[name] for name in ("c", "x86-64", "wasm32", "wasm32-simd128")]
-    report = verify.verify(tvm_megcc.compile(DIGITS, ",".join(map(str, targets))).save(tmp_path / "digits"), targets)
+    folder = tvm_megcc.compile(DIGITS, ",".join([*map(str, targets), "x86-64-v3"])).save(tmp_path / "digits")
+    report = verify.verify(folder, targets)
     found = {row["sha256"] for row in report["targets"] if "sha256" in row}
     assert report["floats"] and len(found) == 1, report
+    fused = {row["sha256"] for row in verify.verify(folder, fused=True)["targets"] if "sha256" in row}
+    assert len(fused) == 1 and not fused & found, "as those with the instruction"

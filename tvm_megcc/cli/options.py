@@ -131,6 +131,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("path", metavar="PATH")
     _model_option(verb)
     verb.add_argument("--record", action="store_true", help="write the hashes into the folder's manifest")
+    verb.add_argument("--fused", action="store_true", help="products and sums are rounded once on every target, by "
+                                                           "MEGCC_FUSED (docs/reproducible.md)")
     _target_option(verb, "which targets (default: all of the folder's that run here)")
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)

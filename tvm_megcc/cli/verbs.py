@@ -141,7 +141,7 @@ def verify_(args: argparse.Namespace) -> int:
     with _progress(args, f"running {args.path}"):
         folder = source.folder_of(args.path, args)
         report = verify.verify(folder, parse_targets(args.target) if args.target else (), args.cc,
-                               source.model_of(args.path, args), args.record)
+                               source.model_of(args.path, args), args.record, args.fused)
     _print(args, report, verify.text)
     return 0 if report["equal"] else REFUSED
 

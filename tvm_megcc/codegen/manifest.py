@@ -73,9 +73,10 @@ def _contradiction(manifest: dict) -> str:
     for model in manifest["models"]:
         if _misfit(model.get("embedded_bytes", []), [int], ""):
             return "embedded_bytes is no list of numbers"
-        digests = model.get("digests", {})
-        if not isinstance(digests, dict) or not all(
-                isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII) for value in digests.values()):
+        digests = [model.get("digests", {}), model.get("fused_digests", {})]
+        if not all(isinstance(of, dict) for of in digests) or not all(
+                isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII)
+                for of in digests for value in of.values()):
             return "the hash of outputs is none"
         if not re.fullmatch(r"[a-z][a-z0-9_]*", model["name"], re.ASCII):
             return "the name of a model is no identifier"

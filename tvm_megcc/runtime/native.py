@@ -136,7 +136,7 @@ class NativeSession(Session):
         except OSError as error:
             raise ToolError(f"{built.library} cannot be loaded: {error}") from None
         self._text = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.code,
+        self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.only,
                                     self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")

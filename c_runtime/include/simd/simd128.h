@@ -38,7 +38,15 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return (mgc_v)wasm_f32x4_splat(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0 }; }
-#if defined(MGC_ISA_RELAXED_SIMD)
+#if defined(MEGCC_FUSED)
+static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
+{
+    mgc_v v = c;
+    for (int i = 0; i < 4; i++)
+        v[i] = mgc_fused(a[i], b[i], c[i]);
+    return v;
+}
+#elif defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
     return (mgc_v)wasm_f32x4_relaxed_madd((v128_t)a, (v128_t)b, (v128_t)c);

@@ -33,7 +33,17 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm_setzero_ps(); }
+#if defined(MEGCC_FUSED)
+static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
+{
+    mgc_v v = c;
+    for (int i = 0; i < 4; i++)
+        v[i] = mgc_fused(a[i], b[i], c[i]);
+    return v;
+}
+#else
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
+#endif
 /* The instructions return their second operand if one is NaN. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm_max_ps(b, a); }

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from onnx import helper
 
 import tvm_megcc
 from tests.onnx_models import graph_proto, model, node
+from tvm_megcc.codegen import container
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
@@ -88,7 +91,8 @@ def detector(boxes: int = 60):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["native", "cortex-m4", "riscv32"])
+@pytest.mark.parametrize("target", ["cortex-m4", *(pytest.param(name, marks=pytest.mark.long)
+                                                   for name in ("native", "riscv32"))])
 def test_a_detector_needs_no_allocator(target, tmp_path):
     source, side = detector()
     folder = tvm_megcc.compile(source, target, name="detector").save(tmp_path / target, embed=True)
@@ -124,8 +128,83 @@ def nested():
                  {"x": [4], "n": scalar}, {"last": [4], "sums": ["turns"]})
 
 
+def turning():
+    """A loop in which two values of different sizes go round, all of whose shapes are known."""
+    body = graph_proto([node("Add", "v v", "u"), node("Neg", "w", "z")],
+                       {"i": ("int64", []), "g": ("bool", []), "v": [4], "w": [2, 3]},
+                       {"g": ("bool", []), "u": [4], "z": [2, 3]})
+    return model([helper.make_node("Loop", ["n", "c", "x", "y"], ["last", "other"], body=body)],
+                 {"x": [4], "y": [2, 3], "n": ("int64", []), "c": ("bool", [])}, {"last": [4], "other": [2, 3]})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["native", "c", "cortex-m4"])
+def test_damaged_loops_are_refused(tmp_path):
+    """Each rule about copies, jumps and turns, broken by itself: with the field that it is about."""
+    folder = tvm_megcc.compile(turning(), "native", name="turning").save(tmp_path / "turning")
+    file = folder / "turning.megcc"
+    found = container.read(file.read_bytes())
+    (program,) = found.programs
+    opcodes = [instruction.opcode.name for instruction in program.instructions]
+    first, last, move = opcodes.index("loop"), len(opcodes) - 1 - opcodes[::-1].index("loop"), opcodes.index("move")
+    given = {"x": np.ones(4, np.float32), "y": np.ones((2, 3), np.float32), "n": np.array(3), "c": np.array(True)}
+    with tvm_megcc.load(folder) as session:
+        assert session.run(given)["last"].tolist() == [8] * 4
+        assert session.run({**given, "c": np.array(False)})["last"].tolist() == [1] * 4
+    operands = {name: index for index, name in enumerate(("x", "y", "n", "c", "last", "other"))}
+
+    def refused(index: int, where: str, operand: dict[int, int] | None = None, **fields: int) -> None:
+        instructions, values = list(program.instructions), list(program.operands)
+        instructions[index] = dataclasses.replace(instructions[index], **fields)
+        for place, tensor in (operand or {}).items():
+            values[program.instructions[index].operands + place] = tensor
+        changed = dataclasses.replace(program, instructions=tuple(instructions), operands=tuple(values))
+        file.write_bytes(container.write(dataclasses.replace(found, programs=(changed,))))
+        with pytest.raises(MegccError, match=where):
+            tvm_megcc.load(folder)
+
+    assert program.instructions[move].inputs == 2
+    refused(move, "Instruction.inputs", inputs=4)
+    refused(move, "Instruction.operands", operands=10**6)
+    moves = [i for i, name in enumerate(opcodes) if name == "move" and program.operands[
+        program.instructions[i].operands + 1] in (operands["last"], operands["other"])]
+    refused(moves[0], "Program.operands", {1: operands["x"]})              # an input is not written
+    refused(moves[0], "Tensor.dtype", {0: operands["n"]})
+    refused(moves[0], "TensorSlot.offset", {0: operands["last"], 1: operands["last"]})
+    larger = operands["y"] if program.operands[program.instructions[moves[0]].operands] == operands["x"] else None
+    if larger is not None:
+        refused(moves[0], "Tensor.dims", {0: larger})
+    refused(first, "Instruction.first_extent", first_extent=first)         # its end is behind it
+    refused(first, "Instruction.first_extent", first_extent=len(opcodes) + 1)
+    refused(last, "Instruction.first_extent", first_extent=last + 1)
+    refused(last, "Instruction.first_extent", first_extent=0)
+    refused(last, "Program.operands", {0: operands["n"]})                  # the turn is written
+    refused(last, "Program.operands", {1: operands["x"]})
+    refused(last, "Program.operands", {2: operands["n"]})
+    refused(last, "Instruction.inputs", inputs=2)
+
+
+@pytest.mark.slow
+def test_damaged_counts_are_refused(tmp_path):
+    folder = tvm_megcc.compile(counting(), "native", bounds={"b": 5}, name="counts").save(tmp_path / "counts")
+    file = folder / "counts.megcc"
+    found = container.read(file.read_bytes())
+    (program,) = found.programs
+    index = [instruction.opcode.name for instruction in program.instructions].index("extent")
+    given = {"x": np.ones((3, 4), np.float32), "y": np.zeros(9, np.float32), "v": np.ones((1, 2), np.float32)}
+    for where, fields in (("Instruction.first_extent", {"first_extent": 1}),
+                          ("Instruction.first_extent", {"first_extent": 7}),
+                          ("Instruction.operands", {"operands": 0}), ("Instruction.operands", {"operands": 10**6}),
+                          ("instruction", {"inputs": 3})):
+        instructions = list(program.instructions)
+        instructions[index] = dataclasses.replace(instructions[index], **fields)
+        changed = dataclasses.replace(program, instructions=tuple(instructions))
+        file.write_bytes(container.write(dataclasses.replace(found, programs=(changed,))))
+        with pytest.raises(MegccError, match=where), tvm_megcc.load(folder) as session:
+            session.run(given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", pytest.param("c", marks=pytest.mark.long), "cortex-m4"])
 def test_loops_and_branches(target, tmp_path):
     source, generator = nested(), np.random.default_rng(5)
     graph = import_onnx(source, bounds={"last": 8})

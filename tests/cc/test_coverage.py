@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import tvm_megcc
+from fuzz import run
 from tvm_megcc.codegen import container
 
 from .runtime_models import MODELS
+from .test_counts import counting, nested, turning
 from .test_runtime import FLAGS, SOURCES, TEST_SOURCES, call
 
 #: File of the runtime -> share of its branches.
@@ -24,9 +27,9 @@ LEAST = {"verify.c": 0.95, "signature.c": 0.95, "shape.c": 0.95, "session.c": 0.
 def branches(folder: Path) -> dict[str, dict[tuple[int, int], int]]:
     """File -> (line, number of the branch there) -> how often it was taken."""
     taken: dict[str, dict[tuple[int, int], int]] = {name: {} for name in LEAST}
-    for notes in sorted(folder.glob("*.gcno")):
+    for notes in sorted(folder.rglob("*.gcno")):
         command = ["gcov", "-b", "-j", "-t", notes.name]
-        raw = subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout
+        raw = subprocess.run(command, cwd=notes.parent, check=True, capture_output=True).stdout
         report = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
         for file in report["files"]:
             counts = taken.get(Path(file["file"]).name, {})
@@ -37,8 +40,9 @@ def branches(folder: Path) -> dict[str, dict[tuple[int, int], int]]:
     return taken
 
 
-@pytest.mark.slow
-def test_branches(tmp_path: Path):
+@pytest.mark.long
+def test_branches(tmp_path: Path, monkeypatch):
+    """Of the runtime's own tests, and of damaged containers with what those of the tests do not have: counts, loops."""
     if not (shutil.which("gcc") and shutil.which("gcov")):
         pytest.skip("gcc and gcov are not installed")
     for name, model in MODELS.items():
@@ -46,6 +50,11 @@ def test_branches(tmp_path: Path):
     flags = [*FLAGS, "-O0", "--coverage", "-lm", "-pthread"]
     call(["gcc", *SOURCES, *TEST_SOURCES, *flags, "-o", "test"], cwd=tmp_path)
     call([tmp_path / "test", tmp_path, "all"])
+    monkeypatch.setattr(run, "SANITIZE", ("--coverage", "-O0"))
+    for name, source, bounds in (("counts", counting(), {"b": 5}), ("open", counting(), {}),
+                                 ("loops", nested(), {"last": 8}), ("turning", turning(), {})):
+        folder = tvm_megcc.compile(source, "native", bounds=bounds, name=name).save(tmp_path / name)
+        assert run.blind(run.generated(folder, tmp_path)[0], 20000, 3, "gcc", tmp_path)
     for name, counts in branches(tmp_path).items():
         missed = sorted({line for (line, _), count in counts.items() if count == 0})
         taken = sum(count > 0 for count in counts.values())

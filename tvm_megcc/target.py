@@ -40,6 +40,7 @@ class Isa:
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
+    threes: of that header, tiles of three pixels are in assembler without it.
     helium: there are vectors of integers (simd/helium_integer.h).
     """
 
@@ -60,6 +61,7 @@ class Isa:
     sums: str = ""
     ahead: int = 0
     dsp: bool = False
+    threes: bool = False
     helium: bool = False
 
 
@@ -101,7 +103,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256"),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c"),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c"),
-    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c"),
+    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c", threes=True),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
     Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
         fallback="cortex_m4", dsp=True),

@@ -262,7 +262,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-#if defined(MGC_ISA_CORTEX_M4)
+#if defined(MGC_ISA_CORTEX_M4) || defined(MGC_ISA_CORTEX_M3)
 #include "simd/dsp_integer.h"
 #elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)

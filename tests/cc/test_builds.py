@@ -125,6 +125,7 @@ def test_a_folder_that_is_replaced_while_it_is_built(folder):
     assert load(folder).name == "digits"
 
 
+@pytest.mark.slow
 def test_a_program_that_trusts_its_container_runs_it_and_no_other(tmp_path):
     """MEGCC_TRUSTED_DATA: nothing is checked but what the kernels were made for."""
     said = {}

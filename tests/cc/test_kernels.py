@@ -175,7 +175,9 @@ class Firmware(Program):
 
 @pytest.mark.parametrize(("kind", "name"), [
     ("softmax", "cortex-m4"), *(slow(kind, "cortex-m4") for kind in sorted(ON_BOARD - {"softmax"})),
-    *(slow(kind, "cortex-m55") for kind in sorted(ONLY["cortex-m55"]))])
+    *(slow(kind, "cortex-m55") for kind in sorted(ONLY["cortex-m55"])),
+    *(pytest.param(kind, "cortex-m3", marks=[pytest.mark.slow, pytest.mark.long])
+      for kind in ("conv2d_integer", "matmul_integer"))])
 def test_kernels_on_the_board(kind: str, name: str, tmp_path: Path):
     target = TARGETS[name]
     jobs = calls(kind, target, "speed", None if ALL_KERNELS else 0)

@@ -167,7 +167,7 @@ class DepthwiseBytes(OneFilterAChannel):
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
         if site.isa.sums in _DOTS:
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
-        tap = 8.0 if site.isa.dsp else 1.2  # what is asked of each before it is read
+        tap = 8.0 if site.isa.dsp or site.isa.threes else 1.2  # what is asked of each before it is read
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
 
 

@@ -38,8 +38,10 @@ class DspProducts(PixelProducts):
 
     @staticmethod
     def unable(site: Site, w_zero: int) -> str | None:
-        if not site.isa.dsp:
-            return "for cores with Arm's DSP extension"
+        if not site.isa.dsp and not site.isa.threes:
+            return "for cores with Arm's DSP extension, and Cortex-M3"
+        if not site.isa.dsp and _has_few_pixels(site):
+            return "for three pixels and more without Arm's DSP extension"
         return "weights less their zero point are no int8" if less(site.inputs[1].dtype, w_zero) != w_zero else None
 
     @staticmethod
@@ -72,6 +74,12 @@ class DspProducts(PixelProducts):
         """Of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
+
+
+def _has_few_pixels(site: Site) -> bool:
+    shape = site.y.shape
+    pixels = product(shape[:-1] if site.kind == "matmul_integer" else (shape[0], *shape[2:]))
+    return isinstance(pixels, int) and pixels <= 2
 
 
 class DspConv(DspProducts, PixelConv):

@@ -285,8 +285,10 @@ class Pad(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         type_ = node.type(0)
+        mode = node.attr("mode", "constant")
+        at_run_time = node.inputs[2] if node.has(2) and not node.is_const(2) and mode == "constant" else ""
         if node.opset >= 11:
-            pads, value = node.dims(1, "pads"), node.const(2, "constant_value")
+            pads, value = node.dims(1, "pads"), None if at_run_time else node.const(2, "constant_value")
             value = 0 if value is None else value.reshape(-1)[0].item()
         else:
             pads, value = tuple(node.attr("pads")), node.attr("value", 0.0)
@@ -297,7 +299,6 @@ class Pad(Operator):
         before, after = [0] * type_.rank, [0] * type_.rank
         for index, axis in enumerate(axes):
             before[axis], after[axis] = pads[index], pads[index + len(axes)]
-        mode = node.attr("mode", "constant")
         if mode not in PAD_MODES:
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
         value_name = node.inputs[0]
@@ -309,7 +310,13 @@ class Pad(Operator):
                 before[axis], after[axis] = low + cut_low, high + cut_high
         if all(dim == 0 for dim in (*before, *after)):
             return (value_name,)
-        return node.emit("pad", (value_name,), before=tuple(before), after=tuple(after), mode=mode, value=value)
+        amounts = {"before": tuple(before), "after": tuple(after), "mode": mode}
+        (result,) = node.emit("pad", (value_name,), value=value, **amounts)
+        if not at_run_time:
+            return (result,)
+        (inside,) = node.emit("expand", (node.constant(np.array(True)),), shape=node.type_of(value_name).shape)
+        (inside,) = node.emit("pad", (inside,), value=0, **amounts)
+        return node.emit("where", (inside, result, *node.emit("reshape", (at_run_time,), shape=())))
 
 
 @register

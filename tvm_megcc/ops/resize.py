@@ -85,7 +85,7 @@ class Resize(Operator):
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         x = node.type(0)
         axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
-        sizes, scales = _target(node, [x.shape[axis] for axis in axes])
+        sizes, scales = _target(node, [x.shape[axis] for axis in axes], axes)
         how, coordinates = _how(node)
         rows = [_Axis(*row) for row in zip(axes, sizes, scales, strict=True)]
         if coordinates == "tf_crop_and_resize":
@@ -254,15 +254,19 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis], how: Interpolat
     return node.emit("reshape", (value,), shape=tuple(result))[0]
 
 
-def _target(node: OnnxNode, extents: Sequence) -> tuple[list, list[float]]:
-    """Sizes and scales of the axes, each from what the node gives."""
+def _target(node: OnnxNode, extents: Sequence, axes: Sequence[int]) -> tuple[list, list[float]]:
+    """Sizes and scales of the axes, each from what the node gives. Sizes that only the run knows are those of the shape
+    that the model states, which leaves nothing open unless the ratio of sides is kept."""
     sizes = None
     if node.op_type == "Upsample" and node.opset < 9:
         scales = node.attr("scales")
     elif node.op_type == "Upsample" or node.opset < 11:
         scales = node.const(1, "scales")
     else:
-        scales, sizes = node.const(2, "scales"), node.dims(3, "sizes")
+        stretched = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
+        stated = node.stated(3) if stretched else None
+        sizes = node.dims(3, "sizes") if stated is None else [stated[axis] for axis in axes]
+        scales = node.const(2, "scales")
     if sizes:
         return _from_sizes(node, extents, list(sizes))
     if scales is None or len(scales) != len(extents):

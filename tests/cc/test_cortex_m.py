@@ -184,7 +184,7 @@ def test_network(name, tmp_path, record_property):
     "-mcpu=cortex-m0plus -mfloat-abi=soft", "-mcpu=cortex-m3 -mfloat-abi=soft",
     "-mcpu=cortex-m33 -mfloat-abi=hard -mfpu=fpv5-sp-d16", "-mcpu=cortex-m55 -mfloat-abi=hard"])
 def test_portable_c_on_cores_without_a_target(flags, tmp_path):
-    """As docs/cortex-m.md says; nothing of the C library is needed but what it names."""
+    """As docs/microcontrollers.md says; nothing of the C library is needed but what it names."""
     (compiler,) = find_compiler(TARGET).command
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", "c", optimize="size")
     folder = artifact.save(tmp_path / "digits_c", embed=True)

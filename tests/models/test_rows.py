@@ -50,11 +50,11 @@ def test_mobilenet_in_120_kb(tmp_path):
 def test_person_detection_in_32_kb(tmp_path):
     """Stack and image and all."""
     graph, targets = person_detection(), parse_targets("cortex-m4")
-    rows = compile_graph(graph, targets, ram=27 << 10)
+    rows = compile_graph(graph, targets, ram=28 << 10)
     session = _loaded(rows.save(tmp_path / "rows"))
     assert firmware.sizes(session.firmware)["ram"] <= 32 << 10
     whole = compile_graph(graph, parse_targets("native"))
-    assert _macs(whole) < _macs(rows) <= 1.15 * _macs(whole)
+    assert _macs(whole) < _macs(rows) <= 1.05 * _macs(whole)
     feeds = fed(graph)
     ((expected,), (result,)) = (s.run(feeds).values() for s in (_loaded(whole.save(tmp_path / "whole")), session))
     np.testing.assert_array_equal(result, expected)

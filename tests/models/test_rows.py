@@ -46,7 +46,7 @@ def test_mobilenet_in_120_kb(tmp_path):
     np.testing.assert_array_equal(result, y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_person_detection_in_32_kb(tmp_path):
     """Stack and image and all."""
     graph, targets = person_detection(), parse_targets("cortex-m4")

@@ -204,6 +204,21 @@ def test_damaged_counts_are_refused(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_loop_of_no_turns_gives_nothing(tmp_path):
+    """Also where nothing limits the turns, so that memory of what they give is there from the first one on."""
+    body = graph_proto([node("Add", "v v", "u"), node("ReduceMax", "u", "m", keepdims=0), node("Identity", "g", "k")],
+                       {"i": ("int64", []), "g": ("bool", []), "v": [3]}, {"k": ("bool", []), "u": [3], "m": []})
+    source = model([helper.make_node("Loop", ["n", "", "x"], ["y", "most"], body=body)],
+                   {"x": [3], "n": ("int64", [])}, {"y": [3], "most": ["turns"]})
+    x = np.array([1, 2, 3], np.float32)
+    with tvm_megcc.load(tvm_megcc.compile(source, name="turns").save(tmp_path / "turns")) as session:
+        for turns, most in ((0, []), (2, [6, 12]), (-1, []), (-2**63, []), (1, [6])):
+            given = session.run({"x": x, "n": np.array(turns)})
+            np.testing.assert_array_equal(given["most"], np.float32(most))
+            np.testing.assert_array_equal(given["y"], x * 2 ** len(most))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["native", pytest.param("c", marks=pytest.mark.long), "cortex-m4"])
 def test_loops_and_branches(target, tmp_path):
     source, generator = nested(), np.random.default_rng(5)

@@ -110,8 +110,10 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         raise ShapeError(f"has a body of {len(given)} inputs and {len(body.output)} outputs for {len(carried)} values")
     most = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())[0] if node.has(0) \
         else node.constant(np.array(ENDLESS))
+    if not builder.counts.known(most):
+        (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
-    room = None if len(body.output) == len(carried) + 1 else _room(node, most)
+    room = None if len(body.output) == len(carried) + 1 else _room(node, builder, most)
     first = len(builder.ops)
     inputs = [_input(builder, name, type_) for name, type_ in
               zip(given, (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried)), strict=True)]
@@ -149,12 +151,13 @@ def _alike(importer: Importer, node: Node, values: Sequence[str], starts: Sequen
     return values
 
 
-def _room(node: Node, most: str) -> Dim:
+def _room(node: Node, builder: Builder, most: str) -> Dim:
     """How many turns there can be."""
     if node.is_constant(most) and node.constant_of(most) == ENDLESS:
         room = node.bound(None)
     else:
-        room = node.bound(node.extents(most)[0])
+        room = node.bound(node.extents(most)[0] if builder.counts.known(most)
+                          else builder.counts.count(most, 0, None, node.name, node.inputs[0]))
     if room is None:
         raise MegccError("has no number of turns, so nothing limits what they give; state a bound: --bound "
                          f"{next(filter(None, node.outputs))}=1000")

@@ -130,6 +130,11 @@ with int8 inputs by ai-edge-quantizer.
 On x86-64-v3 sums are those of all other targets, made of products of int16. OpenVINO differs there from what it gives
 with VNNI (resnet18: by up to 2.3, where results are -162 to 137): products of bytes with AVX2 saturate at 16 bits. A
 loop of them runs 1.25 times as fast on this CPU as the fastest one of products of int16.
+
+ncnn and MNN are not among them, for they compute no such file. ncnn reads quantised networks of its own tool only.
+MNN 3.6.1 converts resnet8 and kws; running, it ends with a segmentation fault (resnet8, TFLite), an error of shapes
+(resnet8, ONNX), results of another shape (kws, ONNX) or reals that are none of the network's (kws, TFLite: in 0.14
+ms, where ours takes 0.025).
 """
 NOT_MEASURED = "Not measured yet.\n"
 

@@ -77,10 +77,17 @@ class MegccBackend(Backend):
         return device.split(":")[0] == "CPU"
 
 
+#: Kinds of inputs; others are maps and sparse tensors.
+_TAKEN = ("tensor_type", "sequence_type", "optional_type")
+
+
 class MegccRep(BackendRep):
     """A model that `MegccBackend.prepare` took."""
 
     def __init__(self, model: onnx.ModelProto, target: Target):
+        other = [value.name for value in _inputs(model) if value.type.WhichOneof("value") not in _TAKEN]
+        if other:
+            raise UnsupportedModel(f"inputs {', '.join(other)} are neither tensors nor sequences or optionals of them")
         self._model, self._target = _with_empty_inputs_known(model), target
         self._inputs = [value.name for value in _inputs(model)]
         open_shapes = any(not value.type.HasField("tensor_type")

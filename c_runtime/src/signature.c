@@ -181,6 +181,15 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
 }
 
 #ifndef MEGCC_NO_DYNAMIC
+/* Whether the run has computed all extents of a tensor. */
+static bool is_known(const tensor_row *row, const int32_t *extents)
+{
+    bool known = true;
+    for (uint32_t axis = 0; axis < row->rank; axis++)
+        known &= extents[row->dims + axis] >= 0;
+    return known;
+}
+
 /* What is copied fits, and does not overlap its target; one of many places in a target is found when it is copied. */
 static int32_t verify_move(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t index,
                            int32_t status, megcc_error *error)
@@ -202,6 +211,11 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
                            int32_t status, megcc_error *error)
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
+#ifndef MEGCC_NO_DYNAMIC
+        /* A view may be known before what it looks into: it is checked when that is. Until then no call may use it. */
+        if (!is_known(tensor_at(p, root_of(p, i)), extents))
+            continue;
+#endif
         const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;

@@ -198,4 +198,5 @@ def test_kernels_of_all_parts_have_symbols_of_their_own(kind: str, name: str):
 
 
 def test_every_operator_has_cases():
-    assert not [kind for kind, op in OPERATORS.items() if not op.cases]
+    """But for those that are instructions of the machine, or made of them."""
+    assert [kind for kind, op in OPERATORS.items() if not op.cases] == ["loop", "branch", "extent"]

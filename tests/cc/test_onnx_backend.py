@@ -172,17 +172,24 @@ def test_with_parameters_as_operands():
     assert counts["pass"] >= LEAST["operands"], dict(counts)
 
 
-def test_inputs_that_are_no_tensors_are_refused_before_they_are_run():
-    """Not when the model is run, as an error."""
+def test_inputs_that_are_no_tensors():
+    """Sequences are taken; of others `prepare` says that they are not, rather than a run."""
     from onnx import TensorProto, helper
 
     from tvm_megcc import onnx_backend
 
-    numbers = helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None)
-    graph = helper.make_graph([helper.make_node("SequenceLength", ["x"], ["n"])], "g", [numbers],
-                              [helper.make_tensor_value_info("n", TensorProto.INT64, [])])
-    with pytest.raises(onnx_backend.UnsupportedModel, match="inputs x are no tensors"):
-        onnx_backend.prepare(helper.make_model(graph))
+    def prepared(value) -> onnx_backend.MegccRep:
+        graph = helper.make_graph([helper.make_node("SequenceLength", ["x"], ["n"])], "g", [value],
+                                  [helper.make_tensor_value_info("n", TensorProto.INT64, [])])
+        return onnx_backend.prepare(helper.make_model(graph))
+
+    sequence = prepared(helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, None))
+    assert sequence.run([[np.zeros(3, np.float32)] * 2]) == (2,)
+    for other in (helper.make_sparse_tensor_value_info("x", TensorProto.FLOAT, [3]),
+                  helper.make_value_info("x", helper.make_map_type_proto(
+                      TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [1])))):
+        with pytest.raises(onnx_backend.UnsupportedModel, match="inputs x are neither tensors nor sequences"):
+            prepared(other)
 
 
 @pytest.mark.slow

@@ -367,7 +367,7 @@ def _compiled(data: bytes) -> tuple[str, str]:
 
     graph, buckets = import_model(data)
     compile_graph(graph, [TARGETS["c"]], buckets=buckets)
-    if any(type_.bytes > LARGEST for type_ in graph.types.values()):
+    if any(type_.is_static and type_.bytes > LARGEST for type_ in graph.types.values()):
         return "compiled", ""
     feeds = {}
     for name in graph.inputs:

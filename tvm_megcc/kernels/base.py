@@ -162,6 +162,8 @@ class View(Kernel):
     name = "view"
 
     def layouts(self, site: Site):
+        if 0 in site.constants:
+            return  # the memory of constants is that of kernels' weights
         x, y = site.x, site.y
         declaration = OPERATORS[site.kind]
         for source in possible_layouts(x, site.target):

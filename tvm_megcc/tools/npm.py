@@ -111,7 +111,7 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         shim = Path(aside) / "web.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
-        flags = (*CFLAGS, *target.cflags, *profile([row]))
+        flags = (*CFLAGS, *target.cflags, *profile([row], embedded=True))
         made = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in _EXPORTS]
         output = Path(aside) / f"{name}.wasm"

@@ -27,7 +27,8 @@ def followed(nodes: Sequence[onnx.NodeProto], stated: Mapping[str, tuple[int, ..
     """Shapes that the file states, and those of values that only operators stand before which change no shape."""
     found = dict(stated)
     for node in reversed(nodes):
-        if node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.output and node.output[0] in found:
+        alike = node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output
+        if alike and node.output[0] in found:
             found.setdefault(node.input[0], found[node.output[0]])
     return found
 

@@ -13,7 +13,7 @@ import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_shape
-from ...ir.dims import Dim
+from ...ir.dims import Dim, symbols
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to
 from ...ops.move import FAR, emit_slice
@@ -114,7 +114,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
     room = None if len(body.output) == len(carried) + 1 else _room(node, builder, most)
-    first = len(builder.ops)
+    first, outside = len(builder.ops), set(builder.counts.taken)
     inputs = [_input(builder, name, type_) for name, type_ in
               zip(given, (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried)), strict=True)]
     values = importer.inlined(body, scope, opsets, dict(zip(given, inputs, strict=True)))
@@ -123,6 +123,9 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     names = [node.emit("reshape", (str(values[0]),), shape=())[0], *map(str, values[1:])]
     names[1:] = _alike(importer, node, names[1:], carried)
     rows = [node.type_of(name) for name in names[1 + len(carried):]]
+    for row in rows:
+        if inside := sorted(set().union(*map(symbols, row.shape)) - outside):
+            raise MegccError(f"stacks rows of {', '.join(inside)} elements, which each turn finds anew; not supported")
     made, captured = builder.body(first, inputs, names)
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried),
              *(row.with_shape((room, *row.shape)) for row in rows))

@@ -56,7 +56,7 @@ def dtype_of(expr) -> str:
         MegccError: for vectors and types that we do not have.
     """
     dtype = str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
-    if dtype not in DTYPES:
+    if dtype not in DTYPES or (DTYPES[dtype].carrier and dtype != "float16"):
         raise MegccError(f"TIR's values of type {dtype} have no C of ours")
     return dtype
 

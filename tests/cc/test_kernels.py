@@ -85,6 +85,9 @@ DISTINCT = {"c", "cortex-m4", "cortex-m55"}
 #: are those of the others.
 SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86", "wasm32-simd128",
           "riscv64-v", "riscv64-v256", "riscv64-v512"}
+#: Of these, whose compiler takes long, fewer still.
+FEW = {"riscv64-v256", "wasm32-simd128"}
+SHOWN_BY_FEW = {"conv2d_integer", "matmul", "softmax"}
 #: The same header as riscv64-v256, for other lengths of vectors.
 OTHER_LENGTHS = {"riscv64-v", "riscv64-v512"}
 #: Of operators that share their kernels `make check` has one, and these.
@@ -105,7 +108,7 @@ def is_quick(kind: str, part: int) -> bool:
 
 
 def marks(kind: str, part: int, name: str, optimize: str) -> list:
-    second = name in SECOND and (part or kind not in ON_BOARD)
+    second = name in SECOND and (part or kind not in (SHOWN_BY_FEW if name in FEW else ON_BOARD))
     other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get((name, optimize), part % 3)
     is_long = (second or other or name in OTHER_LENGTHS) and not ALL_KERNELS
     return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long

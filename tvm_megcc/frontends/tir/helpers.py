@@ -10,8 +10,8 @@ from ...errors import MegccError
 from ...ir.types import DTYPES
 from ...kernels.elementwise.loops import conversion
 
-#: Element types that helpers have, by what these call them: float16 and bool are computed in wider ones.
-_DTYPES = {type_.short: dtype for dtype, type_ in DTYPES.items() if dtype not in ("float16", "bool")}
+#: Element types that helpers have, by what these call them: bool, and what only stores numbers, is computed in others.
+_DTYPES = {type_.short: dtype for dtype, type_ in DTYPES.items() if not type_.carrier and dtype != "bool"}
 
 #: Types that arithmetic promotes to int.
 _NARROW = ("int8_t", "uint8_t", "int16_t", "uint16_t")

@@ -14,7 +14,7 @@ from ...errors import MegccError
 from ...ir.c_text import UNARY
 from ...ir.dims import product
 from ...ir.types import DTYPES
-from .values import Memory
+from .values import Memory, known_dtype
 from .vectors import Vectors
 from .workspace import LOCAL, Temporary
 
@@ -107,7 +107,4 @@ class Text(Vectors):
 
 
 def dtype_of_buffer(buffer) -> str:
-    dtype = str(buffer.ty.dtype)
-    if dtype not in DTYPES:
-        raise MegccError(f"TIR's values of type {dtype} have no C of ours")
-    return dtype
+    return known_dtype(str(buffer.ty.dtype))

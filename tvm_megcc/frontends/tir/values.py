@@ -55,7 +55,15 @@ def dtype_of(expr) -> str:
     Raises:
         MegccError: for vectors and types that we do not have.
     """
-    dtype = str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
+    return known_dtype(str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty))
+
+
+def known_dtype(dtype: str) -> str:
+    """The element type, if TIR on it is C: of those that only store numbers float16 is.
+
+    Raises:
+        MegccError: for others.
+    """
     if dtype not in DTYPES or (DTYPES[dtype].carrier and dtype != "float16"):
         raise MegccError(f"TIR's values of type {dtype} have no C of ours")
     return dtype

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.onnx_models import model, node
-from tvm_megcc.errors import ModelError
+from tvm_megcc.errors import ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime.reference import run
 
@@ -26,7 +26,9 @@ def test_sizes_that_the_result_tells():
     (y,) = run(import_onnx(model([node("Resize", "x   sizes", "y", mode="nearest")], shape, {"y": [1, 1, 4, 6]},
                                  opset=19)), {"x": X[None, None], "sizes": np.array([1, 1, 4, 6])}).values()
     np.testing.assert_array_equal(y[0, 0], X.repeat(2, 0).repeat(2, 1))
-    kept = model([node("Resize", "x   sizes", "y", mode="nearest", keep_aspect_ratio_policy="not_larger")], shape,
-                 {"y": [1, 1, 4, 6]}, opset=19)
-    with pytest.raises(ModelError):
-        import_onnx(kept)
+    kept = import_onnx(model([node("Resize", "x   sizes", "y", axes=[2, 3], keep_aspect_ratio_policy="not_larger")],
+                             {"x": [1, 1, 2, 3], "sizes": ("int64", [2])}, {"y": [1, 1, 4, 6]}, opset=19))
+    (y,) = run(kept, {"x": X[None, None], "sizes": np.array([4, 9])}).values()
+    np.testing.assert_array_equal(y[0, 0], X.repeat(2, 0).repeat(2, 1))
+    with pytest.raises(ShapeError, match="4 elements of an axis of 2 that is scaled"):
+        run(kept, {"x": X[None, None], "sizes": np.array([4, 3])})

@@ -37,7 +37,7 @@ from .move.copy import StridedCopy
 from .move.gather import GatherLines, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.resample import ResampleRuns
-from .move.resize import ResizeLinear, ResizeNearest
+from .move.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .move.reverse import ReverseRuns
 from .move.scatter import ScatterLines, ScatterRows
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
@@ -149,6 +149,7 @@ realise(ops.inputs.ConvertInput, ConvertRuns())
 
 realise(ops.resample.Resample, ResampleRuns())
 realise(ops.resize.Resize, ResizeNearest(), ResizeLinear())
+realise(ops.resize_tables.ResizeTables, TablesKernel())
 realise(ops.sampling.GridSample, GridPixels())
 realise(ops.roi.RoiAlign, RoiAlignBins())
 realise(ops.roi.MaxRoiPool, RoiPoolBins())

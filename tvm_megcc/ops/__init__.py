@@ -49,6 +49,7 @@ from . import (
     reduce,
     resample,
     resize,
+    resize_tables,
     reverse,
     rnn,
     roi,
@@ -72,6 +73,6 @@ __all__ = ["activation", "chosen", "columns", "contrib", "contrib_attention", "c
            "integer", "integer_sums", "inverse_root",
            "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",
            "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",
-           "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "reverse", "rnn",
-           "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
+           "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "resize_tables",
+           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
            "softmax_wide", "sort", "spectral", "tir", "training", "trees"]

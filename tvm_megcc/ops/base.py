@@ -204,6 +204,10 @@ class OnnxNode:
         """Whether any value, such as one that `emit` returned, is constant."""
         raise NotImplementedError
 
+    def constant_of(self, value: str) -> np.ndarray:
+        """The number of any constant."""
+        raise NotImplementedError
+
     def producer(self, value: str) -> Op | None:
         """The operator that gives a value; None for inputs and constants."""
         raise NotImplementedError

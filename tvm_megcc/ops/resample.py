@@ -45,20 +45,16 @@ class Resample(Operator):
         return (np.ascontiguousarray(np.moveaxis(total, -1, attrs.axis)).astype(x.dtype),)
 
 
-def resampled(node: OnnxNode, value: str, axis: int, indices: np.ndarray, weights: np.ndarray) -> str:
-    """Emits the sums that these tables describe; indices beside the axis mean its border.
+def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The tables of a resample, with this many taps, that say the same; indices beside the axis mean its border.
 
     Args:
         indices: [O, T], neighbours in each row. weights: float64 [O, T].
     """
-    extent = node.type_of(value).shape[axis]
-    taps = min(indices.shape[1], extent)
-    node.require_room(len(indices), taps)
     first = np.clip(indices[:, 0], 0, extent - taps)
     table = np.zeros((len(indices), taps))
     np.add.at(table, (np.arange(len(indices))[:, None], np.clip(indices, 0, extent - 1) - first[:, None]), weights)
-    operands = (value, node.constant(first.astype(np.int32)), node.constant(table.astype(np.float32)))
-    return node.emit("resample", operands, axis=axis)[0]
+    return first.astype(np.int32), table.astype(np.float32)
 
 
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
@@ -68,4 +64,6 @@ def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
     starts = np.arange(size) * extent // size
     ends = -(-(np.arange(size) + 1) * extent // size)
     indices = starts[:, None] + np.arange((ends - starts).max())
-    return resampled(node, value, axis, indices, (indices < ends[:, None]) / (ends - starts)[:, None])
+    tables = run_tables(indices, (indices < ends[:, None]) / (ends - starts)[:, None], extent,
+                        min(indices.shape[1], extent))
+    return node.emit("resample", (value, *map(node.constant, tables)), axis=axis)[0]

@@ -6,16 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim
+from ..ir.dims import Dim, dim_min, limits
 from ..ir.graph import Attrs
 from ..ir.narrow import is_real
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, f32, register
-from .elementwise import cast_to
+from .elementwise import cast_to, emit_broadcast
 from .interpolation import (
     COORDINATES,
     MODES,
@@ -26,8 +27,11 @@ from .interpolation import (
     tables,
 )
 from .move import emit_slice
-from .resample import resampled
+from .resize_tables import CROP, ResizeTables
 from .rules import axis_of
+
+#: Repeated more often than that, elements come by tables.
+MOST_REPEATED = 16
 
 
 def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...], mode: str,
@@ -83,33 +87,52 @@ class Resize(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        x = node.type(0)
-        axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
-        sizes, scales = _target(node, [x.shape[axis] for axis in axes], axes)
         how, coordinates = _how(node)
-        rows = [_Axis(*row) for row in zip(axes, sizes, scales, strict=True)]
-        if coordinates == "tf_crop_and_resize":
-            return (_cropped(node, rows, how),)
-        rows = [row for row in rows if row.size != x.shape[row.axis] or row.scale != 1.0]
-        if any(not isinstance(dim, int) for row in rows for dim in (x.shape[row.axis], row.size)):
-            return (_repeated(node, node.inputs[0], rows, how, coordinates),)
-        positions = [_positions(node, row, coordinates) for row in rows]
-        return (_in_float(node, how, lambda value: _interpolated(node, value, rows, positions, how)),)
+        rows = [row for row in _rows(node, coordinates) if not row.idle]
+        if all(row.repeats(how, coordinates) for row in rows) and not all(row.known for row in rows):
+            return (_repeated(node, node.inputs[0], rows),)
+        tables = [(row.axis, _tables(node, row, how, coordinates)) for row in rows]
+        beside = None
+        if coordinates == CROP:
+            beside = _beside(node, [(axis, table[-1]) for axis, table in tables])
+            tables = [(axis, table[:-1]) for axis, table in tables]
+        value = _in_float(node, how, lambda value: _interpolated(node, value, tables, how))
+        return (_extrapolated(node, beside, value),)
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis to resize: extent of the result, and the result's extent over the operand's before rounding."""
+    """An axis to resize: its extents in operand and result, and the result's over the operand's before rounding, which
+    is a value, float64 [1], where the run computes it. region: what tf_crop_and_resize cuts out of the axis, as shares
+    of it; a value, float64 [2], where the run says it."""
 
     axis: int
+    extent: Dim
     size: Dim
-    scale: float
+    scale: float | str
+    region: tuple[float, float] | str = (0.0, 1.0)
 
+    @property
+    def idle(self) -> bool:
+        """Nothing happens to it."""
+        same = self.size == self.extent and (self.scale == 1.0 or self.extent == 1)
+        return same and self.region == (0.0, 1.0)
 
-def _positions(node: OnnxNode, row: _Axis, coordinates: str, roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
-    """Where the elements of the result's axis lie on the operand's."""
-    node.require_room(row.size)
-    return source_coordinates(node.type(0).shape[row.axis], row.size, row.scale, coordinates, roi)
+    @property
+    def known(self) -> bool:
+        """Whether the tables are, when the model is compiled."""
+        return not any(isinstance(part, str) for part in (self.scale, self.region)) \
+            and isinstance(self.size, int) and isinstance(self.extent, int)
+
+    def repeats(self, how: Interpolation, coordinates: str) -> bool:
+        """Whether each element is there so many times, whatever the extent."""
+        if how.mode != "nearest" or coordinates == CROP or isinstance(self.scale, str):
+            return False
+        scale = int(self.scale)
+        if not 1 <= scale == self.scale <= MOST_REPEATED:
+            return False
+        position = source_coordinates(8, 8 * scale, scale, coordinates)
+        return bool((nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // scale).all())
 
 
 def _how(node: OnnxNode) -> tuple[Interpolation, str]:
@@ -127,7 +150,10 @@ def _how(node: OnnxNode) -> tuple[Interpolation, str]:
     antialias, excludes = (bool(node.attr(name, 0)) for name in ("antialias", "exclude_outside"))
     if antialias and mode == "nearest":
         raise MegccError("antialias needs mode linear or cubic")
-    return Interpolation(mode, rounding, node.attr("cubic_coeff_a", -0.75), excludes, antialias), coordinates
+    cubic_a = float(node.attr("cubic_coeff_a", -0.75))
+    if not math.isfinite(cubic_a):
+        raise MegccError(f"cubic_coeff_a is {cubic_a}")
+    return Interpolation(mode, rounding, cubic_a, excludes, antialias), coordinates
 
 
 def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], str]) -> str:
@@ -142,110 +168,69 @@ def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], s
     return cast_to(node, value, dtype)[0]
 
 
-def _interpolated(node: OnnxNode, value: str, rows: list[_Axis], positions: list[np.ndarray],
-                  how: Interpolation) -> str:
-    """The resize of axes of known extents, two neighbouring ones at a time where tables of neighbours do."""
-    extents = node.type_of(value).shape
+def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) -> tuple[str, ...]:
+    """The results of `ResizeTables` for an axis; constants where everything is known."""
+    node.require_room(*(() if not row.known else (row.size,) if how.by_tables else
+                        (row.size, how.reach(max(row.scale, 1e-9)))))
+    scale = row.scale if isinstance(row.scale, str) else node.constant(np.array([row.scale]))
+    operands = (scale, node.extent(row.extent))
+    if coordinates == CROP:
+        region = row.region if isinstance(row.region, str) else node.constant(np.array(row.region))
+        operands = (*operands, region)
+    return ResizeTables.of(node, operands, how, size=row.size, coordinates=coordinates,
+                           taps=0 if how.by_tables else _taps(row, how))
+
+
+def _taps(row: _Axis, how: Interpolation) -> Dim:
+    """How many neighbours of an element on the axis there can be."""
+    if not isinstance(row.scale, str):
+        return dim_min(how.reach(row.scale), row.extent)
+    if not how.antialias:
+        return dim_min(how.reach(1.0), row.extent)
+    if not isinstance(row.size, int) or not isinstance(row.extent, int):
+        return row.extent
+    least = (row.size - 0.5) / row.extent if row.size else 1.0  # of the scales that give this size
+    return min(how.reach(least), row.extent)
+
+
+def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]], how: Interpolation) -> str:
+    """The resize of axes by their tables, two neighbouring ones at a time where it goes between neighbours."""
     if not how.by_tables:
-        for row, position in zip(rows, positions, strict=True):
-            node.require_room(row.size, how.reach(row.scale))
-            value = resampled(node, value, row.axis, *how.windows(position, extents[row.axis], row.scale))
+        for axis, operands in tables:
+            (value,) = node.emit("resample", (value, *operands), axis=axis)
         return value
-    rest = sorted(zip(rows, positions, strict=True), key=lambda pair: pair[0].axis)
+    rest = sorted(tables)
     while rest:
-        pair = len(rest) > 1 and rest[1][0].axis == rest[0][0].axis + 1
+        pair = len(rest) > 1 and rest[1][0] == rest[0][0] + 1
         group, rest = rest[:1 + pair], rest[1 + pair:]
-        operands = [table for row, position in group
-                    for table in tables(position, extents[row.axis], how.mode, how.rounding)]
-        (value,) = node.emit("resize", (value, *map(node.constant, operands)),
-                             axes=tuple(row.axis for row, _ in group), mode=how.mode)
+        (value,) = node.emit("resize", (value, *(table for _, operands in group for table in operands)),
+                             axes=tuple(axis for axis, _ in group), mode=how.mode)
     return value
 
 
-def _cropped(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> str:
-    """tf_crop_and_resize: elements that come from beside the operand are `extrapolation_value`."""
-    shape = node.type(0).shape
-    if any(not isinstance(dim, int) for row in rows for dim in (shape[row.axis], row.size)):
-        raise MegccError("tf_crop_and_resize of a symbolic extent; give the input a shape")
-    if node.type(1) is None or node.type(1).shape != (2 * len(rows),):
-        raise ShapeError(f"roi is {node.type(1)} for {len(rows)} axes")
-    if not node.is_const(1):
-        return crop_at_run_time(node, rows, how)
-    roi = node.const(1).astype(np.float64).reshape(2, -1).T
-    kept = [(row, tuple(part)) for row, part in zip(rows, roi, strict=True)
-            if row.size != shape[row.axis] or tuple(part) != (0.0, 1.0)]
-    rows = [row for row, _ in kept]
-    positions = [_positions(node, row, "tf_crop_and_resize", part) for row, part in kept]
-    value = _in_float(node, how, lambda value: _interpolated(node, value, rows, positions, how))
-    node.require_room(*(row.size for row in rows))
-    outside = np.zeros((1,) * len(shape), bool)
-    for row, position in zip(rows, positions, strict=True):
-        beside = (position < 0) | (position > shape[row.axis] - 1)
-        outside = outside | beside.reshape([-1 if axis == row.axis else 1 for axis in range(len(shape))])
-    if not outside.any():
+def _beside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
+    """Which elements of the result come from beside the operand on some axis."""
+    rank, outside = node.type(0).rank, None
+    for axis, value in rows:
+        (size,) = node.type_of(value).shape
+        (value,) = node.emit("reshape", (value,), shape=tuple(size if i == axis else 1 for i in range(rank)))
+        outside = value if outside is None else emit_broadcast(node, "logical_or", (outside, value))[0]
+    return outside
+
+
+def _extrapolated(node: OnnxNode, beside: str | None, value: str) -> str:
+    if beside is None or (node.is_constant(beside) and not node.constant_of(beside).any()):
         return value
-    return _extrapolated(node, node.constant(outside), value)
-
-
-def _extrapolated(node: OnnxNode, outside: str, value: str) -> str:
     fill = np.array(node.attr("extrapolation_value", 0.0)).astype(np.dtype(node.type_of(value).dtype))
-    return node.emit("where", (outside, node.constant(fill), value))[0]
+    return node.emit("where", (beside, node.constant(fill), value))[0]
 
 
-def crop_at_run_time(node: OnnxNode, rows: list[_Axis], how: Interpolation) -> str:
-    """tf_crop_and_resize whose roi is an operand: the tables are computed from it."""
-    if not how.by_tables:
-        raise MegccError("a roi that is computed at run time needs mode nearest or linear, without exclude_outside and "
-                         "antialias")
-    shape, count = node.type(0).shape, len(rows)
-
-    def op(kind: str, *operands: str | float) -> str:
-        names = [node.constant(np.array(o, np.float32)) if isinstance(o, float) else o for o in operands]
-        return node.emit(kind, names)[0]
-
-    (roi,) = cast_to(node, node.inputs[1], "float32")
-    resized: list[tuple[_Axis, list[str]]] = []
-    beside: str | None = None
-    for index, row in enumerate(rows):
-        last = float(shape[row.axis] - 1)
-        start, end = (emit_slice(node, roi, 0, i, i + 1) for i in (index, count + index))
-        node.require_room(row.size)
-        fraction = source_coordinates(2, row.size, row.size / 2, "tf_crop_and_resize").astype(np.float32)
-        position = op("mul", op("add", start, op("mul", op("sub", end, start), node.constant(fraction))), last)
-        shape_here = tuple(row.size if axis == row.axis else 1 for axis in range(len(shape)))
-        (out,) = node.emit("reshape", (op("logical_or", op("less", position, 0.0), op("less", node.constant(
-            np.array(last, np.float32)), position)),), shape=shape_here)
-        beside = out if beside is None else op("logical_or", beside, out)
-        position = op("min", op("max", position, 0.0), last)
-        if how.mode == "nearest":
-            shift = {"round_prefer_floor": -0.5, "round_prefer_ceil": 0.5}.get(how.rounding, 0.0)
-            kind = "floor" if how.rounding in ("floor", "round_prefer_ceil") else "ceil"
-            tables_ = [*cast_to(node, op(kind, op("add", position, shift)), "int32")]
-        else:
-            lower = op("min", op("floor", position), float(max(shape[row.axis] - 2, 0)))
-            tables_ = [*cast_to(node, lower, "int32"), op("sub", position, lower)]
-        resized.append((row, tables_))
-
-    def interpolate(value: str) -> str:
-        for row, operands in resized:
-            (value,) = node.emit("resize", (value, *operands), axes=(row.axis,), mode=how.mode)
-        return value
-
-    return _extrapolated(node, beside, _in_float(node, how, interpolate))
-
-
-def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis], how: Interpolation, coordinates: str) -> str:
-    """Nearest neighbours of symbolic extents by whole scales: every element so many times."""
-    shape, spread, repeated, result = node.type(0).shape, [], [], []
-    scales = {row.axis: row.scale for row in rows}
-    for axis, extent in enumerate(shape):
-        scale = int(scales.get(axis, 1))
-        node.require_room(8 * scale)
-        position = source_coordinates(8, 8 * scale, scale or 1, coordinates)
-        whole = nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // (scale or 1)
-        if scale < 1 or scale != scales.get(axis, 1) or how.mode != "nearest" or not whole.all():
-            raise MegccError(f"resizes the symbolic extent {extent} in a way that needs its value; give the input "
-                             "a shape")
+def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
+    """Nearest neighbours by whole scales: every element so many times."""
+    spread, repeated, result = [], [], []
+    scales = {row.axis: int(row.scale) for row in rows}
+    for axis, extent in enumerate(node.type(0).shape):
+        scale = scales.get(axis, 1)
         spread += [extent, 1]
         repeated += [extent, scale]
         result.append(extent * scale)
@@ -254,47 +239,114 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis], how: Interpolat
     return node.emit("reshape", (value,), shape=tuple(result))[0]
 
 
-def _target(node: OnnxNode, extents: Sequence, axes: Sequence[int]) -> tuple[list, list[float]]:
-    """Sizes and scales of the axes, each from what the node gives. Sizes that only the run knows are those of the shape
-    that the model states, which leaves nothing open unless the ratio of sides is kept."""
-    sizes = None
-    if node.op_type == "Upsample" and node.opset < 9:
-        scales = node.attr("scales")
-    elif node.op_type == "Upsample" or node.opset < 11:
-        scales = node.const(1, "scales")
+def _rows(node: OnnxNode, coordinates: str) -> list[_Axis]:
+    """The axes that the node names, each with its sizes and scale, from whichever of both it gives."""
+    x = node.type(0)
+    axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
+    extents = [x.shape[axis] for axis in axes]
+    first = node.op_type == "Upsample" or node.opset < 11
+    if not first and node.has(3) and node.type(3).size:
+        sizes, scales = _from_sizes(node, extents, axes)
+    elif node.op_type == "Upsample" and node.opset < 9:
+        sizes, scales = _from_scales(node, extents, axes, list(node.attr("scales")))
     else:
-        stretched = node.attr("keep_aspect_ratio_policy", "stretch") == "stretch"
-        stated = node.stated(3) if stretched else None
-        sizes = node.dims(3, "sizes") if stated is None else [stated[axis] for axis in axes]
-        scales = node.const(2, "scales")
-    if sizes:
-        return _from_sizes(node, extents, list(sizes))
-    if scales is None or len(scales) != len(extents):
-        raise ShapeError(f"{0 if scales is None else len(scales)} scales for {len(extents)} axes")
-    scales = [float(scale) for scale in scales]
-    sizes = [_scaled(extent, scale) for extent, scale in zip(extents, scales, strict=True)]
+        sizes, scales = _from_scales(node, extents, axes, _scales(node, 1 if first else 2, axes))
+    regions: Sequence = [(0.0, 1.0)] * len(axes)
+    if coordinates == CROP:
+        if node.type(1) is None or node.type(1).shape != (2 * len(axes),):
+            raise ShapeError(f"roi is {node.type(1)} for {len(axes)} axes")
+        regions = _regions(node, len(axes))
+    return [_Axis(*row) for row in zip(axes, extents, sizes, scales, regions, strict=True)]
+
+
+def _regions(node: OnnxNode, count: int) -> list[tuple[float, float] | str]:
+    if node.is_const(1):
+        return [tuple(map(float, pair)) for pair in node.const(1).astype(np.float64).reshape(2, -1).T]
+    (roi,) = cast_to(node, node.inputs[1], "float64")
+    (pairs,) = node.emit("transpose", node.emit("reshape", (roi,), shape=(2, count)), perm=(1, 0))
+    return [node.emit("reshape", (emit_slice(node, pairs, 0, i, i + 1),), shape=(2,))[0] for i in range(count)]
+
+
+def _elements(node: OnnxNode, index: int, count: int, what: str) -> list[str]:
+    """The numbers of an operand that a run computes, each float64 [1]."""
+    if node.type(index).shape != (count,):
+        raise ShapeError(f"{what} {node.type(index)} for {count} axes")
+    (value,) = cast_to(node, node.inputs[index], "float64")
+    return [emit_slice(node, value, 0, i, i + 1) for i in range(count)]
+
+
+def _scales(node: OnnxNode, index: int, axes: Sequence[int]) -> list:
+    if not node.has(index) or node.is_const(index):
+        scales = node.const(index, "scales")
+        return [] if scales is None else [float(scale) for scale in scales.reshape(-1)]
+    return _elements(node, index, len(axes), "scales")
+
+
+def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], scales: list) -> tuple[list[Dim], list]:
+    """Sizes that only the run knows are those of the shape that the model states."""
+    if len(scales) != len(extents):
+        raise ShapeError(f"{len(scales)} scales for {len(extents)} axes")
+    sizes = [_scaled(node, *row) for row in zip(axes, extents, scales, strict=True)]
     return sizes, scales
 
 
-def _scaled(extent, scale: float):
-    if isinstance(extent, int):
-        return math.floor(extent * scale)
-    if scale != int(scale):
-        raise MegccError(f"scales a symbolic extent by {scale}; give the input a shape")
-    return extent * int(scale)
+def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, half: float = 0.0) -> Dim:
+    """floor(extent * scale + half) of an axis: what the model states, where only the run knows it."""
+    if not isinstance(scale, str):
+        if isinstance(extent, int):
+            return math.floor(extent * scale + half)
+        if scale == int(scale):
+            return extent * int(scale)
+    declared = node.declared()
+    if declared is not None:
+        return declared[axis]
+    most = None if isinstance(scale, str) or limits(extent)[1] is None else math.floor(limits(extent)[1] * scale + half)
+    length = _number(node, "mul", _real(node, extent), scale)
+    if half:
+        length = _number(node, "add", length, half)
+    (size,) = cast_to(node, _number(node, "floor", length), "int64")
+    return node.count(size, most)
 
 
-def _from_sizes(node: OnnxNode, extents: Sequence, sizes: list) -> tuple[list, list[float]]:
+def _real(node: OnnxNode, extent: Dim) -> str:
+    """An extent as float64 [1]."""
+    (value,) = cast_to(node, node.extent(extent), "float64")
+    return node.emit("reshape", (value,), shape=(1,))[0]
+
+
+def _number(node: OnnxNode, kind: str, *operands: str | float) -> str:
+    """An operator on float64 [1]."""
+    names = [operand if isinstance(operand, str) else node.constant(np.array([operand], np.float64))
+             for operand in operands]
+    return node.emit(kind, names)[0]
+
+
+def _from_sizes(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int]) -> tuple[list[Dim], list]:
+    """Of sizes that only the run knows those of the shape that the model states, which leaves nothing open unless the
+    ratio of sides is kept."""
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and not (node.is_known(3) and all(isinstance(dim, int) for dim in extents)):
+        ratios = [_number(node, "div", size, _real(node, extent)) for size, extent in
+                  zip(_elements(node, 3, len(extents), "sizes"), extents, strict=True)]
+        chosen = reduce(lambda a, b: _number(node, "min" if policy == "not_larger" else "max", a, b), ratios)
+        return [_scaled(node, axis, extent, chosen, 0.5) for axis, extent in zip(axes, extents, strict=True)], \
+            [chosen] * len(axes)
+    stated = node.stated(3)
+    sizes = list(node.dims(3, "sizes") if stated is None else (stated[axis] for axis in axes))
     if len(sizes) != len(extents):
         raise ShapeError(f"{len(sizes)} sizes for {len(extents)} axes")
-    if any(not isinstance(dim, int) for dim in (*extents, *sizes)):
-        scales = [next((float(n) for n in range(1, 17) if size == extent * n), 0.0)
-                  for size, extent in zip(sizes, extents, strict=True)]
-        return sizes, scales
-    policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    scales = [1.0 if size == extent else size / extent for size, extent in zip(sizes, extents, strict=True)]
+    scales = [_ratio(node, size, extent) for size, extent in zip(sizes, extents, strict=True)]
     if policy != "stretch":
         chosen = min(scales) if policy == "not_larger" else max(scales)
         scales = [chosen] * len(scales)
         sizes = [math.floor(extent * chosen + 0.5) for extent in extents]
     return sizes, scales
+
+
+def _ratio(node: OnnxNode, size: Dim, extent: Dim) -> float | str:
+    if isinstance(size, int) and isinstance(extent, int):
+        return 1.0 if size == extent else size / max(extent, 1)
+    for whole in range(1, MOST_REPEATED + 1):
+        if size == extent * whole:
+            return float(whole)
+    return _number(node, "div", _real(node, size), _real(node, extent))

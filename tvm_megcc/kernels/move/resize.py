@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...foreign import digest
 from ...ir.dims import Dim, product
 from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.memory import memory_axes
+from ...ops.resize_tables import CROP, interpolation
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
 from ..parameters import Parameters
 from ..site import Site
@@ -27,6 +29,45 @@ class NearestParameters(LinearParameters):
     """Of `resize_nearest.c.j2`. unit: the C type of an element."""
 
     unit: str
+
+
+@dataclass(frozen=True)
+class TablesParameters(Parameters):
+    """Of `resize_tables.c.j2`: the attributes of the operator. taps: whether there are windows."""
+
+    mode: str
+    coordinates: str
+    rounding: str
+    cubic_a: float
+    excludes: bool
+    antialias: bool
+    taps: bool
+
+
+class TablesKernel(Kernel):
+    """A task is an element of the axis."""
+
+    name = "doubles"
+
+    def lower(self, site: Site) -> Lowered:
+        attrs, windows = site.attrs, not interpolation(site.attrs).by_tables
+        names = ("index",) if attrs.mode == "nearest" else ("first", "weight") if windows else ("lower", "weight")
+        names += ("beside",) if attrs.coordinates == CROP else ()
+        out, taps = extent_symbols("OUT", "TAPS")
+        params = TablesParameters(attrs.mode, attrs.coordinates, attrs.rounding if attrs.mode == "nearest" else "",
+                                  attrs.cubic_a if attrs.mode == "cubic" else 0.0, attrs.excludes and windows,
+                                  attrs.antialias, windows)
+        return Lowered("move/resize_tables", params, {"OUT": attrs.size, **({"TAPS": attrs.taps} if windows else {})},
+                       (Operand("scale", 0, 1), Operand("extent", 1, 1), *(
+                           (Operand("region", 2, 2),) if attrs.coordinates == CROP else ())),
+                       tuple(Operand(name, i, out * taps if windows and name == "weight" else out)
+                             for i, name in enumerate(names)), out, _tables_name(params), self.name)
+
+
+def _tables_name(params: TablesParameters) -> str:
+    return "_".join(filter(None, (
+        "tables", params.mode, params.coordinates, params.rounding, "windows" * params.taps, "inside" * params.excludes,
+        "antialias" * params.antialias, f"a{digest(repr(params.cubic_a), 4)}" if params.mode == "cubic" else "")))
 
 
 class ResizeNearest(Kernel):

@@ -133,23 +133,37 @@ static void read_outputs(const megcc_model *model, megcc_session *session)
     }
 }
 
+static void free_memory(const megcc_session_options *options, uint8_t *memory)
+{
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++)
+        megcc_heap_free(options->region[i].memory);
+    megcc_heap_free(memory);
+}
+
 /* Returns whether the model ran to its end. */
 static bool run(const megcc_model *model, uint32_t *state)
 {
     static uint32_t never;
-    const megcc_session_options options = { { NULL, NULL, 0 }, { observe, NULL }, { guard_resize, &never }, 0 };
+    megcc_session_options options = { { NULL, NULL, 0 }, { observe, NULL }, { guard_resize, &never }, 0, 0, { { NULL, 0 } } };
     megcc_session *session;
     size_t alignment;
     bool ran = false;
     const size_t needed = megcc_model_memory(model, &alignment);
-    if (needed > MAX_MEMORY)
+    size_t most = needed;
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++) {
+        options.region[i].bytes = megcc_model_region(model, i);
+        most = options.region[i].bytes > most ? options.region[i].bytes : most;
+    }
+    if (most > MAX_MEMORY)
         return false;
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++)
+        options.region[i].memory = options.region[i].bytes != 0 ? megcc_heap_get(options.region[i].bytes, alignment) : NULL;
     uint8_t *memory = megcc_heap_get(needed, alignment);
     guard_require(memory != NULL, "no memory for a session");
     memset(memory, (int)(chance(state) & 0xFF), needed);
     const int32_t status = megcc_session_open(&session, model, memory, needed, &options, NULL);
     if (status == MEGCC_E_SHAPE && model->program.counts != 0) { /* it has set its shapes itself, and they are none */
-        megcc_heap_free(memory);
+        free_memory(&options, memory);
         return false;
     }
     guard_require(status == MEGCC_OK, "memory that is as large as asked for is refused");
@@ -167,7 +181,7 @@ static bool run(const megcc_model *model, uint32_t *state)
     }
     megcc_session_close(session);
     guard_nothing_allocated();
-    megcc_heap_free(memory);
+    free_memory(&options, memory);
     return ran;
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Union
 
 from .codegen.artifact import Artifact
 from .compiler import Dump, compile_graph
+from .context import Regions
 from .dispatch import Dispatcher, Intervals, parse_shape_sets
 from .errors import MegccError
 from .ir.types import ORDINARY
@@ -36,7 +37,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
             bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
-            flash: int | None = None, caller_inputs: bool = False, dump: str | Path | None = None) -> Artifact:
+            flash: int | None = None, caller_inputs: bool = False, regions: str | None = None,
+            dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
     Args:
@@ -68,6 +70,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         ram: most bytes of memory that a session may need; layers are computed by rows where that is what it takes.
         flash: most bytes that the model's data may have.
         caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
+        regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
+            "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         dump: folder that gets every stage as text.
 
     Returns:
@@ -92,6 +96,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured, ram=ram,
                          flash=flash, caller_inputs=caller_inputs,
+                         regions=None if regions is None else Regions.parse(regions),
                          model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
 

@@ -16,7 +16,7 @@ from .codegen.memory_report import plan_picture, plans_text
 from .codegen.plan import KernelPlan, PlannedMemory, plan_memories, plan_text
 from .codegen.quantised import quantised_ports
 from .codegen.table import Code, render_sources
-from .context import Context
+from .context import Context, Regions
 from .errors import MegccError, ShapeError
 from .foreign import identifier
 from .ir.graph import Graph, bodies_of, network_bytes
@@ -41,7 +41,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
                   keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
                   buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None,
                   log: TuningLog | None = None, ram: int | None = None, flash: int | None = None,
-                  caller_inputs: bool = False, dump: Dump = lambda stage, text: None) -> Artifact:
+                  caller_inputs: bool = False, regions: Regions | None = None,
+                  dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
     Args:
@@ -58,6 +59,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         ram: most bytes that a session may need; layers are computed by rows where that is what it takes.
         flash: most bytes that the model may have, its code not counted.
         caller_inputs: inputs have no place in the arena: they are bound to memory of the caller's before a run.
+        regions: memories that a session may use, in place of `ram` and `flash`: for microcontrollers.
 
     Raises:
         MegccError: for an unknown `optimize` or a number of threads that the runtime refuses, and for what does not fit
@@ -71,7 +73,10 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     if caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
         raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
                          "leave out --caller-inputs")
-    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs) for target in targets]
+    if regions is not None:
+        _require_regions(graph, targets, ram, flash)
+        flash = regions.flash
+    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs, regions) for target in targets]
     name = identifier(name or graph.name)
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
@@ -106,8 +111,20 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         name=name, targets=tuple(targets), container=container,
         sources=render_sources(name, [plan for plan, _ in plans], codes),
         manifest=manifest(graph, plans, model or {}, optimize, threads, quantised,
-                          {"ram": ram, "flash": flash, **({"caller_inputs": True} if caller_inputs else {})}, rows),
+                          {"ram": ram, "flash": flash, **({"caller_inputs": True} if caller_inputs else {}),
+                           **({"regions": str(regions)} if regions else {})}, rows),
         report="\n".join(texts), memory=picture)
+
+
+def _require_regions(graph: Graph, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
+    """Raises MegccError where memory cannot be planned for regions."""
+    if ram is not None or flash is not None:
+        raise MegccError("--region says how large each memory is: leave out --ram and --flash")
+    if other := next((target for target in targets if not target.bare_metal), None):
+        raise MegccError(f"--region is for microcontrollers, and {other} is none: leave it out")
+    if graph_symbols(graph) or any(bodies_of(op) for op in graph.ops):
+        raise ShapeError(f"{graph.name}: memory is planned for regions where all shapes are known; give "
+                         "--input-shapes, or leave out --region")
 
 
 @dataclass(frozen=True)
@@ -146,7 +163,8 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
     seen("choose_layouts", placed.graph)
     placed = replace(placed, graph=reorder(placed.graph))
     seen("schedule", placed.graph)
-    bodies = {op.outputs[0]: [lower(body.graph, replace(context, ram=None), workers).plan for body in bodies_of(op)]
+    bodies = {op.outputs[0]: [lower(body.graph, replace(context, ram=None, regions=None), workers).plan
+                               for body in bodies_of(op)]
               for op in graph.ops if bodies_of(op)}
     fitted = fit(placed, context, workers, memories, bodies)
     if fitted.rows:
@@ -155,11 +173,11 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
 
 
 def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None,
-               ram: int | None = None, caller_inputs: bool = False) -> Context:
+               ram: int | None = None, caller_inputs: bool = False, regions: Regions | None = None) -> Context:
     """What the kernels of a graph are chosen for.
 
     Raises:
         MegccError: for an unknown `optimize`.
     """
     return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None, ram,
-                   caller_inputs)
+                   caller_inputs, regions)

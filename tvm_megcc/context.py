@@ -3,13 +3,67 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from .errors import MegccError
+from .errors import MegccError, quoted
+from .ir.limits import MAX_REGIONS
 from .target import Isa, Target
 from .tuning_log import Measured
 
 OPTIMIZE = ("speed", "size")
+#: The region that constants are in; all others can be written.
+FLASH = "flash"
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Memories that a session may use, the one that is preferred first.
+
+    ram: name and most bytes of each that can be written; the session's own block is in the first.
+    hot: so many of them, the first ones, are preferred to flash: constants go there as far as there is room.
+    flash: most bytes of the model's data; None: what it takes.
+    """
+
+    ram: tuple[tuple[str, int], ...]
+    hot: int
+    flash: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.ram)
+
+    def __str__(self) -> str:
+        rows = list(self.ram)
+        rows[self.hot:self.hot] = [(FLASH, self.flash)] if self.flash is not None or self.hot < len(rows) else []
+        return ",".join(name if size is None else f"{name}={size}" for name, size in rows)
+
+    @classmethod
+    def parse(cls, text: str) -> Regions:
+        """`dtcm=64K,sram=256K,flash=1M`. Without flash it is behind all others, and may be as large as it needs.
+
+        Raises:
+            MegccError: for what is no name or no number of bytes, for a name that is there twice, and for no memory or
+                too many.
+        """
+        found: dict[str, int] = {}
+        for part in text.split(","):
+            name, _, size = (word.strip() for word in part.partition("="))
+            match = re.fullmatch(r"(\d{1,10})([KM]?)", size, re.ASCII | re.IGNORECASE)
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,23}", name, re.ASCII) or not match:
+                raise MegccError(f"region {quoted(part)}: it is NAME=SIZE, the name small letters, digits and _, the "
+                                 "size bytes, such as dtcm=64K,sram=256K,flash=1M")
+            if name in found:
+                raise MegccError(f"region {name} is there twice")
+            found[name] = int(match[1]) << {"": 0, "K": 10, "M": 20}[match[2].upper()]
+            if not 0 < found[name] < 1 << 31:
+                raise MegccError(f"region {name} has {found[name]:,} bytes: it has at least one, and fewer than 2 GB")
+        names = list(found)
+        hot = names.index(FLASH) if FLASH in found else len(names)
+        flash = found.pop(FLASH, None)
+        if not 1 <= len(found) <= MAX_REGIONS:
+            raise MegccError(f"regions: {len(found)} besides {FLASH}, there are 1 to {MAX_REGIONS}")
+        return cls(tuple(found.items()), hot, flash)
 
 
 @dataclass(frozen=True)
@@ -22,6 +76,7 @@ class Context:
     times: of kernels on this CPU, from a tuning log; None: costs are guesses.
     ram: most bytes that a session may need; None: what it needs.
     caller_inputs: inputs lie in memory of the caller's, not in the arena.
+    regions: memories that a session may use, in place of `ram`; None: one.
 
     Raises:
         MegccError: for an unknown `optimize`.
@@ -33,6 +88,7 @@ class Context:
     times: Measured | None = None
     ram: int | None = None
     caller_inputs: bool = False
+    regions: Regions | None = None
 
     def __post_init__(self):
         if self.optimize not in OPTIMIZE:

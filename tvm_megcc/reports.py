@@ -69,10 +69,11 @@ class Compiling(TypedDict, total=False):
     ram: int | None
     flash: int | None
     caller_inputs: bool
+    regions: str | None
 
 
 #: Names of `compile` that are others in the parsed command line.
-_PARSED = {"states": "state", "constants": "constant", "inputs": "input"}
+_PARSED = {"states": "state", "constants": "constant", "inputs": "input", "regions": "region"}
 _OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
 
 
@@ -137,7 +138,8 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
 
     options = _options("explain", model, target, compiling)
     return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
-                               options.ram, options.caller_inputs, **source.graph_arguments(options)), tool.text)
+                               options.ram, options.caller_inputs, source.regions_of(options),
+                               **source.graph_arguments(options)), tool.text)
 
 
 def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,

@@ -16,7 +16,7 @@
  *
  * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error texts and kernel names,
  * MEGCC_NO_DYNAMIC shapes that change, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT asking the CPU,
- * MEGCC_NO_STDIO the functions at the end that use files and the heap. MEGCC_TRUSTED_DATA leaves out the checks of
+ * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap. MEGCC_TRUSTED_DATA leaves out the checks of
  * containers, where they are constants of the program; never where they come from a file or over a wire.
  */
 #ifndef MEGCC_H
@@ -30,6 +30,7 @@ extern "C" {
 
 #define MEGCC_API 1u
 #define MEGCC_MAX_RANK 8
+#define MEGCC_MAX_REGIONS 4
 #define MEGCC_NONE 0xFFFFFFFFu
 
 /* --- status -------------------------------------------------------------------------------------------------- */
@@ -127,7 +128,7 @@ typedef struct megcc_program {
     uint32_t operands;          /* of the instruction that has most */
     uint32_t counts;            /* number of symbols, the last ones, that a run computes */
     uint32_t unbounded;         /* number of tensors without a place in the arena */
-    uint32_t arena_bytes;       /* of the device model that wants most */
+    uint32_t arena_bytes;       /* in the session's own memory, of the device model that wants most */
     megcc_rows rows[MEGCC_PROGRAM_VECTORS];
 } megcc_program;
 
@@ -159,6 +160,10 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error);
 
 /* The bytes that a session needs, and their alignment. */
 size_t megcc_model_memory(const megcc_model *model, size_t *alignment);
+
+/* Bytes of the block `index` of memory that a session needs besides, with the same alignment, for models that were
+ * compiled for several regions of memory; 0: none. */
+size_t megcc_model_region(const megcc_model *model, uint32_t index);
 
 uint32_t megcc_model_inputs(const megcc_model *model);
 uint32_t megcc_model_outputs(const megcc_model *model);
@@ -200,12 +205,19 @@ typedef struct megcc_allocator {
     void *user;
 } megcc_allocator;
 
+/* A block of memory of another kind than the session's own. */
+typedef struct megcc_region {
+    void *memory;
+    size_t bytes;
+} megcc_region;
+
 typedef struct megcc_session_options {
     megcc_parallel parallel;
     megcc_observer observer;
     megcc_allocator allocator;
     uint64_t memory_limit;      /* of what the allocator gives at a time, in bytes; 0: none. Beyond: MEGCC_E_MEMORY */
     uint64_t turn_limit;        /* of turns of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
+    megcc_region region[MEGCC_MAX_REGIONS - 1]; /* what megcc_model_region() asks for */
 } megcc_session_options;
 
 /* Builds a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written to it. */

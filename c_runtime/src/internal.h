@@ -78,7 +78,7 @@ typedef int32_t MEGCC_ROW row_i32;
 
 /* One bucket of a program, found in the container. */
 typedef struct device_model {
-    megcc_rows bounds, tensors, calls;
+    megcc_rows bounds, tensors, calls, regions;
     uint32_t arena_bytes;
 } device_model;
 
@@ -188,6 +188,9 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);
 
 uint32_t megcc_dtype_bytes(uint32_t dtype);
 
+/* Whether bytes of the arena lie in one of its blocks of memory. */
+bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes);
+
 /* The demands of a call that is verified; its extents begin at `first` of the program's. */
 void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                      call_need *need);
@@ -248,6 +251,9 @@ void megcc_release_small(megcc_session *session, uint32_t tensor);
 
 /* --- place.c --------------------------------------------------------------------------------------------------- */
 
+/* An offset in the arena as an address. */
+uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset);
+
 /* Where a tensor lies when it is not bound. */
 uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor);
 
@@ -260,6 +266,9 @@ static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
     uint8_t *at = root < bases_of(p) ? session->base[root] : megcc_session_own_place(session, root);
     return at == NULL || row->storage != STORAGE_VIEW ? at : at + row->data;
 }
+
+/* Copies the weights that have a place in the arena there. */
+void megcc_session_copy_weights(megcc_session *session);
 
 /* Points every tensor to its place in the bucket: no bindings, states zero. */
 void megcc_session_place(megcc_session *session);

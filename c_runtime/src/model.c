@@ -54,6 +54,20 @@ size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
     return bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes;
 }
 
+size_t megcc_model_region(const megcc_model *model, uint32_t index)
+{
+#ifndef MEGCC_NO_REGIONS
+    device_model bucket;
+    megcc_device_model(model, 0, &bucket);
+    if (index < MEGCC_MAX_REGIONS && index + 1 < bucket.regions.count)
+        return number_at(bucket.regions, index + 1);
+#else
+    (void)model;
+    (void)index;
+#endif
+    return 0;
+}
+
 /* --- descriptions ---------------------------------------------------------------------------------------------- */
 
 void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *extents, megcc_tensor *result)

@@ -4,20 +4,51 @@
  */
 #include "internal.h"
 
+uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset)
+{
+#ifndef MEGCC_NO_REGIONS
+    const megcc_rows regions = session->bucket.regions;
+    for (uint32_t i = 0; i < regions.count; i++) {
+        const uint32_t bytes = number_at(regions, i);
+        if (offset < bytes || i + 1 == regions.count)
+            return (i == 0 ? session->arena : (uint8_t *)session->options.region[i - 1].memory) + offset;
+        offset -= bytes;
+    }
+#endif
+    return session->arena + offset;
+}
+
 uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(&session->model->program, tensor);
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
     switch (row->storage) {
     case STORAGE_WEIGHT:
+#ifndef MEGCC_NO_REGIONS
+        if (slot->bytes != 0)
+            return megcc_session_at(session, slot->offset);
+#endif
         return (uint8_t *)(uintptr_t)(session->model->weights + row->data); /* never an output: see verify.c */
     case STORAGE_ARENA:
     case STORAGE_STATE:
-        return session->arena + slot->offset;
+        return megcc_session_at(session, slot->offset);
     default:
         return NULL;
     }
 }
+
+#ifndef MEGCC_NO_REGIONS
+void megcc_session_copy_weights(megcc_session *session)
+{
+    const megcc_program *p = &session->model->program;
+    for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
+        const tensor_slot *slot = row_at(session->bucket.tensors, i, sizeof *slot);
+        const tensor_row *row = tensor_at(p, i);
+        if (row->storage == STORAGE_WEIGHT && slot->bytes != 0)
+            memcpy(megcc_session_at(session, slot->offset), session->model->weights + row->data, row->bytes);
+    }
+}
+#endif
 
 void megcc_session_place(megcc_session *session)
 {

@@ -21,6 +21,26 @@ static int32_t check_options(const megcc_model *model, const megcc_session_optio
 #endif
 }
 
+#ifndef MEGCC_NO_REGIONS
+/* Whether there are the blocks of memory that the model wants besides the session's own. */
+static int32_t check_regions(const megcc_model *model, const megcc_session_options *options, size_t alignment,
+                             megcc_error *error)
+{
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++) {
+        const size_t needed = megcc_model_region(model, i);
+        if (needed == 0)
+            continue;
+        const megcc_region none = { NULL, 0 };
+        const megcc_region *given = options != NULL ? &options->region[i] : &none;
+        if (given->memory == NULL || given->bytes < needed)
+            return megcc_fail(error, MEGCC_E_MEMORY, AT("region"), MEGCC_NONE, i, needed);
+        if (!is_aligned(given->memory, alignment))
+            return megcc_fail(error, MEGCC_E_MEMORY, AT("region"), MEGCC_NONE, i, alignment);
+    }
+    return MEGCC_OK;
+}
+#endif
+
 /* Divides the memory, which is large enough and zero up to the arena. */
 static void divide(megcc_session *session, size_t arena_at)
 {
@@ -64,6 +84,11 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
         if (status != MEGCC_OK)
             return status;
     }
+#ifndef MEGCC_NO_REGIONS
+    const int32_t there = check_regions(model, options, alignment, error);
+    if (there != MEGCC_OK)
+        return there;
+#endif
 
     megcc_session *session = memory;
     const size_t arena_at = needed - model->program.arena_bytes;
@@ -76,6 +101,9 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
         megcc_device_model(model, 0, &session->bucket);
         session->extents = extents_of(&model->program);
         megcc_session_place(session);
+#ifndef MEGCC_NO_REGIONS
+        megcc_session_copy_weights(session);
+#endif
     }
 #ifndef MEGCC_NO_DYNAMIC
     else if (given_symbols(&model->program) == 0) {

@@ -70,6 +70,21 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */
 
+/* Where the block of memory ends that an offset lies in; one behind all lies in the last. */
+static uint64_t end_of_region(const device_model *bucket, uint64_t offset)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < bucket->regions.count && offset >= end; i++)
+        end += number_at(bucket->regions, i);
+    return bucket->regions.count != 0 ? end : bucket->arena_bytes;
+}
+
+bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t end = end_of_region(bucket, offset);
+    return offset <= end && bytes <= end - offset;
+}
+
 /* What a call touches: bytes [begin, end) of one of the memories below. */
 typedef struct range {
     uint32_t memory;            /* ARENA, OTHER, or an unbounded tensor */
@@ -121,7 +136,7 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
     const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
     range r = { ARENA, 0, 0 };
     r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0);
-    if (storage == STORAGE_WEIGHT)
+    if (storage == STORAGE_WEIGHT && slot->bytes == 0)
         r.memory = OTHER;
     else if (storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER)
         r.memory = root;
@@ -157,7 +172,7 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         work.memory = ARENA;
         work.begin = slot->workspace;
         work.end = work.begin + total.shared + p->workers * total.scratch;
-        if (work.end > bucket->arena_bytes)
+        if (!megcc_in_region(bucket, work.begin, work.end - work.begin))
             return megcc_fail(error, status, AT("CallSlot.workspace"), index, slot->workspace, work.end);
     }
 

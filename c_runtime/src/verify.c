@@ -10,7 +10,7 @@
 enum { MODEL_FORMAT, MODEL_FLAGS, MODEL_ID, MODEL_CRC, MODEL_NAME, MODEL_PROGRAMS, MODEL_WEIGHTS };
 enum { PROGRAM_ISA, PROGRAM_CODE_ID, PROGRAM_ALIGNMENT, PROGRAM_WORKERS, PROGRAM_SYMBOLS, PROGRAM_VALUES,
        PROGRAM_VECTOR };
-enum { BUCKET_BOUNDS, BUCKET_TENSORS, BUCKET_CALLS, BUCKET_ARENA_BYTES };
+enum { BUCKET_BOUNDS, BUCKET_TENSORS, BUCKET_CALLS, BUCKET_ARENA_BYTES, BUCKET_REGIONS };
 
 static const uint8_t row_bytes[MEGCC_PROGRAM_VECTORS] = {
     sizeof(tensor_row), 4, 4, sizeof(instruction_row), 4, 4, sizeof(state_row), sizeof(quant_row), 4, 4, 4,
@@ -255,6 +255,7 @@ static void read_bucket(fb_reader *r, const megcc_program *p, uint32_t index, de
     bucket->tensors = fb_vector(r, BUCKET_TENSORS, sizeof(tensor_slot));
     bucket->calls = fb_vector(r, BUCKET_CALLS, sizeof(call_slot));
     bucket->arena_bytes = fb_number(r, BUCKET_ARENA_BYTES);
+    bucket->regions = fb_vector(r, BUCKET_REGIONS, sizeof(uint32_t));
 }
 
 void megcc_device_model(const megcc_model *model, uint32_t index, device_model *result)
@@ -287,14 +288,36 @@ static uint64_t end_of_states(const megcc_program *p, const device_model *bucket
     return end;
 }
 
+/* The blocks make up the arena, and an address in one is aligned as its offset. */
+static int32_t verify_regions(const megcc_program *p, const device_model *bucket, megcc_error *error)
+{
+    const uint32_t count = bucket->regions.count;
+    uint64_t total = count != 0 ? 0 : bucket->arena_bytes;
+#ifdef MEGCC_NO_REGIONS
+    if (count != 0)
+        return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_REGIONS"), MEGCC_NONE, count, 0);
+#endif
+    REQUIRE(count <= (is_dynamic(p) ? 0 : MEGCC_MAX_REGIONS), "DeviceModel.regions", count);
+    for (uint32_t i = 0; i < count; i++) {
+        REQUIRE(number_at(bucket->regions, i) % p->alignment == 0, "DeviceModel.regions", i);
+        total += number_at(bucket->regions, i);
+    }
+    REQUIRE(total == bucket->arena_bytes, "DeviceModel.arena_bytes", (int64_t)total);
+    return MEGCC_OK;
+}
+
 static int32_t verify_slots(const megcc_program *p, const device_model *bucket, uint64_t states, megcc_error *error)
 {
     for (uint32_t i = 0; i < bucket->tensors.count; i++) {
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
         if (storage == STORAGE_ARENA || storage == STORAGE_STATE)
-            REQUIRE(slot->offset % p->alignment == 0 && within(slot->offset, slot->bytes, bucket->arena_bytes)
+            REQUIRE(slot->offset % p->alignment == 0 && megcc_in_region(bucket, slot->offset, slot->bytes)
                         && (storage == STORAGE_STATE || slot->offset >= states), "TensorSlot.offset", i);
+        else if (storage == STORAGE_WEIGHT && slot->bytes != 0)
+            REQUIRE(slot->bytes == tensor_at(p, i)->bytes && bucket->regions.count != 0 && slot->offset >= states
+                        && slot->offset % p->alignment == 0 && megcc_in_region(bucket, slot->offset, slot->bytes),
+                    "TensorSlot.offset", i);
         else
             REQUIRE(slot->offset == 0 && slot->bytes == 0, "TensorSlot.offset", i);
     }
@@ -334,10 +357,13 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
     REQUIRE(bucket.bounds.count == p->symbols, "DeviceModel.bounds", index);
     REQUIRE(bucket.tensors.count == p->rows[MEGCC_TENSORS].count, "DeviceModel.tensors", index);
     REQUIRE(bucket.calls.count == p->rows[MEGCC_INSTRUCTIONS].count, "DeviceModel.calls", index);
-    if (bucket.arena_bytes > p->arena_bytes)
-        p->arena_bytes = bucket.arena_bytes;
+    const uint32_t own = bucket.regions.count != 0 ? number_at(bucket.regions, 0) : bucket.arena_bytes;
+    if (own > p->arena_bytes)
+        p->arena_bytes = own;
     const uint64_t states = end_of_states(p, &bucket);
     int32_t status = verify_bounds(p, &bucket, error);
+    if (status == MEGCC_OK)
+        status = verify_regions(p, &bucket, error);
     if (status == MEGCC_OK)
         status = verify_slots(p, &bucket, states, error);
     for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++)

@@ -73,7 +73,7 @@ static int32_t workspace(megcc_session *session, const call_slot *slot, const ca
 #else
     (void)need;
 #endif
-    *result = session->arena + slot->workspace;
+    *result = megcc_session_at(session, slot->workspace);
     return MEGCC_OK;
 }
 

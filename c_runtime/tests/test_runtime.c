@@ -42,7 +42,8 @@ typedef struct fixture {
 
 static const megcc_module *module_of(const char *name)
 {
-    const int is_static = strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 || strcmp(name, "half") == 0;
+    const int is_static = strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 || strcmp(name, "half") == 0
+                          || strcmp(name, "regions") == 0;
     return is_static ? &static_module : &dynamic_module;
 }
 
@@ -143,6 +144,51 @@ static void test_step(void)
     CHECK(megcc_session_step(f.session, &f.error) == MEGCC_OK);
     CHECK(holds(megcc_session_output(f.session, 0, NULL), 1, 1));
     finish(&f);
+}
+
+/* Memory in two blocks; a weight is copied to the second, and read there. */
+static void test_regions(void)
+{
+    fixture f = { 0 };
+#ifdef MEGCC_NO_REGIONS
+    char path[1024];
+    snprintf(path, sizeof path, "%s/regions.megcc", folder);
+    CHECK(megcc_model_load_file(&f.model, &f.file, &static_module, path, NULL, &f.error) == MEGCC_E_UNSUPPORTED);
+#else
+    load(&f, "regions");
+    CHECK(megcc_model_region(&f.model, 0) == 416);
+    CHECK(megcc_model_region(&f.model, 1) == 0 && megcc_model_region(&f.model, UINT32_MAX) == 0);
+    size_t alignment;
+    const size_t size = megcc_model_memory(&f.model, &alignment);
+    megcc_session_options options;
+    memset(&options, 0, sizeof options);
+    f.memory = megcc_heap_get(size, alignment);
+    unsigned char *other = megcc_heap_get(416, alignment);
+    CHECK(megcc_session_open(&f.session, &f.model, f.memory, size, NULL, &f.error) == MEGCC_E_MEMORY);
+    CHECK(f.error.needed == 416);
+    options.region[0].memory = other;
+    options.region[0].bytes = 415;
+    CHECK(megcc_session_open(&f.session, &f.model, f.memory, size, &options, &f.error) == MEGCC_E_MEMORY);
+    CHECK(f.error.needed == 416);
+    options.region[0].memory = other + 1;
+    options.region[0].bytes = 416;
+    CHECK(megcc_session_open(&f.session, &f.model, f.memory, size, &options, &f.error) == MEGCC_E_MEMORY);
+    CHECK(f.error.needed == alignment);
+    options.region[0].memory = other;
+    CHECK(megcc_session_open(&f.session, &f.model, f.memory, size, &options, &f.error) == MEGCC_OK);
+    run_once(&f, 3, 1);
+    float *weight = (float *)(void *)(other + 800 - 480);
+    for (int i = 0; i < ELEMENTS; i++)
+        CHECK(weight[i] == 0.5f * (float)i);
+    weight[1] = 1.0f;
+    megcc_session_reset(f.session);
+    fill(megcc_session_input(f.session, 0, NULL), 3);
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK);
+    const float *y = megcc_session_output(f.session, 0, NULL);
+    CHECK(y[1] == 4.0f && y[2] == 5.0f);
+    finish(&f);
+    megcc_heap_free(other);
+#endif
 }
 
 static void test_bind(void)
@@ -952,6 +998,7 @@ static const struct {
     void (*run)(void);
 } tests[] = {
     TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(half),
+    TEST(regions),
     TEST(open),
     TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
     TEST(buckets), TEST(pair), TEST(demands), TEST(unbounded), TEST(failing_allocations), TEST(memory_limit), TEST(damaged),

@@ -69,6 +69,16 @@ def static_model() -> ContainerModel:
                           bytes(64) + struct.pack("<24f", *WEIGHT))
 
 
+def regions_model() -> ContainerModel:
+    """As static, with workspace and a copy of the weight in a block of memory of their own."""
+    program = static_program()
+    memory = program.device_models[0]
+    slots = tuple(TensorSlot(800, 96) if t.storage == Storage.weight else slot
+                  for t, slot in zip(program.tensors, memory.tensors, strict=True))
+    memory = replace(memory, tensors=slots, arena_bytes=896, regions=(480, 416))
+    return replace(static_model(), programs=(replace(program, device_models=(memory,)),))
+
+
 N, TWICE = -1, -2
 
 
@@ -158,6 +168,7 @@ def half_model() -> ContainerModel:
 
 
 MODELS = {"static": static_model, "dynamic": dynamic_model, "unbounded": unbounded_model, "wide": wide_model,
-          "pair": pair_model, "half": half_model}
+          "pair": pair_model, "half": half_model, "regions": regions_model}
 #: The module in c_runtime/tests/kernels.c that has the code of a model.
-MODULES = {name: "static_module" if name in ("static", "wide", "half") else "dynamic_module" for name in MODELS}
+MODULES = {name: "static_module" if name in ("static", "wide", "half", "regions") else "dynamic_module"
+           for name in MODELS}

@@ -23,8 +23,8 @@ TEST_SOURCES = sorted((ROOT / "tests").glob("*.c"))
 TESTS = re.findall(r"TEST\((\w+)\)", (ROOT / "tests" / "test_runtime.c").read_text().split("tests[] =")[1])
 FLAGS = ["-std=c99", "-O2", *WARNINGS, f"-I{ROOT / 'include'}"]
 STRICT = [*FLAGS, "-Wframe-larger-than=1024"]
-SMALL = ["-Os", *(f"-DMEGCC_NO_{name}" for name in ("DYNAMIC", "STRINGS", "STDIO", "THREADS")), "-ffunction-sections",
-         "-fdata-sections", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]
+SMALL = ["-Os", *(f"-DMEGCC_NO_{name}" for name in ("DYNAMIC", "REGIONS", "STRINGS", "STDIO", "THREADS")),
+         "-ffunction-sections", "-fdata-sections", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]
 SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 #: What the core may ask of the C library. Compilers call these by themselves as well.
 ALLOWED = {"memcpy", "memset", "memcmp", "getauxval"}
@@ -102,7 +102,7 @@ def test_headers_by_themselves(standard: str, tmp_path: Path):
           source, "-o", tmp_path / "o.o"])
 
 
-ALL_SWITCHES = ("DYNAMIC", "STRINGS", "THREADS", "CPU_DETECT")
+ALL_SWITCHES = ("DYNAMIC", "STRINGS", "THREADS", "REGIONS", "CPU_DETECT")
 SWITCHES = [ALL_SWITCHES, *(pytest.param((name,), marks=pytest.mark.slow) for name in ALL_SWITCHES)]
 
 

@@ -36,7 +36,6 @@ ROWS = {"Tensor": "tensor_row", "Quant": "quant_row", "Instruction": "instructio
         "CallSlot": "call_slot", "Bound": "bound_row", "State": "state_row"}
 #: Fields that are checked against another, whose name an error has: what a field says is too much of the other.
 REPORTED_AS = {"Model.model_id": "Program.code_id", "Model.weights_crc": "Model.weights",
-               "DeviceModel.arena_bytes": "TensorSlot.offset",
                "Instruction.outputs": "Instruction.operands", "Instruction.extents": "Instruction.first_extent"}
 
 

@@ -286,8 +286,11 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
                                 "that is what it takes")
         group.add_argument("--flash", type=_bytes, metavar="SIZE",
                            help="most bytes that the model's data may have, such as 256K")
+        group.add_argument("--region", metavar="NAME=SIZE,…",
+                           help="memories of a microcontroller, the one that is preferred first, such as "
+                                "dtcm=64K,sram=256K,flash=1M (docs/microcontrollers.md)")
     else:
-        verb.set_defaults(ram=None, flash=None)
+        verb.set_defaults(ram=None, flash=None, region=None)
     group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
                        help="fixes an input to a number, or to numbers with ',' between them")
     group.add_argument("--bound", metavar="NAME=N", action="append", default=[],

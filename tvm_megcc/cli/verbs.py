@@ -165,7 +165,7 @@ def explain_(args: argparse.Namespace) -> int:
     from ..tools import explain, source
 
     report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
-                             args.ram, args.caller_inputs, **source.graph_arguments(args))
+                             args.ram, args.caller_inputs, source.regions_of(args), **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import folders, paths
+from ..context import Regions
 from ..errors import InternalError, MegccError, refused_by_system
 from ..foreign import c_name, identifier, printable
 from ..ir.types import DTYPES
@@ -83,7 +84,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     for model in models:
         texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if embed:
-            texts[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts)
+            texts[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
+                                                         model.regions)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
         texts[name] = _render(name, context)
     for artifact in artifacts:
@@ -103,10 +105,12 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
 
 
-def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True) -> str:
+def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
+                regions: Sequence[_Region] = ()) -> str:
     """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
-    words, zeros behind its end. declared: the model's header has it, as of every model that is embedded."""
-    return _render("data.c", {"name": name, "version": VERSION, "declared": declared,
+    words, zeros behind its end. declared: the model's header has it, as of every model that is embedded. regions:
+    those with an array of memory."""
+    return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
                               "arrays": by_machine(targets, [_array(name, part) for part in parts])})
 
 
@@ -240,6 +244,20 @@ class _Port:
 
 
 @dataclass(frozen=True)
+class _Region:
+    """A region of memory as the templates see it. bytes: of the block in it, of the program that wants most; size: the
+    macro that says so."""
+
+    name: str
+    bytes: int
+    size: str = ""
+
+    @property
+    def macro(self) -> str:
+        return self.name.upper()
+
+
+@dataclass(frozen=True)
 class _View:
     """A model as the templates see it."""
 
@@ -330,6 +348,18 @@ class _View:
             container.memory_expression(replace(model, programs=tuple(
                 row for row in model.programs if row.isa in machine.codes)))
             for machine in machines(self.artifact.targets)])
+
+    @property
+    def regions(self) -> tuple[_Region, ...]:
+        """The regions of memory, if there are several or one has a name."""
+        if "regions" not in self.manifest["options"]:
+            return ()
+        model, found = container.read(self.container), machines(self.artifact.targets)
+        names = [name for name, _ in Regions.parse(self.manifest["options"]["regions"]).ram]
+        blocks = [[max(row.device_models[0].regions[index] for row in model.programs if row.isa in machine.codes)
+                   for machine in found] for index in range(len(names))]
+        return tuple(_Region(name, max(sizes) if index else 1, self._macro(f"MEMORY_BYTES_{name.upper()}", [
+            f"{size}u" for size in sizes])) for index, (name, sizes) in enumerate(zip(names, blocks, strict=True)))
 
     @property
     def container_size(self) -> str:

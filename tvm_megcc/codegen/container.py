@@ -97,6 +97,7 @@ class DeviceModel:
     tensors: tuple[TensorSlot, ...]
     calls: tuple[CallSlot, ...]
     arena_bytes: int
+    regions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ STRUCTS = {
 #: The fields of a table: name, kind. A kind is a number ("I", "Q"), a string ("s"), or the element of a vector in a
 #: list: a number, a string, a struct or a table.
 TABLES: dict[type, list[tuple[str, Any]]] = {
-    DeviceModel: [("bounds", [Bound]), ("tensors", [TensorSlot]), ("calls", [CallSlot]), ("arena_bytes", "I")],
+    DeviceModel: [("bounds", [Bound]), ("tensors", [TensorSlot]), ("calls", [CallSlot]), ("arena_bytes", "I"),
+                  ("regions", ["I"])],
     Program: [
         ("isa", "I"), ("code_id", "Q"), ("alignment", "I"), ("workers", "I"), ("symbols", "I"), ("values", "I"),
         ("tensors", [Tensor]), ("extents", ["i"]), ("operands", ["I"]), ("instructions", [Instruction]),
@@ -150,6 +152,8 @@ TABLES: dict[type, list[tuple[str, Any]]] = {
         ("format", "I"), ("flags", "I"), ("model_id", "Q"), ("weights_crc", "I"), ("name", "s"),
         ("programs", [Program]), ("weights", ["B"])],
 }
+#: Vectors that came later: absent where they are empty, so that containers without them stay as they were.
+_LATER = {"regions"}
 _ENUMS = {Tensor: {"dtype": DType, "layout": LayoutKind, "storage": Storage}, Instruction: {"opcode": Opcode}}
 _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
 
@@ -169,12 +173,16 @@ def write(model: ContainerModel) -> bytes:
 def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any], where: str) -> int:
     offsets = {}
     for name, field in reversed(TABLES[kind]):
+        if name in _LATER and not values[name]:
+            continue
         if isinstance(field, list):
             offsets[name] = _write_vector(builder, field[0], values[name], f"{where}.{name}")
         elif field == "s":
             offsets[name] = builder.CreateString(values[name])
     builder.StartObject(len(TABLES[kind]))
     for slot, (name, field) in enumerate(TABLES[kind]):
+        if name in _LATER and name not in offsets:
+            continue
         if name in offsets:
             builder.PrependUOffsetTRelativeSlot(slot, offsets[name], 0)
         else:
@@ -311,4 +319,5 @@ def _memory_arguments(program: Program) -> tuple[int, ...]:
     unbounded = any(t.storage == Storage.unbounded for t in program.tensors)
     pointers = (2 * len(program.tensors) if unbounded else len(program.inputs) + len(program.outputs)) + operands
     words = program.workers + (2 * (program.symbols + program.values + len(program.extents)) if dynamic else 0)
-    return program.alignment, pointers, words, max((m.arena_bytes for m in program.device_models), default=0)
+    own = (m.regions[0] if m.regions else m.arena_bytes for m in program.device_models)
+    return program.alignment, pointers, words, max(own, default=0)

@@ -78,9 +78,9 @@ class _Rows:
             row = self._value(name) if name in self.plan.places else self._weight(name)
             self.index[name] = len(self.tensors)
             self.tensors.append(row)
-            in_arena = row.storage in (container.Storage.arena, container.Storage.state)
             for slots, planned in zip(self.slots, self.buckets, strict=True):
-                slots.append(container.TensorSlot(planned.offsets[name], planned.sizes[name]) if in_arena
+                slots.append(container.TensorSlot(planned.offsets[name], planned.sizes[name]) if name in planned.offsets
+                             and row.storage != container.Storage.view
                              else container.TensorSlot(0, 0))
         return self.index[name]
 
@@ -213,7 +213,8 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         container.DeviceModel(
             bounds=tuple(container.Bound(low, -1 if high is None else high)
                          for _, low, high in planned.bucket.bounds),
-            tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes)
+            tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes,
+            regions=planned.plan.regions)
         for planned, tensors, slots in zip(buckets, rows.slots, calls, strict=True))
     quants, quant_data = rows.quants()
     return container.Program(

@@ -89,6 +89,8 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
         "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
         "instructions": instruction, "workers": plan.workers,
         "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
+        **({"regions": [{"name": name, "bytes": bytes_} for (name, _), bytes_ in zip(
+            plan.context.regions.ram, largest.regions, strict=True)]} if plan.context.regions else {}),
         "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
         "unpacked_bytes": sum(plan.graph.constants[name].nbytes
                               for name in {weight.source for weight in plan.weights.values()}),

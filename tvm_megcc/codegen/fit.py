@@ -25,7 +25,7 @@ from .device_model import container_part
 from .inline import inlined
 from .machines import machines
 from .memory import live_bytes
-from .plan import KernelPlan, PlannedMemory, plan_kernels
+from .plan import KernelPlan, PlannedMemory, own_bytes, plan_kernels
 
 #: Operators that a region has at most.
 LONGEST = 24
@@ -59,10 +59,14 @@ class Fitted:
 
 def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
     """The bytes that a session of a program with known shapes needs, on its target."""
-    operands = max((len(step.inputs) + len(step.outputs) for step in plan.steps), default=0)
-    arena = max(planned.plan.arena_bytes for planned in memories)
-    return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment,
-                         len(plan.graph.inputs) + len(plan.graph.outputs) + operands, plan.workers, arena)
+    return own_bytes(plan) + max(planned.plan.arena_bytes for planned in memories)
+
+
+def _missing(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
+    """The bytes that there would have to be besides; 0 or fewer where it fits."""
+    if plan.context.regions is not None:
+        return max(planned.plan.missing for planned in memories)
+    return 0 if plan.context.ram is None else memory_bytes(plan, memories) - plan.context.ram
 
 
 def fit(placed: Placed, context: Context, workers: int, memories: Memories,
@@ -79,16 +83,15 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
         return inlined(plan_kernels(with_copies(placed, context), context, workers), bodies)
 
     plan = planned(placed)
-    if context.ram is None:
+    if context.ram is None and context.regions is None:
         return Fitted(placed, plan)
     whole = memories(plan)
-    needed = memory_bytes(plan, whole)
-    if needed <= context.ram:
+    missing = _missing(plan, whole)
+    if missing <= 0:
         return Fitted(placed, plan)
     search = _Search(placed.graph, plan, max(whole, key=lambda m: m.plan.arena_bytes))
-    target = context.ram - (needed - max(m.plan.arena_bytes for m in whole))
-    least, best = (needed, plan, whole), None
-    for limit in search.limits(target):
+    least, best = (missing, plan, whole), None
+    for limit in search.limits(max(m.plan.arena_bytes for m in whole) - missing):
         regions = search.cheapest(limit) or []
         cannot = [region for region in regions if cut(placed, [region], context) is None]
         found = cut(placed, regions, context) if regions and not cannot else None
@@ -97,13 +100,13 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
             continue
         attempt = planned(found)
         arenas = memories(attempt)
-        needed = memory_bytes(attempt, arenas)
-        if needed < least[0]:
-            least = needed, attempt, arenas
-        if needed <= context.ram:
+        missing = _missing(attempt, arenas)
+        if missing < least[0]:
+            least = missing, attempt, arenas
+        if missing <= 0:
             best = Fitted(found, attempt, tuple(search.rows(region) for region in regions))
             break
-        search.missed(needed - context.ram)
+        search.missed(missing)
     if best is None:
         raise MegccError(_refusal(context, *least))
     return best
@@ -133,16 +136,22 @@ def require_memory(name: str, data: bytes, targets: Sequence[Target], optimize: 
                              f"takes {size:,} bytes of flash, there are {flash:,}: {size - flash:,} too few{smaller}")
 
 
-def _refusal(context: Context, needed: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:
+def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:
     """What does not fit, what is there when most is, and what would help."""
     planned = max(memories, key=lambda m: m.plan.arena_bytes)
+    needed = memory_bytes(plan, memories)
+    of = f"RAM, there are {context.ram:,}" if context.regions is None else f"RAM, the regions are {context.regions}"
     live = live_bytes(planned.buffers, planned.plan.alignment)
     peak = live.index(max(live))
     alive = sorted((b for b in planned.buffers if b.first <= peak <= b.last and b.bytes), key=lambda b: -b.bytes)
-    lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of RAM, there are "
-             f"{context.ram:,}: {needed - context.ram:,} too few",
+    lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of {of}: "
+             f"{missing:,} too few",
              f"  Most is there at {plan.steps[peak].op.kind} {quoted(plan.steps[peak].op.origin)}:"]
-    lines += [f"    {b.bytes:12,}  {b.kind} {quoted(b.name)}" for b in alive[:LISTED]]
+    end = planned.plan.arena_bytes - planned.plan.missing
+    beyond = [" (in no region)" if planned.plan.regions and planned.plan.offsets[b.name] + b.bytes > end else ""
+              for b in alive]
+    lines += [f"    {b.bytes:12,}  {b.kind} {quoted(b.name)}{note}"
+              for b, note in zip(alive[:LISTED], beyond, strict=False)]
     if len(alive) > LISTED:
         lines.append(f"    {sum(b.bytes for b in alive[LISTED:]):12,}  {len(alive) - LISTED} more")
     given = any(b.kind == "input" for b in alive)

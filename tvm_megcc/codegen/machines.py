@@ -15,6 +15,8 @@ from ..target import Target
 _ANY = "1"
 #: Leaves out of the runtime what a microcontroller does not need, if shapes are known before the model runs.
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
+#: Where all memory is one block.
+ONE_REGION = "-DMEGCC_NO_REGIONS"
 
 
 #: Where containers are part of the program: they are as trusted as its code.
@@ -23,9 +25,11 @@ EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
 def profile(models: Iterable[Mapping], embedded: bool) -> tuple[str, ...]:
     """What the runtime of models, by their manifests, can leave out on a microcontroller."""
+    models = list(models)
     dynamic = any(model.get("control") or any(model["buckets"]) for model in models)
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
-    return (*flags, EMBEDDED) if embedded else flags
+    one = all("regions" not in model["options"] for model in models)
+    return (*flags, *([ONE_REGION] if one else []), *([EMBEDDED] if embedded else []))
 
 
 @dataclass(frozen=True)

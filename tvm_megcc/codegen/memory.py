@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from types import MappingProxyType
 
 from ..errors import InternalError
@@ -32,6 +33,7 @@ class Buffer:
     kind: "activation", "input", "output" or "workspace", for pictures and reports; or "state", which comes first.
     on: the buffer whose place it takes: it begins at the same address, in the instruction that is the last one of the
         other, which only makes room for it while it is read.
+    traffic: how often a byte of it is read or written in a run, as far as can be told.
     """
 
     name: str
@@ -41,17 +43,24 @@ class Buffer:
     alignment: int = 1
     kind: str = "activation"
     on: str = ""
+    traffic: float = 1.0
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets by buffer name. `lower_bound` is the largest sum of sizes alive at once, padding included."""
+    """Offsets by buffer name. `lower_bound` is the largest sum of sizes alive at once, padding included.
+
+    regions: bytes of the blocks of memory that the arena consists of, one behind the other; empty: one.
+    missing: bytes that the regions there are do not have; the arena ends so far behind them.
+    """
 
     arena_bytes: int
     offsets: Mapping[str, int]
     lower_bound: int
     algorithm: str
     alignment: int
+    regions: tuple[int, ...] = ()
+    missing: int = 0
 
     def __post_init__(self):
         object.__setattr__(self, "offsets", MappingProxyType(dict(self.offsets)))
@@ -62,8 +71,11 @@ class MemoryPlan:
         return self.arena_bytes / self.lower_bound if self.lower_bound else 1.0
 
 
-def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
+def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] = ()) -> MemoryPlan:
     """The smallest arena that the algorithms find. Every offset and the arena's size are multiples of `alignment`.
+
+    Where it consists of `regions`, of so many bytes at most, nothing lies in two of them, and of the layouts that fit
+    the one is taken with least traffic behind the first region, behind the second, and so on.
 
     States, which live for ever, lie below everything else: the runtime compares one address to know that nothing is
     written there.
@@ -85,17 +97,50 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16) -> MemoryPlan:
         states = offsets[state.name] + _padded(state, alignment)
     buffers = [b for b in buffers if b.kind != "state"]
     states = _round_up(states, max((b.alignment for b in buffers), default=1))
-    problem = _Problem(buffers, alignment)
+    if regions and states > regions[0]:
+        raise InternalError("memory plan: the states do not fit into the first region")
+    ends = list(accumulate(regions))
+    problem = _Problem(buffers, alignment, [end - states for end in ends])
     bound = lower_bound(buffers, alignment)
     best: _Layout | None = None
-    for name, algorithm in ALGORITHMS.items():
+    for name, algorithm in (ALGORITHMS | BY_TRAFFIC if regions else ALGORITHMS).items():
         layout = algorithm(problem, best, bound)
-        if best is None or layout.arena < best.arena:
+        if best is None or problem.cost(layout) < problem.cost(best):
             best = _Layout(layout.arena, layout.offsets, layout.order, name)
-        if best.arena <= bound:
+        if best.arena <= bound and not regions:
             break
     offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
-    return MemoryPlan(states + best.arena, offsets, states + bound, best.name, alignment)
+    arena = states + best.arena
+    missing = max(arena - ends[-1], 0) if regions else 0
+    # What does not fit lies behind the last region, which is as large as it would have to be then.
+    regions = (*regions[:-1], regions[-1] + missing) if regions else ()
+    return MemoryPlan(arena, offsets, states + bound, best.name, alignment, regions, missing)
+
+
+def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
+    """A plan in which constants that are read most often are in what is left of the first `hot` regions, and in which
+    no region has more bytes than are in use. Constants for which there is no room have no offset."""
+    ends = list(accumulate(plan.regions))
+    begins = [0, *ends[:-1]]
+    tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
+            for begin, end in zip(begins, ends, strict=True)]
+    tops = [_round_up(top, plan.alignment) for top in tops]
+    offsets = dict(plan.offsets)
+    for b in sorted(constants, key=lambda b: (-b.traffic, b.bytes)):
+        for index in range(hot):
+            if b.bytes and tops[index] + _padded(b, plan.alignment) <= ends[index]:
+                offsets[b.name] = tops[index]
+                tops[index] += _padded(b, plan.alignment)
+                break
+    step = max([plan.alignment, *(b.alignment for b in buffers)])
+    used = [end - begin - (end - top) // step * step for top, begin, end in zip(tops, begins, ends, strict=True)]
+    moved = dict(zip(begins, [0, *accumulate(used[:-1])], strict=True))
+    for name, offset in offsets.items():
+        begin = max(begin for begin in begins if begin <= offset)
+        offsets[name] = moved[begin] + offset - begin
+    copied = sum(_padded(b, plan.alignment) for b in constants if b.name in offsets)
+    return replace(plan, arena_bytes=sum(used), offsets=offsets, regions=tuple(used),
+                   lower_bound=plan.lower_bound + copied)
 
 
 def live_bytes(buffers: Sequence[Buffer], alignment: int = 1) -> list[int]:
@@ -131,6 +176,7 @@ def verify(buffers: Sequence[Buffer], plan: MemoryPlan) -> None:
     """
     if {b.name for b in buffers} != set(plan.offsets):
         raise InternalError("memory plan: it does not place exactly the buffers it is for")
+    begins = list(accumulate(plan.regions, initial=0))
     for b in buffers:
         offset = plan.offsets[b.name]
         if offset < 0 or offset + b.bytes > plan.arena_bytes:
@@ -141,6 +187,9 @@ def verify(buffers: Sequence[Buffer], plan: MemoryPlan) -> None:
                                 f"{max(plan.alignment, b.alignment)}")
         if b.on and offset != plan.offsets[b.on]:
             raise InternalError(f"memory plan: '{b.name}' at {offset} is not where '{b.on}' is")
+        if plan.regions and b.bytes and not any(begin <= offset and offset + b.bytes <= begin + size
+                                                for begin, size in zip(begins, plan.regions, strict=False)):
+            raise InternalError(f"memory plan: '{b.name}' at {offset} (+{b.bytes}) lies in no region, or in two")
     # Sweep over time: among the buffers alive at an instruction, neighbours by address must not overlap.
     starts = sorted((b for b in buffers if b.bytes), key=lambda b: b.first)
     alive: list[Buffer] = []
@@ -177,7 +226,7 @@ def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
 def _span(group: Sequence[Buffer]) -> Buffer:
     """One buffer as large and as long as all of them."""
     return replace(group[0], bytes=max(b.bytes for b in group), last=group[-1].last,
-                   alignment=max(b.alignment for b in group))
+                   alignment=max(b.alignment for b in group), traffic=sum(b.traffic for b in group))
 
 
 @dataclass(frozen=True)
@@ -195,9 +244,11 @@ class _Problem:
 
     buffers: of each place its first one, as large and as long as all of them. sizes, alignments: padded. rivals: of
     each place the others that are in use at the same time, with the bytes that this one and that one have then.
+    borders: offsets where regions end, which nothing may lie across.
     """
 
-    def __init__(self, buffers: Sequence[Buffer], alignment: int):
+    def __init__(self, buffers: Sequence[Buffer], alignment: int, borders: Sequence[int] = ()):
+        self.borders = borders
         members = _members(buffers)
         self.buffers = [_span(group) for group in members]
         self.place_of = {b.name: i for i, group in enumerate(members) for b in group}
@@ -225,8 +276,9 @@ class _Problem:
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
             # Where it may not begin: from behind the last address below a rival to before the rival's end.
-            taken = sorted((offsets[j] - own, offsets[j] + other)
-                           for j, own, other in self.rivals[i] if offsets[j] >= 0)
+            taken = sorted([*((offsets[j] - own, offsets[j] + other)
+                              for j, own, other in self.rivals[i] if offsets[j] >= 0),
+                            *((border - size, border) for border in self.borders)])
             offset, top, tightest = 0, 0, None
             for begin, end in taken:
                 start = _round_up(top, align)
@@ -239,6 +291,12 @@ class _Problem:
                 offset = _round_up(top, align)
             offsets[i], ends[i] = offset, offset + size
         return _Layout(_round_up(max(ends, default=0), self.alignment), tuple(offsets), tuple(order))
+
+    def cost(self, layout: _Layout) -> tuple:
+        """What is to be least: bytes behind all regions, traffic behind the first one, behind the second; the arena."""
+        behind = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
+                           if offset >= border) for border in self.borders)
+        return (*(max(layout.arena - border, 0) for border in self.borders[-1:]), *behind, layout.arena)
 
     def sorted(self, key: Callable[[int], tuple]) -> list[int]:
         """Indices by a key; ties keep the order of the buffers, so that a plan is reproducible."""
@@ -263,6 +321,14 @@ def _by_duration(problem: _Problem, best, bound) -> _Layout:
     def key(i: int) -> tuple:
         return problem.buffers[i].first - problem.buffers[i].last, -problem.sizes[i]
     return problem.place(problem.sorted(key))
+
+
+def _by_traffic(problem: _Problem, best, bound) -> _Layout:
+    return problem.place(problem.sorted(lambda i: (-problem.buffers[i].traffic, -problem.sizes[i])))
+
+
+def _by_all_traffic(problem: _Problem, best, bound) -> _Layout:
+    return problem.place(problem.sorted(lambda i: (-problem.buffers[i].traffic * problem.sizes[i],)))
 
 
 def _by_breadth(problem: _Problem, best, bound) -> _Layout:
@@ -311,4 +377,9 @@ ALGORITHMS: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
     "greedy by duration": _by_duration,
     "best fit by time": _best_fit_by_time,
     "local search": _local_search,
+}
+#: Those for regions besides: what is touched most often gets the first one.
+BY_TRAFFIC: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
+    "greedy by traffic": _by_traffic,
+    "greedy by all traffic": _by_all_traffic,
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..foreign import printable
 from .memory import Buffer, MemoryPlan, live_bytes
-from .plan import KernelPlan, PlannedMemory
+from .plan import KernelPlan, PlannedMemory, own_bytes
 
 #: Fill colour of each kind of buffer, in the order of the legend.
 COLOURS = {
@@ -16,6 +16,7 @@ COLOURS = {
     "output": "#f4b183",
     "state": "#c9a6d6",
     "workspace": "#bfbfbf",
+    "constant": "#f2e394",
 }
 
 WIDTH, HEIGHT = 1100, 520  # of the plot, in pixels
@@ -27,7 +28,23 @@ def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: i
     steps = [step.spec.symbol for step in plan.steps]
     parts = "".join((f"bucket: {printable(planned.bucket)}\n" if planned.bucket.bounds else "")
                    + text(planned.buffers, planned.plan, steps) for planned in memories)
+    parts += "".join(regions_text(plan, planned) for planned in memories if planned.plan.regions)
     return f"{plan.target}\n{parts}in the model's own order activations peak at {unordered:,} bytes\n"
+
+
+def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
+    """What each region of memory has, a line a region: with the session in the first, and constants."""
+    assert plan.context.regions is not None
+    lines, begin = [], 0
+    for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):
+        constants = [b.bytes for b in planned.buffers
+                     if b.kind == "constant" and begin <= planned.plan.offsets[b.name] < begin + used]
+        own = 0 if begin or lines else own_bytes(plan)
+        begin += used
+        session = f", {own:,} the session itself" if own else ""
+        lines.append(f"region {name:12} {own + used:12,} of {size:,} bytes, {sum(constants):,} of them "
+                     f"{len(constants)} constants{session}\n")
+    return "".join(lines)
 
 
 def plan_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
@@ -49,7 +66,7 @@ def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ())
         peak = live.index(max(live))
         where = f" {steps[peak]}" if peak < len(steps) else ""
         lines.append(f"fullest at instruction {peak}{where}:")
-        alive = [b for b in buffers if b.first <= peak <= b.last and b.bytes]
+        alive = [b for b in buffers if b.first <= peak <= b.last and b.bytes and b.kind != "constant"]
         for b in sorted(alive, key=lambda b: plan.offsets[b.name]):
             begin = plan.offsets[b.name]
             lines.append(f"  [{begin:>10}, {begin + b.bytes:>10})  {b.bytes:>12,}  {b.kind:<10}  {printable(b.name)}")

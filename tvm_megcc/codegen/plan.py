@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..context import Context
-from ..errors import InternalError
+from ..errors import InternalError, MegccError
 from ..ir.dims import Dim, likely, round_up, substitute
 from ..ir.graph import EXTENT, Graph, Op, bodies_of, unused
 from ..ir.shapes import EVERYTHING, Bucket, Count, counts_of, with_counts
@@ -17,10 +17,11 @@ from ..ir.types import to_layout
 from ..kernels import packing as pack
 from ..kernels.base import Operand
 from ..kernels.site import Site
+from ..ops.base import operator
 from ..passes.layout import Placed
 from ..passes.views import Forwarding, Place, forward
 from ..target import Target
-from . import memory
+from . import container, memory
 from .bind import Bound, KernelSpec, bind, with_equal_constants
 from .flow import Control, Mark
 
@@ -215,9 +216,9 @@ def _touch(ranges: dict[str, list[int]], places: Mapping[str, Place], name: str,
 class PlannedMemory:
     """Where everything lies in one bucket.
 
-    offsets: of the values that lie in the arena. sizes: bytes of their slots: what their largest shape in the bucket
-    asks for. workspaces: offset by step, the end of the arena where it has no bytes; None where it has no limit and is
-    allocated.
+    offsets: of the values that lie in the arena, and of weights that are copied there. sizes: bytes of their slots:
+    what their largest shape in the bucket asks for. workspaces: offset by step, the end of the arena where it has no
+    bytes; None where it has no limit and is allocated.
     """
 
     bucket: Bucket
@@ -248,16 +249,23 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     merged = _merge_in_place(plan, ranges)
     on = _taken_over(plan, ranges, merged)
 
+    traffic = _traffic(plan, merged) if plan.context.regions else {}
     buffers = []
     for root, (first, last) in ranges.items():
         kind = _kind(plan.graph, plan.places, root, merged)
         buffers.append(memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last, kind=kind,
-                                     on=on.get(root, "")))
+                                     on=on.get(root, ""), traffic=traffic.get(root, 1.0)))
     workspaces = [bucket.largest(plan.workspace(index)) for index in range(end)]
     for index, size in enumerate(workspaces):
         if size:
-            buffers.append(memory.Buffer(f"workspace {index}", size, index, index, kind="workspace"))
-    result = memory.plan(buffers, plan.target.isa.alignment)
+            buffers.append(memory.Buffer(f"workspace {index}", size, index, index, kind="workspace",
+                                         traffic=traffic.get(f"workspace {index}", 0) / size))
+    result = memory.plan(buffers, plan.target.isa.alignment, _regions(plan, buffers))
+    if plan.context.regions and not result.missing:
+        constants = [memory.Buffer(name, weight.data.nbytes, 0, end, kind="constant", traffic=traffic[name])
+                     for name, weight in plan.weights.items()]
+        result = memory.with_constants(buffers, constants, result, plan.context.regions.hot)
+        buffers += [b for b in constants if b.name in result.offsets]
     memory.verify(buffers, result)
     offsets = {}
     for name, place in plan.places.items():
@@ -265,9 +273,60 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
     sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
+    copied = [b for b in buffers if b.kind == "constant"]
+    offsets |= {b.name: result.offsets[b.name] for b in copied}
+    sizes |= {b.name: b.bytes for b in copied}
     placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", result.arena_bytes)
                    for index, size in enumerate(workspaces))
     return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed)
+
+
+def own_bytes(plan: KernelPlan) -> int:
+    """The bytes that a session of a program with known shapes needs besides the arena, on its target."""
+    operands = max((len(step.inputs) + len(step.outputs) for step in plan.steps), default=0)
+    return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment,
+                                   len(plan.graph.inputs) + len(plan.graph.outputs) + operands, plan.workers, 0)
+
+
+def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
+    """What each region of memory has for the arena: the session itself is in the first."""
+    if plan.context.regions is None:
+        return []
+    sizes = [size for _, size in plan.context.regions.ram]
+    sizes[0] = max(sizes[0] - own_bytes(plan), 0)
+    alignment = plan.target.isa.alignment
+    sizes = [size // alignment * alignment for size in sizes]
+    states = sum(round_up(b.bytes, alignment) for b in buffers if b.kind == "state")
+    if states > sizes[0]:
+        name, size = plan.context.regions.ram[0]
+        raise MegccError(f"{plan.graph.name} does not fit on {plan.target}: its states and the session need "
+                         f"{states + own_bytes(plan):,} bytes of the first region, {name}, which has {size:,}: "
+                         f"{states + own_bytes(plan) - size:,} too few")
+    return sizes
+
+
+def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
+    """How often a run touches a byte of a buffer or weight; of a workspace how many it touches. Of what an operator
+    multiplies, the first operand and the largest, a multiply-accumulate reads an element each; of its other operands
+    each element of the result reads one."""
+    graph, touched, sizes = plan.graph, {}, {}
+    for index, step in enumerate(plan.steps):
+        op = step.op
+        types, results = graph.input_types(op)[:len(op.own_inputs)], graph.output_types(op)
+        macs = operator(op.kind).macs(op.attrs, types, results)
+        elements = {name: plan.weights[name].data.size if name in plan.weights else graph.types[name].size
+                    for name in (*step.inputs, *step.outputs)}
+        written = max(elements[name] for name in step.outputs)
+        multiplied = {step.inputs[0], max(step.inputs, key=elements.__getitem__)} if step.inputs and macs else set()
+        for name in dict.fromkeys((*step.inputs, *step.outputs)):
+            bytes_ = plan.weights[name].data.nbytes if name in plan.weights else graph.types[name].bytes
+            root = name if name in plan.weights else _kept(plan.places[name].root, merged)
+            count = macs if name in multiplied else written if name in plan.weights else elements[name]
+            touched[root] = touched.get(root, 0) + count * bytes_ / max(elements[name], 1)
+            if root not in sizes:
+                sizes[root] = bytes_ if name in plan.weights else graph.types[root].bytes
+        touched[f"workspace {index}"] = max(macs, written)
+    return {name: count / max(sizes.get(name, 1), 1) for name, count in touched.items()}
 
 
 def plan_memories(plan: KernelPlan, keep_inputs: bool = False,

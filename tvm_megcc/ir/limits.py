@@ -8,6 +8,8 @@ MAX_OPERANDS = 61
 #: Axes of a tensor.
 MAX_RANK = 8
 MAX_WORKERS = 256
+#: Blocks of memory that a session has.
+MAX_REGIONS = 4
 #: Bytes of a tensor: counters of kernels are int32_t, and may go a few vectors beyond its end.
 MAX_BYTES = 2**31 - 2**16
 

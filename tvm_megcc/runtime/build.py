@@ -142,7 +142,9 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     containers = {model: container_part(read_container(folder, model, target), {target.isa.code}) for model in models}
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
     given = {row["name"]: firmware.given_bytes(row) for row in read_manifest(folder)["models"]}
-    made = {image.with_suffix(".c"): firmware.table(containers, embedded, given)}
+    regions = {row["name"]: next(p for p in row["programs"] if p["target"] == target.name).get("regions", ())
+               for row in read_manifest(folder)["models"]}
+    made = {image.with_suffix(".c"): firmware.table(containers, embedded, given, regions)}
     made |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,), declared=False)
              for model, data in containers.items() if model not in embedded}
     for path, text in made.items():

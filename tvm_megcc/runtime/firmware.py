@@ -26,13 +26,15 @@ LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
 
 @dataclass(frozen=True)
 class Board:
-    """name: as qemu calls it. vectors, flash, ram: where they begin. limits: where they are not `LIMITS`. options: of
+    """name: as qemu calls it. vectors, flash, ram, other: where they begin; regions
+    of memory but a model's first lie in the last. limits: where they are not `LIMITS`. options: of
     qemu. libraries: of the linker."""
 
     name: str
     vectors: int = 0
     flash: int = 0
     ram: int = 0x20000000
+    other: int = 0x21000000
     limits: Mapping[str, int] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
@@ -44,11 +46,11 @@ BOARDS = {
     "cortex-m3": Board("mps2-an385"),
     "cortex-m4": Board("mps2-an386"),
     "cortex-m4-soft": Board("mps2-an386"),
-    "cortex-m7": Board("mps2-an500"),
-    "cortex-m33": Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000),
-    "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, {"flash": 2 << 20}),
-    "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, {"flash": 2 << 20}),
-    "riscv32": Board("virt", 0x80000000, 0x80000000, 0x80400000, options=("-bios", "none"),
+    "cortex-m7": Board("mps2-an500", other=0x60000000),
+    "cortex-m33": Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000),
+    "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
+    "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
+    "riscv32": Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
                      libraries=("-nostdlib", "-lgcc")),
 }
 
@@ -78,11 +80,14 @@ def given_bytes(row: Mapping) -> int:
     return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
 
 
-def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int]) -> str:
+def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int],
+          regions: Mapping[str, Sequence[Mapping]]) -> str:
     """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
-    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions."""
+    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions.
+    regions: of memory, of models that have some."""
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
         {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
+         "regions": [{**row, "index": index - 1} for index, row in enumerate(regions[name])][1:],
          "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
         for name, data in containers.items()])
 
@@ -90,7 +95,7 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
 def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:
     """given: bytes of inputs, which are not counted as the model's RAM."""
     board = BOARDS[target.name]
-    places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram}
+    places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
     limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
     sizes = {f"{memory.upper()}_BYTES": size for memory, size in _limits(target, limits).items()}
     return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", f"-Wl,-T,{port() / 'link.ld'}",

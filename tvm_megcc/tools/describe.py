@@ -37,6 +37,7 @@ def folder_text(report: dict) -> str:
             lines.append(f"  {program['target']}: {program['instructions']} calls, {macs / 1e6:,.2f} M multiply-adds, "
                          f"weights {program['weight_bytes']:,} bytes{_unpacked(program)}, "
                          f"arena {program['arena_bytes']:,} bytes ({ratio:.3f} of the lower bound)")
+            lines += [f"    {row['bytes']:,} bytes of the arena in {row['name']}" for row in program.get("regions", ())]
             lines += [f"    {rows['strips']} strips of rows from {shortened(rows['first'])} to "
                       f"{shortened(rows['last'])}: {rows['macs']:,} multiply-adds are done twice"
                       for rows in program.get("rows", ())]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..codegen.plan import KernelPlan
 from ..compiler import context_of, lower
+from ..context import Regions
 from ..errors import MegccError, ModelError
 from ..frontends.models import import_model
 from ..ir.dims import likely
@@ -24,12 +25,12 @@ NAME = 60
 
 def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
             inputs: Mapping[str, Input] | None = None, ram: int | None = None,
-            caller_inputs: bool = False, **options) -> dict:
+            caller_inputs: bool = False, regions: Regions | None = None, **options) -> dict:
     """The choice for every operator of a model, or every reason why it cannot be compiled.
 
     Where shapes change, costs and multiply-adds are those of the largest.
 
-    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs: as
+    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs, regions: as
     `compile` takes them. options: of `import_model`.
     """
     if Path(model).is_dir():
@@ -42,7 +43,7 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     graph = checked(graph, buckets)
-    plan = lower(graph, context_of(graph, cpu, optimize, times, ram, caller_inputs)).plan
+    plan = lower(graph, context_of(graph, cpu, optimize, times, ram, caller_inputs, regions)).plan
     return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
 
 

@@ -41,6 +41,10 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     if bound:
         raise MegccError(f"{', '.join(bound)}: examples of packages write inputs into a session's memory; compile "
                          "without --caller-inputs, or take the folder as it is")
+    split = [model["name"] for model in read_manifest(folder)["models"] if "regions" in model["options"]]
+    if split:
+        raise MegccError(f"{', '.join(split)}: examples of packages have one block of memory; compile without "
+                         "--region, or take the folder as it is")
     if system == "npm":
         files = npm.package(folder, name, version, url, cc)
     elif system == "wheel":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import api, paths
 from ..codegen.bundle import MANIFEST, read_manifest
+from ..context import Regions
 from ..dispatch import parse_shape_sets, shapes_by_model
 from ..errors import MegccError
 from ..foreign import identifier
@@ -31,7 +32,7 @@ COMPILE_FLAGS = (
     ("--bound", "bound", []),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None),
-    ("--caller-inputs", "caller_inputs", False))
+    ("--caller-inputs", "caller_inputs", False), ("--region", "region", None))
 #: Those that `megcc compile` has for the folder.
 FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--embed", "embed", False),
                 ("--force", "force", False))
@@ -116,8 +117,13 @@ def compile_arguments(options) -> dict:
     """The options of the command line that change the generated code, as arguments of `api.compile`."""
     return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
             "log": options.log, "ram": options.ram, "flash": options.flash,
-            "caller_inputs": options.caller_inputs, **graph_arguments(options),
+            "caller_inputs": options.caller_inputs, "regions": options.region, **graph_arguments(options),
             "inputs": api.parse_inputs(options.input)}
+
+
+def regions_of(options) -> Regions | None:
+    """The memories that --region names."""
+    return None if options.region is None else Regions.parse(options.region)
 
 
 def graph_arguments(options) -> dict:

@@ -14,6 +14,7 @@ typedef struct firmware_model {
     size_t data_bytes;
     void *memory;
     size_t memory_bytes;
+    megcc_region region[MEGCC_MAX_REGIONS - 1]; /* memory of other kinds */
     unsigned char *given;           /* memory for inputs that have none in the session */
 } firmware_model;
 

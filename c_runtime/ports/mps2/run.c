@@ -76,7 +76,13 @@ static int run(const firmware_model *m)
     int32_t status = megcc_model_open(&model, m->module, m->data, m->data_bytes, NULL, NULL);
     if (status)
         return failed("megcc_model_open", status);
+#ifndef MEGCC_NO_REGIONS
+    static megcc_session_options options;
+    memcpy(options.region, m->region, sizeof options.region);
+    status = megcc_session_open(&session, &model, m->memory, m->memory_bytes, &options, NULL);
+#else
     status = megcc_session_open(&session, &model, m->memory, m->memory_bytes, NULL, NULL);
+#endif
     if (status)
         return failed("megcc_session_open", status);
 

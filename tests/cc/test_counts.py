@@ -231,3 +231,26 @@ def test_loops_and_branches(target, tmp_path):
             onnxruntime = pytest.importorskip("onnxruntime")
             expected = onnxruntime.InferenceSession(source.SerializeToString()).run(["sums"], given)[0]
             np.testing.assert_allclose(session.run(given)["sums"], expected, rtol=1e-5)
+
+
+def test_different_values(tmp_path):
+    """Unique in both orders, what the run finds of each, and a layer behind it; a bound that the user states."""
+    nodes = [node("Unique", "x", "y first inverse members"), node("Exp", "y", "e"),
+             node("Unique", "x", "z", sorted=0), node("Unique", "w", "rows", axis=1)]
+    source = model(nodes, {"x": ["n"], "w": [2, 6]}, {"e": ["u"], "first": ("int64", ["u"]), "z": ["v"],
+                   "inverse": ("int64", ["n"]), "members": ("int64", ["u"]), "rows": [2, "r"]})
+    artifact = tvm_megcc.compile(source, "native", dispatch="x[0]=1..30", bounds={"rows": 3}, name="unique")
+    draw = np.random.default_rng(4)
+    with tvm_megcc.load(artifact.save(tmp_path / "unique")) as session:
+        for n, values in ((30, 8), (1, 1), (17, 1), (30, 1000)):
+            x, w = draw.integers(0, values, n).astype(np.float32) / 16, draw.integers(0, 2, (2, 6)).astype(np.float32)
+            w[1] = w[0] * 2
+            y, *rest = np.unique(x, True, True, True)
+            found = session.run({"x": x, "w": w})
+            np.testing.assert_allclose(found["e"], np.exp(y), rtol=1e-5)
+            for name, expected in zip(("first", "inverse", "members"), rest, strict=True):
+                np.testing.assert_array_equal(found[name], expected)
+            np.testing.assert_array_equal(found["z"], list(dict.fromkeys(x.tolist())))
+            np.testing.assert_array_equal(found["rows"], np.unique(w, axis=1))
+        with pytest.raises(MegccError):
+            session.run({"x": x, "w": np.arange(12, dtype=np.float32).reshape(2, 6)})

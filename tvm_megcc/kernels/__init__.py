@@ -67,6 +67,7 @@ from .sort.counted import NonMaxSearch, NonZeroCount, NonZeroScan
 from .sort.detections import DetectionsSearch
 from .sort.grams import GramSearch
 from .sort.heap import TopKHeap
+from .sort.unique import UniqueSort
 from .tir.loops import TirLoops
 from .tree.walk import TreeWalk
 
@@ -129,6 +130,7 @@ realise(ops.control.Loop, Inlined())
 realise(ops.control.Branch, Inlined())
 realise(ops.counted.CountNonZero, NonZeroCount())
 realise(ops.counted.NonZero, NonZeroScan())
+realise(ops.unique.Unique, UniqueSort())
 
 realise(ops.move.Transpose, TransposeMatrix(), StridedTranspose())
 realise(ops.move.Relayout, RelayoutMatrix(), RelayoutBlocks(), RelayoutElements())

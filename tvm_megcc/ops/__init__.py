@@ -65,6 +65,7 @@ from . import (
     tir,
     training,
     trees,
+    unique,
 )
 
 __all__ = ["activation", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant",
@@ -75,4 +76,4 @@ __all__ = ["activation", "chosen", "columns", "contrib", "contrib_attention", "c
            "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",
            "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "resize_tables",
            "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
-           "softmax_wide", "sort", "spectral", "tir", "training", "trees"]
+           "softmax_wide", "sort", "spectral", "tir", "training", "trees", "unique"]

@@ -204,6 +204,10 @@ class OnnxNode:
         """Whether any value, such as one that `emit` returned, is constant."""
         raise NotImplementedError
 
+    def extents(self, value: str) -> tuple[Dim, ...]:
+        """The elements of any integer value as extents; those that are computed at run time become symbols."""
+        raise NotImplementedError
+
     def constant_of(self, value: str) -> np.ndarray:
         """The number of any constant."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal, require_shape
-from ..ir.dims import Dim, product
+from ..ir.dims import Dim, floordiv, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
@@ -21,7 +21,7 @@ class Col2Im(Operator):
     """y[n, c, b*s + k*d - p] += x[n, (c, k), b], over all blocks b and taps k of the window, along each axis.
 
     Attributes, an entry an axis: `image`: extents of the result; `blocks`: positions of the window; `kernel`,
-    `strides`, `dilations`; `pads`: what is cut off in front. Operand: x [N, C * taps, blocks].
+    `strides`, `dilations`; `pads`: what is cut off in front; and `channels`: C. Operand: x [N, C * taps, blocks].
     """
 
     kind = "col2im"
@@ -33,18 +33,17 @@ class Col2Im(Operator):
         why = f"columns {x} are no windows of {taps} elements"
         if x.rank != 3:
             raise ShapeError(why)
-        require_equal(x.shape[1] // taps * taps, x.shape[1], why)
+        require_equal(attrs.channels * taps, x.shape[1], why)
         require_equal(blocks, x.shape[2], f"{x.shape[2]} columns where windows have {blocks} positions")
-        return (TensorType(x.dtype, (x.shape[0], x.shape[1] // taps, *attrs.image)),)
+        return (TensorType(x.dtype, (x.shape[0], attrs.channels, *attrs.image)),)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         rows = list(zip(attrs.blocks, attrs.kernel, attrs.strides, attrs.dilations, attrs.pads, attrs.image,
                         strict=True))
         full = [max((b - 1) * s + (k - 1) * d + 1, p + extent) for b, k, s, d, p, extent in rows]
-        channels = x.shape[1] // product(attrs.kernel)
-        columns = x.reshape(x.shape[0], channels, *attrs.kernel, *attrs.blocks)
-        result = np.zeros((x.shape[0], channels, *full), np.float64 if x.dtype.kind == "f" else x.dtype)
+        columns = x.reshape(x.shape[0], attrs.channels, *attrs.kernel, *attrs.blocks)
+        result = np.zeros((x.shape[0], attrs.channels, *full), np.float64 if x.dtype.kind == "f" else x.dtype)
         for tap in np.ndindex(*attrs.kernel):
             result[(..., *(slice(t * d, t * d + (b - 1) * s + 1, s) for t, (b, _, s, d, _, _) in
                            zip(tap, rows, strict=True)))] += columns[(slice(None), slice(None), *tap)]
@@ -52,8 +51,9 @@ class Col2Im(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        image, kernel = (tuple(map(int, node.const(index, what))) for index, what in
-                         ((1, "image_shape"), (2, "block_shape")))
+        x, declared, stated = node.type(0), node.declared(), node.stated(1)
+        image = node.dims(1, "image_shape") if stated is None else stated[2:]
+        kernel = node.dims(2, "block_shape", x.shape[1])
         axes = len(image)
         strides, dilations = (tuple(node.attr(name, [1] * axes)) for name in ("strides", "dilations"))
         pads = tuple(node.attr("pads", [0] * (2 * axes)))
@@ -62,18 +62,20 @@ class Col2Im(Operator):
                              "do not belong together, or have more than 3 axes")
         blocks = tuple(output_extent(*row) for row in zip(image, kernel, strides, dilations, pads[:axes], pads[axes:],
                                                           strict=True))
-        return node.emit(cls.kind, node.inputs[:1], image=image, blocks=blocks, kernel=kernel, strides=strides,
-                         dilations=dilations, pads=pads[:axes])
+        known = declared is None or all(isinstance(extent, int) for extent in kernel)
+        channels = floordiv(x.shape[1], product(kernel)) if known else declared[1]
+        return node.emit(cls.kind, node.inputs[:1], channels=channels, image=image, blocks=blocks, kernel=kernel,
+                         strides=strides, dilations=dilations, pads=pads[:axes])
 
 
 Col2Im.cases = (
-    Case((f32(2, 12, 20),), {"image": (6, 7), "blocks": (5, 4), "kernel": (2, 3), "strides": (1, 1),
+    Case((f32(2, 12, 20),), {"channels": 2, "image": (6, 7), "blocks": (5, 4), "kernel": (2, 3), "strides": (1, 1),
                              "dilations": (1, 2), "pads": (0, 1)}),
-    Case((f32(1, 27, 6),), {"image": (7, 9), "blocks": (2, 3), "kernel": (3, 3), "strides": (3, 2),
+    Case((f32(1, 27, 6),), {"channels": 3, "image": (7, 9), "blocks": (2, 3), "kernel": (3, 3), "strides": (3, 2),
                             "dilations": (1, 1), "pads": (1, 0)}),
-    Case((f32(1, 24, 12),), {"image": (5, 4, 6), "blocks": (2, 2, 3), "kernel": (2, 3, 2), "strides": (2, 1, 2),
-                             "dilations": (1, 1, 1), "pads": (0, 0, 1)}),
-    Case((((2, 3, 5), "int32"),), {"image": (11,), "blocks": (5,), "kernel": (3,), "strides": (2,),
+    Case((f32(1, 24, 12),), {"channels": 2, "image": (5, 4, 6), "blocks": (2, 2, 3), "kernel": (2, 3, 2),
+                             "strides": (2, 1, 2), "dilations": (1, 1, 1), "pads": (0, 0, 1)}),
+    Case((((2, 3, 5), "int32"),), {"channels": 1, "image": (11,), "blocks": (5,), "kernel": (3,), "strides": (2,),
                                    "dilations": (1,), "pads": (0,)}),
 )
 

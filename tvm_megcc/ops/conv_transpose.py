@@ -148,8 +148,9 @@ def _by_product(node: OnnxNode, attrs: dict) -> tuple[str, ...]:
                            shape=(x.shape[0], groups * outputs * product(w.shape[2:]), pixels))
     image = [_full_extent(x.shape[2 + i], w.shape[2 + i], attrs["strides"][i], attrs["dilations"][i])
              + attrs["output_padding"][i] - attrs["pads"][i] - attrs["pads"][3 + i] for i in range(3)]
-    (y,) = node.emit("col2im", (columns,), image=tuple(image), kernel=tuple(w.shape[2:]), blocks=tuple(x.shape[2:]),
-                     strides=attrs["strides"], dilations=attrs["dilations"], pads=attrs["pads"][:3])
+    (y,) = node.emit("col2im", (columns,), channels=groups * outputs, image=tuple(image),
+                     kernel=tuple(w.shape[2:]), blocks=tuple(x.shape[2:]), strides=attrs["strides"],
+                     dilations=attrs["dilations"], pads=attrs["pads"][:3])
     if not node.has(2):
         return (y,)
     (bias,) = node.emit("reshape", node.inputs[2:3], shape=(1, groups * outputs, 1, 1, 1))

@@ -15,7 +15,7 @@ from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import memory_axes, same_memory
 from .rules import FAR, axis_of, common, same_dtype, shape_text, slice_axes
-from .run_time import sliced_at_run_time
+from .run_time import pads_of_run_time_axes, sliced_at_run_time
 
 
 @register
@@ -288,11 +288,12 @@ class Pad(Operator):
         mode = node.attr("mode", "constant")
         at_run_time = node.inputs[2] if node.has(2) and not node.is_const(2) and mode == "constant" else ""
         if node.opset >= 11:
-            pads, value = node.dims(1, "pads"), None if at_run_time else node.const(2, "constant_value")
+            axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
+            pads = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.dims(1, "pads")
+            value = None if at_run_time else node.const(2, "constant_value")
             value = 0 if value is None else value.reshape(-1)[0].item()
         else:
-            pads, value = tuple(node.attr("pads")), node.attr("value", 0.0)
-        axes = node.const(3, "axes")
+            pads, value, axes = tuple(node.attr("pads")), node.attr("value", 0.0), None
         axes = range(type_.rank) if axes is None else [axis_of(int(a), type_.rank) for a in axes.reshape(-1)]
         if len(pads) != 2 * len(axes):
             raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that are spelled by others where a run computes what is usually known: ends of slices, ends of ranges."""
+"""Operators that are spelled by others where a run computes what is usually known: ends of slices, ends of ranges,
+the axes of pads."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..ir.dims import Dim
 from .base import OnnxNode
-from .elementwise import cast_to
+from .elementwise import cast_to, emit_broadcast
 from .rules import FAR, axis_of
 
 
@@ -73,3 +74,16 @@ def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
     """0, 1, … below an extent."""
     (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
     return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
+
+
+def pads_of_run_time_axes(node: OnnxNode) -> tuple[Dim, ...]:
+    """The pads of all axes, in front and behind, where a run says which axes they are for."""
+    rank, (named,) = node.type(0).rank, node.type(3).shape
+    (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
+    (back,) = emit_broadcast(node, "add", (axes, node.constant(np.array(rank))))
+    (axes,) = node.emit("where", (*emit_broadcast(node, "less", (axes, node.constant(np.array(0)))), back, axes))
+    (pads,) = node.emit("reshape", (pads,), shape=(2, 1, named))
+    (hits,) = emit_broadcast(node, "equal", (axes, node.constant(np.arange(rank)[:, None])))
+    (spread,) = node.emit("where", (hits, pads, node.constant(np.array(0))))
+    (pads,) = node.emit("reduce_sum", (spread,), axes=(2,), keepdims=False)
+    return node.extents(*node.emit("reshape", (pads,), shape=(2 * rank,)))

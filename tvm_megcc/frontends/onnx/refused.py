@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX operators that are refused for a reason of their own."""
 
-_DATA_SHAPE = "the shape of its result depends on data, which is not supported"
 _RANDOM = "random numbers are not supported; make what it draws an input of the model"
 _STRING = "strings are not supported"
 
 #: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
 REFUSED = {
-    **dict.fromkeys(("Unique",), _DATA_SHAPE),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
                      "Multinomial"), _RANDOM),
     "ImageDecoder": "decoding images is not supported; give the model their pixels",

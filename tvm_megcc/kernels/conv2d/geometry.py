@@ -98,9 +98,13 @@ class Geometry:
 
 
 def window_name(kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> str:
-    """`3x3_s2`: the window in the name of a kernel. A number that is the same for all axes stands once, those that are
-    all 1 need none."""
-    parts = ["x".join(map(str, kernel))]
+    """`3x3_s2`: the window in the name of a kernel."""
+    return "x".join(map(str, kernel)) + steps_name(strides, dilations)
+
+
+def steps_name(strides: Sequence[int], dilations: Sequence[int]) -> str:
+    """`_s2_d1x3`: a number that is the same for all axes stands once, those that are all 1 need none."""
+    parts = [""]
     for letter, values in (("s", strides), ("d", dilations)):
         if set(values) != {1}:
             parts.append(letter + "x".join(map(str, values if len(set(values)) > 1 else values[:1])))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, Symbol, product
 from ..base import ANY, NUMBERS, Kernel, Lowered, Operand, extent_symbols
-from ..conv2d.geometry import window_name
+from ..conv2d.geometry import steps_name
 from ..move.copies import copy_cost
 from ..parameters import Parameters, UnitParameters
 from ..site import Site
@@ -15,9 +15,9 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ColumnsParameters(UnitParameters):
-    """Of `columns.c.j2`. windows: for each axis its letter and the window's extent, stride and dilation."""
+    """Of `columns.c.j2`. windows: for each axis its letter and the window's stride and dilation."""
 
-    windows: tuple[tuple[str, int, int, int], ...]
+    windows: tuple[tuple[str, int, int], ...]
 
 
 class ColumnsRows(Kernel):
@@ -30,15 +30,17 @@ class ColumnsRows(Kernel):
         attrs = site.attrs
         axes = "DHW"[-len(attrs.kernel):]
         extents: dict[str, Dim] = {"R": product(site.y.shape[:2])}
-        for axis, image, blocks, pad in zip(axes, attrs.image, attrs.blocks, attrs.pads, strict=True):
-            extents.update({f"I{axis}": image, f"B{axis}": blocks, f"P{axis}": pad})
+        for axis, image, blocks, kernel, pad in zip(axes, attrs.image, attrs.blocks, attrs.kernel, attrs.pads,
+                                                    strict=True):
+            extents.update({f"I{axis}": image, f"B{axis}": blocks, f"K{axis}": kernel, f"P{axis}": pad})
         rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
         blocks = product(Symbol(f"B{axis}") for axis in axes)
-        windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
+        taps = product(Symbol(f"K{axis}") for axis in axes)
+        windows = tuple(zip(axes, attrs.strides, attrs.dilations, strict=True))
         return Lowered("pool/columns", ColumnsParameters(site.x.c_type, windows), extents,
-                       (Operand("x", 0, rows * product(attrs.kernel) * blocks),),
+                       (Operand("x", 0, rows * taps * blocks),),
                        (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
-                       "col2im_" + window_name(attrs.kernel, attrs.strides, attrs.dilations), self.name)
+                       f"col2im_{len(axes)}d{steps_name(attrs.strides, attrs.dilations)}", self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.x, 2.0)

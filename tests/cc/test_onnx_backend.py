@@ -38,10 +38,6 @@ PARAMETERS = {
     "QuantizeLinear": 1, "DequantizeLinear": 1, "MaxUnpool": 2,
 }
 
-#: Tests whose expected values are further from the true ones than the test's own tolerance, and the absolute one they
-#: need: zeros of a transform that hold the noise of a Fourier transform in float32.
-NOISY = {"test_dft_inverse": 5e-7, "test_dft_inverse_opset19": 5e-7}
-
 
 @cache
 def node_tests() -> dict:
@@ -111,7 +107,7 @@ def verdict(name: str, freeze: bool, target: str | None = None) -> tuple[str, st
         for actual, wanted in zip(outputs, expected, strict=True):
             assert (actual.dtype, actual.shape) == (np.asarray(wanted).dtype, np.asarray(wanted).shape)
             if wanted.dtype.kind == "f":
-                np.testing.assert_allclose(actual, wanted, rtol=case.rtol, atol=NOISY.get(name, case.atol))
+                np.testing.assert_allclose(actual, wanted, rtol=case.rtol, atol=case.atol)
             else:
                 np.testing.assert_array_equal(actual, wanted)
     except AssertionError as error:

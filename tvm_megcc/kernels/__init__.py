@@ -30,6 +30,7 @@ from .integer.triples import DspConv, DspMatMul
 from .integer.winograd import WinogradBytes
 from .linear.coupling import Coupling
 from .linear.determinant import DeterminantKernel, InverseKernel
+from .linear.fourier import FourierPasses
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.copies import ConcatRuns, PadRows
@@ -86,6 +87,7 @@ realise(ops.integer.MatMulInteger, DotMatMul(), DspMatMul(), HeliumMatMul(), Pan
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())
+realise(ops.fourier.Fourier, FourierPasses())
 realise(ops.spectral.Inverse, InverseKernel())
 realise(ops.coupling.CoupledProbabilities, Coupling())
 realise(ops.rnn.Lstm, PackedSteps(), DotSteps())

@@ -13,6 +13,7 @@ from ..ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
+from .draws import dropped_out
 from .memory import same_memory
 from .rules import axes_of, broadcast, shape_text
 from .run_time import counted_steps, ramp
@@ -127,13 +128,18 @@ _TARGETS = {"Reshape": _reshape_target, "Flatten": _flatten_target, "Squeeze": _
             "Unsqueeze": _unsqueeze_target}
 
 
-@decomposes("Identity", "Dropout", "StopGradient")
+@decomposes("Identity", "StopGradient")
 def identity(node: OnnxNode) -> tuple[str, ...]:
-    """Dropout does nothing in inference; its mask is all true."""
-    training = node.op_type == "Dropout" and (
-        bool(node.const(2, "training_mode")) if node.opset >= 12 and node.has(2) else
-        node.opset < 7 and not node.attr("is_test", 0))
-    if training:
+    return node.inputs[:1]
+
+
+@decomposes("Dropout")
+def dropout(node: OnnxNode) -> tuple[str, ...]:
+    """Nothing happens in inference, and the mask is all true."""
+    if node.opset >= 12 and node.has(2):
+        if not node.is_const(2) or node.const(2).any():
+            return dropped_out(node, None if node.is_const(2) else node.inputs[2])[:node.num_outputs]
+    elif node.opset < 7 and not node.attr("is_test", 0):
         raise MegccError("is in training mode; export the model for inference")
     if node.num_outputs > 1 and node.type(0).is_static:
         return node.inputs[0], *node.emit("full", (), shape=node.type(0).shape, value=True, dtype="bool")

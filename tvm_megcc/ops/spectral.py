@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fourier transforms as products with constant matrices, the filters of mel spectra, and determinants."""
+"""Fourier transforms, of real signals and odd lengths as products with constant matrices, the filters of mel spectra,
+and determinants."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .chosen import of_run_time_axis
+from .fourier import Fourier, factors_of
 from .move import emit_slice
 from .rules import axis_of
 
@@ -51,6 +53,8 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     elif type_.shape[axis] < lines:
         after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
+    if parts == 2 and not onesided and factors_of(length) is not None:
+        return Fourier.of(node, value, inverse)
     node.require_room(length * parts, 2 * (length // 2 + 1 if onesided else length))
     matrix = dft_matrix(length, parts, inverse, onesided).astype(np.dtype(type_.dtype))
     outer = type_.shape[:axis]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fast Fourier transforms, a pass for each factor of the length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import product
+from ...ir.types import DTYPES
+from ...ops.fourier import factors_of
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class FourierParameters(UnitParameters):
+    """Of `fourier.c.j2`. n: numbers of a line. factors: of n, in the order of the passes."""
+
+    n: int
+    factors: tuple[int, ...]
+    inverse: bool
+
+
+class FourierPasses(Kernel):
+    """A task is a line, which goes to and fro between two places in the scratch."""
+
+    name = "passes"
+    dtypes, uniform = (("float32", "float64"),), True
+
+    def lower(self, site: Site) -> Lowered:
+        x, n = site.x, site.x.shape[-2]
+        (lines,) = extent_symbols("LINES")
+        params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse))
+        return Lowered("linear/fourier", params, {"LINES": product(x.shape[:-2])},
+                       (Operand("x", 0, lines * 2 * n), Operand("turns", 1, 2 * n)), (Operand("y", 0, lines * 2 * n),),
+                       lines, f"fourier_n{n}" + "_inverse" * params.inverse, self.name,
+                       scratch=4 * n * DTYPES[x.dtype].bytes)
+
+    def cost(self, site: Site) -> float:
+        return 4.0 * site.likely.x.size * len(factors_of(site.x.shape[-2]))

@@ -19,7 +19,7 @@ from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.passes import before_layouts
-from tvm_megcc.runtime import firmware
+from tvm_megcc.runtime import counting, firmware
 from tvm_megcc.runtime.build import build, build_all
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.reference import run
@@ -83,10 +83,29 @@ def test_bench_counts_instructions(digits, capsys):
     assert first["stack_path"][0] == "reset" and not first["stack_unbounded"]
     for memory, left in (("flash", 0), ("ram", first["firmware"]["stack"])):
         assert 0 <= first["firmware"][memory] - left - sum(first["files"][memory].values()) < 512, "alignment"
+    assert "uncounted" not in first and sum(call["instructions"] for call in first["calls"]) == first["instructions"]
+    assert sum(call["cycles"] for call in first["calls"]) == first["cycles"]
+    assert first["instructions"] < first["cycles"] < 3 * first["instructions"] and "Cortex-M4" in first["cycle_model"]
     assert len(first["calls"]) == len(load(digits).calls) and min(call["instructions"] for call in first["calls"]) > 100
     for one, other in zip(first["calls"], second["calls"], strict=True):
         if one["kind"] == "conv2d":
             assert abs(one["instructions"] - other["instructions"]) <= 80
+
+
+def test_the_clock_counts_where_the_plugin_cannot(digits, monkeypatch, capsys):
+    assert main(["bench", str(digits), "--json"]) == 0
+    exact = json.loads(capsys.readouterr().out)
+
+    def none(*arguments):
+        raise ToolError("there is no plugin")
+    monkeypatch.setattr(counting, "options", none)
+    assert main(["bench", str(digits), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["uncounted"] == "there is no plugin" and "cycles" not in found
+    for one, other in zip(exact["calls"], found["calls"], strict=True):
+        assert abs(one["instructions"] - other["instructions"]) <= 200
+    assert main(["bench", str(digits)]) == 0
+    assert "no cycles: there is no plugin" in capsys.readouterr().out
 
 
 def test_no_heap_no_files(digits):

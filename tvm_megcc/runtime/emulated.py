@@ -12,17 +12,19 @@ from pathlib import Path
 import numpy as np
 
 from ..codegen.bundle import read_container
-from ..errors import MegccError
-from . import firmware
+from ..errors import MegccError, ToolError
+from . import counting, firmware
 from .build import Build
+from .cycles import CORES, cycles
 from .session import Array, Arrays, Given, Port, Session
 
 
 class EmulatedSession(Session):
     """The program of a build under an emulator; every run is a process, which begins with the states of the last.
 
-    stack_bytes: deepest stack of the last run, where the target is a microcontroller; instructions: of each call, if
-    they are `counted`.
+    stack_bytes: deepest stack of the last run, where the target is a microcontroller; instructions, cycles: of each
+    call, if they are `counted`; cycles are modelled (`cycles.py`), None where there is no model. uncounted: why
+    instructions are those of the emulator's clock only, some 40 more or less, and there are no cycles.
     """
 
     emulated = True
@@ -30,9 +32,12 @@ class EmulatedSession(Session):
     def __init__(self, built: Build, emulator: Sequence[str]):
         super().__init__(built)
         self._program, self._emulator = built.program.resolve(), tuple(emulator)
+        self._compiler = built.compiler
         self._container = read_container(built.folder, self.name, built.target)
         self.stack_bytes: int | None = None
         self.counted, self.instructions = False, [0]
+        self.cycles: list[int] | None = None
+        self.uncounted = ""
         self._states = self._checked_states(None)
         self._options: tuple[str, ...] = ()     # further ones of the program
 
@@ -69,10 +74,35 @@ class EmulatedSession(Session):
             if self.target.bare_metal:
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
                 if self.counted:
-                    ticks = np.fromfile(Path(folder) / "ticks.bin", np.uint32)
-                    self.instructions = firmware.instructions([int(tick) for tick in ticks])
+                    self._count(Path(folder))
         self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
         return outputs
+
+    def _counting(self) -> tuple[str, ...]:
+        """Options of the emulator that make it count; by its clock where it does not take the plugin."""
+        try:
+            helium = self.target.isa.helium
+            self._code = counting.disassembly(self._program, self._compiler, helium)
+            found = counting.options(self._emulator[0], self._code.functions)
+            tried = subprocess.run([self._emulator[0], *found, "-version"], capture_output=True, check=False)
+            if tried.returncode:
+                raise ToolError(f"{self._emulator[0]} takes no plugins")
+        except (ToolError, OSError) as error:
+            self.uncounted = str(error)
+            return firmware.CLOCK
+        return found
+
+    def _count(self, folder: Path) -> None:
+        """What a run left: the plugin's counts, else the clock's ticks."""
+        counts = folder / "counts.txt"
+        if not counts.exists():
+            ticks = np.fromfile(folder / "ticks.bin", np.uint32)
+            self.instructions = firmware.instructions([int(tick) for tick in ticks])
+            return
+        calls = counting.read(counts.read_text())
+        self.instructions = counting.instructions(calls)
+        core = CORES.get(self.target.name)
+        self.cycles = [cycles(core, self._code, blocks) for blocks in calls] if core else None
 
     def _output(self, path: Path, port: Port, shape: tuple) -> Array:
         data = np.fromfile(path, np.dtype(port.dtype))
@@ -83,7 +113,8 @@ class EmulatedSession(Session):
     def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
         """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
         if self.target.bare_metal:
-            command = firmware.emulation(*self._emulator, self.target, self._program, self.counted)
+            command = firmware.emulation(*self._emulator, self.target, self._program,
+                                         self._counting() if self.counted else ())
         else:
             (folder / f"{self.name}.megcc").write_bytes(self._container)
             command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]

@@ -144,10 +144,13 @@ def instructions(ticks: Sequence[int]) -> list[int]:
     return [round(MEASURED * tick / ticks[0]) for tick in ticks[1:]]
 
 
-def emulation(qemu: str, target: Target, firmware: Path, counted: bool = False) -> list[str]:
-    """The command that runs it; the files it reads and writes are in the working directory. counted: the board's clock
-    goes on by a nanosecond with each instruction."""
+#: The board's clock goes on by a nanosecond with each instruction.
+CLOCK = ("-icount", "shift=0,sleep=off")
+
+
+def emulation(qemu: str, target: Target, firmware: Path, counting: Sequence[str] = ()) -> list[str]:
+    """The command that runs it; the files it reads and writes are in the working directory. counting: options that
+    make qemu count."""
     board = BOARDS[target.name]
-    counting = ("-icount", "shift=0,sleep=off") if counted else ()
     return [qemu, "-M", board.name, *board.options, *counting, "-nographic",
             "-semihosting-config", "enable=on,target=native", "-kernel", str(firmware)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import shortened
 from ..runtime import calls, firmware
+from ..runtime.cycles import CORES
 from ..runtime.emulated import EmulatedSession
 from .layers import KERNEL, NAME
 from .run import drawn, read_npz, seeded
@@ -30,9 +31,14 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
               "instructions": count, "share": count / max(whole, 1),
               "macs_per_instruction": call["macs"] / count if call["macs"] and count else None}
              for call, count in zip(session.calls, session.instructions, strict=True)]
+    if session.cycles:
+        rows = [{**row, "cycles": count} for row, count in zip(rows, session.cycles, strict=True)]
     static = stack_of(session.firmware)
     return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
-            "instructions": whole, "stack_bytes": session.stack_bytes,
+            "instructions": whole,
+            **({"cycles": sum(session.cycles), "cycle_model": CORES[session.target.name].source}
+               if session.cycles else {}),
+            **({"uncounted": session.uncounted} if session.uncounted else {}), "stack_bytes": session.stack_bytes,
             **({"stack_at_most": static.bytes, "stack_path": list(static.path), "stack_unknown": list(static.unknown),
                 "stack_unbounded": list(static.unbounded)} if static else {}),
             "files": calls.placed(session.firmware.with_suffix(".map").read_text()),
@@ -44,6 +50,14 @@ def stack_of(image: Path) -> calls.Deepest | None:
     graph = image.with_suffix(calls.ENDING)
     said = graph.read_text() if graph.exists() else ""
     return calls.deepest(said) if said else None
+
+
+def _cycles_text(report: dict) -> str:
+    if "uncounted" in report:
+        return f", some 40 more or less a call, and no cycles: {report['uncounted']}"
+    if "cycles" not in report:
+        return ""
+    return f", about {report['cycles']:,} cycles by a model without wait states ({report['cycle_model']})"
 
 
 def _stack_text(report: dict) -> list[str]:
@@ -71,16 +85,18 @@ def _files_text(report: dict) -> list[str]:
 def text(report: dict) -> str:
     needs = report["firmware"]
     lines = [f"{report['model']} on {report['target']}, emulated on {report['board']}",
-             f"  {report['instructions']:,} instructions",
+             f"  {report['instructions']:,} instructions" + _cycles_text(report),
              f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), "
              f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes",
              *_stack_text(report), *_files_text(report)]
     names = [shortened(call["name"], NAME) for call in report["calls"]]
     width = max([8, *map(len, names)])
-    lines.append(f"     #  instructions      %  MAC/instr  {'operator':{width}}  kernel")
+    modelled = "cycles" in report
+    lines.append(f"     #  instructions      %  MAC/instr  {'    ~cycles  ' * modelled}{'operator':{width}}  kernel")
     for index in sorted(range(len(names)), key=lambda index: -report["calls"][index]["instructions"]):
         call = report["calls"][index]
         rate = f"{call['macs_per_instruction']:.2f}" if call["macs_per_instruction"] else ""
         lines.append(f"  {index:4d}  {call['instructions']:12,} {100 * call['share']:6.1f} {rate:>10}  "
+                     f"{format(call['cycles'], '11,') + '  ' if modelled else ''}"
                      f"{names[index]:{width}}  {shortened(call['kernel'], KERNEL)}")
     return "\n".join(lines) + "\n"

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks of MLPerf Tiny on emulated Cortex-M cores: what they take, beside what submitters published.
+
+    make mlperf-tiny
+    python benchmarks/mlperf_tiny.py [--models DIR] [--only kws,ic] [--targets cortex-m4] [--page docs/mlperf-tiny.md]
+
+The models are those of https://github.com/mlcommons/tiny. DIR ($MEGCC_MODELS without --models) is a checkout of it, or
+a folder with the files, or with a folder NAME/model.tflite for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import tvm_megcc
+from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.runtime import firmware
+from tvm_megcc.runtime.emulated import EmulatedSession
+from tvm_megcc.runtime.load import load
+from tvm_megcc.tools.run import seeded
+
+SOURCE = "https://github.com/mlcommons/tiny"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the benchmark. path: in the repository. name: of a folder with its model.tflite."""
+
+    task: str
+    dtype: str
+    path: str
+    name: str
+
+    def find(self, models: Path) -> Path | None:
+        places = (models / self.path, models / Path(self.path).name, models / self.name / "model.tflite")
+        return next((place for place in places if place.is_file()), None)
+
+
+def _networks() -> tuple[Network, ...]:
+    folder = "benchmark/training/{}/trained_models/{}.tflite".format
+    rows = (("kws", "keyword_spotting", "kws_ref_model", "kws_ref_model_float32", "kws_dscnn"),
+            ("ic", "image_classification", "pretrainedResnet_quant", "pretrainedResnet", "resnet8_cifar10"),
+            ("vww", "visual_wake_words", "vww_96_int8", "vww_96_float", "vww_96"),
+            ("ad", "anomaly_detection", "ad01_int8", "ad01_fp32", "ad_autoencoder"))
+    return tuple(Network(task, dtype, folder(place, file), f"{name}_{short}")
+                 for task, place, quantised, floats, name in rows
+                 for dtype, file, short in (("int8", quantised, "int8"), ("float32", floats, "f32")))
+
+
+NETWORKS = _networks()
+
+
+@dataclass(frozen=True)
+class Published:
+    """Milliseconds that a submitter of the closed division published, by task. mhz: of the board's core."""
+
+    target: str
+    mhz: int
+    board: str
+    engine: str
+    ms: tuple[float | None, float | None, float | None, float | None]
+
+
+TASKS = ("kws", "ic", "vww", "ad")
+#: From the result files of the rounds' repositories, github.com/mlcommons/tiny_results_v0.5 to v1.3: closed/SUBMITTER.
+PUBLISHED = (
+    Published("cortex-m4", 120, "NUCLEO-L4R5ZI", "TFLite Micro, the reference of v0.5", (181.9, 704.2, 600.6, 10.05)),
+    Published("cortex-m4", 120, "NUCLEO-L4R5ZI", "microTVM with CMSIS-NN, Krai, v1.1", (99.8, 389.6, 300.8, 8.61)),
+    Published("cortex-m4", 120, "NUCLEO-L4R5ZI", "HALE, Bosch, v1.2", (60.2, 180.5, 180.5, 5.84)),
+    Published("cortex-m4", 120, "NUCLEO-L4R5ZI", "Plumerai 2023.05, v1.1", (47.8, 167.8, 98.8, 4.05)),
+    Published("cortex-m4", 120, "NUCLEO-L4R5ZI", "X-CUBE-AI 9, STMicroelectronics, v1.2", (43.2, 165.1, 88.9, 5.26)),
+    Published("cortex-m7", 280, "NUCLEO-H7A3ZI-Q", "X-CUBE-AI 9, STMicroelectronics, v1.2", (11.3, 40.8, 23.8, 1.23)),
+    Published("cortex-m33", 160, "NUCLEO-U575ZI-Q", "Plumerai, v1.1", (30.0, 104.3, 59.5, 3.67)),
+    Published("cortex-m33", 160, "NUCLEO-U575ZI-Q", "X-CUBE-AI, STMicroelectronics, v1.3", (29.0, 109.5, 59.3, 3.21)),
+)
+#: Megahertz of cores that nobody submitted: a round number.
+OTHERS = {"cortex-m55": 100}
+TARGETS = ("cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a network takes on a core. ram: without stack; stack: the deepest."""
+
+    network: Network
+    target: str
+    instructions: int
+    cycles: int | None
+    flash: int
+    code: int
+    ram: int
+    stack: int
+
+
+def measured(network: Network, model: Path, target: str, optimize: str, where: Path) -> Row:
+    """Compiles, builds and runs it once, in the emulator."""
+    folder = where / f"{network.task}_{network.dtype}_{target}"
+    artifact = tvm_megcc.compile(model, target, optimize=optimize, name=network.task)
+    session = load(artifact.save(folder, embed=True, force=True))
+    assert isinstance(session, EmulatedSession)
+    session.counted = True
+    outputs = session.run(seeded(session.inputs, 0))
+    if not all(np.isfinite(np.asarray(value, np.float64)).all() for value in outputs.values()):
+        raise MegccError(f"{network.task}, {network.dtype} on {target}: a result is no number")
+    needs = firmware.sizes(session.firmware)
+    return Row(network, target, sum(session.instructions), sum(session.cycles) if session.cycles else None,
+               needs["flash"], needs["flash"] - session.container_bytes, needs["ram"] - needs["stack"],
+               session.stack_bytes or 0)
+
+
+def clock(target: str) -> int:
+    """Megahertz that milliseconds are of."""
+    return next((row.mhz for row in PUBLISHED if row.target == target), OTHERS.get(target, 100))
+
+
+def missing_text(networks: Sequence[Network], models: Path | None) -> str:
+    """What to fetch, and where it is looked for."""
+    where = f"in {models}" if models else "anywhere: there is neither --models nor $MEGCC_MODELS"
+    files = "".join(f"  {network.path}  ({network.task}, {network.dtype})\n" for network in networks)
+    return (f"not {where}:\n{files}Fetch them with 'git clone {SOURCE}', and give the checkout with --models, or put "
+            f"the files into a folder of models.\n")
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    yield ("| network | numbers | target | instructions | modelled cycles | at | modelled ms | flash | of it code "
+           "| RAM | stack |")
+    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    for row in rows:
+        mhz = clock(row.target)
+        cycles, ms = (f"{row.cycles:,}", f"{row.cycles / mhz / 1e3:.2f}") if row.cycles else ("–", "–")
+        yield (f"| {row.network.task} | {row.network.dtype} | `{row.target}` | {row.instructions:,} | {cycles} | "
+               f"{mhz} MHz | {ms} | {row.flash:,} | {row.code:,} | {row.ram:,} | {row.stack:,} |")
+
+
+def beside(rows: Sequence[Row]) -> Iterator[str]:
+    """Modelled milliseconds of int8 beside those that were published."""
+    yield "| target | board | engine | kws | ic | vww | ad |"
+    yield "|---|---|---|--:|--:|--:|--:|"
+    for target in dict.fromkeys(row.target for row in PUBLISHED):
+        ours = {row.network.task: row for row in rows if row.target == target and row.network.dtype == "int8"}
+        if not ours:
+            continue
+        mhz = clock(target)
+        cells = [f"{ours[task].cycles / mhz / 1e3:.2f}" if task in ours and ours[task].cycles else "–"
+                 for task in TASKS]
+        yield f"| `{target}` | model, {mhz} MHz | megcc | {' | '.join(cells)} |"
+        for row in PUBLISHED:
+            if row.target == target:
+                cells = ["–" if ms is None else f"{ms:g}" for ms in row.ms]
+                yield f"| | {row.board}, {row.mhz} MHz | {row.engine} | {' | '.join(cells)} |"
+
+
+PAGE = """# MLPerf Tiny
+
+The four networks of [MLPerf Tiny](https://github.com/mlcommons/tiny) in the emulator, as `make mlperf-tiny` measures
+them (`benchmarks/mlperf_tiny.py --page` wrote this page; `-O {optimize}`, gcc 12 with `-O2`). Instructions are exact.
+**Cycles are a model** ([microcontrollers.md](microcontrollers.md#cycles)): memory without wait states, no caches.
+Flash is code and model, RAM is without stack, both in bytes.
+
+{table}
+
+## Beside what was published
+
+Milliseconds of the closed division, int8, measured on boards by their submitters (result files of the rounds,
+`github.com/mlcommons/tiny_results_v…`); ours are modelled cycles at the board's clock, **not measured on a board**:
+flash with wait states, as that of the NUCLEO-L4R5ZI at 120 MHz, costs some 1.3 times as much.
+
+{beside}
+
+Accuracy is that of the model files: results of int8 have the same bits as LiteRT's reference kernels, which tests
+compare. The benchmark's repository has the labels of its validation inputs, but not the inputs, so accuracy is not
+measured here. `megcc export --for mlperf-tiny` writes the files that a board runs with the benchmark's runner
+([packages.md](packages.md)).
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", type=Path, default=os.environ.get("MEGCC_MODELS"))
+    parser.add_argument("--only", default=",".join(TASKS), help="tasks (default: all four)")
+    parser.add_argument("--dtype", default="int8,float32")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed")
+    parser.add_argument("--page", type=Path, help="also write the page")
+    options = parser.parse_args(arguments)
+    models = Path(options.models) if options.models else None
+    asked = [network for network in NETWORKS if network.task in options.only.split(",")
+             and network.dtype in options.dtype.split(",")]
+    paths = {network: models and network.find(models) for network in asked}
+    missing = [network for network, path in paths.items() if path is None]
+    if missing:
+        print(missing_text(missing, models), file=sys.stderr, end="")
+    rows = []
+    with tempfile.TemporaryDirectory() as where:
+        for target in options.targets.split(","):
+            for network, path in paths.items():
+                if path is None:
+                    continue
+                try:
+                    rows.append(measured(network, path, target, options.optimize, Path(where)))
+                except ToolError as error:
+                    print(f"{target} is left out: {error}", file=sys.stderr)
+                    break
+                except MegccError as error:
+                    print(f"{network.task}, {network.dtype} on {target} is left out: {error}", file=sys.stderr)
+                    continue
+                print(f"{network.task}, {network.dtype} on {target}: {rows[-1].instructions:,} instructions",
+                      file=sys.stderr)
+                shutil.rmtree(Path(where) / f"{network.task}_{network.dtype}_{target}")
+    if not rows:
+        return 1
+    order = {network: index for index, network in enumerate(NETWORKS)}
+    rows.sort(key=lambda row: order[row.network])
+    print("\n".join([*table(rows), "", *beside(rows)]))
+    if options.page:
+        options.page.write_text(PAGE.format(optimize=options.optimize, table="\n".join(table(rows)),
+                                            beside="\n".join(beside(rows))))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plugin of qemu (its API, version 1 and later): how often each block of instructions of a firmware runs, and how
+ * often something else than what stands behind it came next; for each of the model's calls, which begin with a block
+ * at `begin`, the last one ending at `end`. `counting.py` builds it, and reads what it writes:
+ *
+ *     a line a block and call: call, address, instructions, times, times that it was left by a jump
+ */
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef API
+#define API 1
+#endif
+
+/* Of qemu-plugin.h, which not every system has. */
+typedef uint64_t qemu_plugin_id_t;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+typedef void (*tb_trans_cb)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
+typedef void (*exec_cb)(unsigned vcpu, void *user);
+extern void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, tb_trans_cb cb);
+extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb, exec_cb cb, int flags, void *user);
+extern void qemu_plugin_register_atexit_cb(qemu_plugin_id_t id, void (*cb)(qemu_plugin_id_t, void *), void *user);
+extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
+extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
+extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
+extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
+
+#define PUBLIC __attribute__((visibility("default")))
+PUBLIC int qemu_plugin_version = API;
+
+typedef struct block {
+    uint64_t begin, end;
+    unsigned long instructions;
+    uint64_t times, jumps;
+    struct block *next;
+} block;
+
+static FILE *out;
+static uint64_t begin_at, end_at;
+static block *blocks, *last;
+static long call = -1;
+
+static void flush(void)
+{
+    for (block *b = blocks; b != NULL; b = b->next) {
+        if (b->times != 0 && call >= 0)
+            fprintf(out, "%ld %" PRIx64 " %lu %" PRIu64 " %" PRIu64 "\n", call, b->begin, b->instructions, b->times,
+                    b->jumps);
+        b->times = b->jumps = 0;
+    }
+    last = NULL;
+}
+
+static void executed(unsigned vcpu, void *user)
+{
+    static int over;
+    block *b = user;
+    (void)vcpu;
+    if (last != NULL && last->end != b->begin)
+        last->jumps++;
+    if (b->begin == begin_at && !over) {
+        flush();
+        call++;
+    } else if (b->begin == end_at && !over) {
+        flush();
+        over = 1;
+        call = -1;
+    }
+    b->times++;
+    last = b;
+}
+
+static void translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+    const size_t count = qemu_plugin_tb_n_insns(tb);
+    block *b = calloc(1, sizeof *b);
+    (void)id;
+    if (b == NULL || count == 0)
+        return;
+    const struct qemu_plugin_insn *end = qemu_plugin_tb_get_insn(tb, count - 1);
+    b->begin = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0));
+    b->end = qemu_plugin_insn_vaddr(end) + qemu_plugin_insn_size(end);
+    b->instructions = (unsigned long)count;
+    b->next = blocks;
+    blocks = b;
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, 0, b);
+}
+
+static void finished(qemu_plugin_id_t id, void *user)
+{
+    (void)id;
+    (void)user;
+    flush();
+    fclose(out);
+}
+
+PUBLIC int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int count, char **arguments)
+{
+    (void)info;
+    for (int i = 0; i < count; i++) {
+        if (strncmp(arguments[i], "out=", 4) == 0)
+            out = fopen(arguments[i] + 4, "w");
+        else if (strncmp(arguments[i], "begin=", 6) == 0)
+            begin_at = strtoull(arguments[i] + 6, NULL, 16);
+        else if (strncmp(arguments[i], "end=", 4) == 0)
+            end_at = strtoull(arguments[i] + 4, NULL, 16);
+    }
+    if (out == NULL)
+        return -1;
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+    qemu_plugin_register_atexit_cb(id, finished, NULL);
+    return 0;
+}

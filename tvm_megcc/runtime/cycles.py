@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cycles of a Cortex-M, modelled: a table of instruction classes and what they cost on each core, over exact counts.
+
+A model, no measurement: memories have no wait states, no cache misses, nothing else is on the bus, and branches are
+predicted as each core's row says. What the figures of a core stand on:
+
+* Cortex-M4: the table of instructions in its Technical Reference Manual (Arm DDI 0439, "Processor instruction timings",
+  and "FPU instruction set" for floating point), with 2 cycles for what it calls P, the refill of the pipeline (1 to 3).
+* Cortex-M7: no table is published. Its manual (DDI 0489) says: two instructions a cycle in order, of which one may load
+  or store, one multiply, one be floating point; branches are predicted. Here two neighbours go together if they are of
+  different units, or both of the ALU, and the second needs nothing from the first; a loaded value can be used a cycle
+  later.
+* Cortex-M55: its manual (DDI 0592) and Arm's Helium reference: a vector instruction takes four beats, two a
+  cycle, and overlaps by half with the next one of another unit (loads and stores, multiplies, others): it costs
+  one cycle then, and two behind one of the same unit. Loops with low overhead end without a branch.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from .counting import Block, Disassembly
+
+#: Classes of instructions: the first whose pattern is the whole mnemonic, without its width. `q`: only with a vector of
+#: Helium among the operands.
+CLASSES: tuple[tuple[str, str, bool], ...] = (
+    ("loop", r"(le|letp|wls|wlstp|dls|dlstp|lctp)", False),
+    ("branch", r"(b|bl|bx|blx|bxns|blxns|cbz|cbnz|tbb|tbh|b(eq|ne|lt|gt|le|ge|hi|ls|cs|cc|mi|pl|hs|lo|vs|vc))", False),
+    ("vector load", r"(vldr[bhwd]?|vld[24].|vldm.*|vpop)", True),
+    ("vector store", r"(vstr[bhwd]?|vst[24].|vstm.*|vpush)", True),
+    ("vector multiply", r"v(q?r?d?ml|mul|fm|qr?dmul|rmul|cmul|cmla|mla|mls|rmla)\w*", True),
+    ("vector", r"v\w*", True),
+    ("float load", r"vldr\w*", False),
+    ("float store", r"vstr\w*", False),
+    ("float several", r"(vldm|vstm|vpush|vpop)\w*", False),
+    ("float divide", r"(vdiv|vsqrt)\w*", False),
+    ("float multiply-add", r"(vfma|vfms|vmla|vmls|vfnma|vfnms|vnmla|vnmls)\w*", False),
+    ("float", r"v\w*", False),
+    ("several", r"(ldm|stm|push|pop)\w*", False),
+    ("pair", r"(ldrd|strd)\w*", False),
+    ("load", r"ldr\w*", False),
+    ("store", r"str\w*", False),
+    ("divide", r"[su]div\w*", False),
+    ("multiply", r"(mul|mla|mls|[su]mul|[su]mlal|sml|smm|smu|umaal)\w*", False),
+    ("other", r".*", False),
+)
+_MEMORY = {"load", "store", "float load", "float store"}
+_UNITS = {"vector load": "memory", "vector store": "memory", "vector multiply": "multiply", "vector": "other"}
+#: What goes together on a Cortex-M7: the unit of a class.
+_ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float store": "memory", "multiply": "multiply",
+           "float": "float", "float multiply-add": "float", "branch": "branch", "other": "alu"}
+
+
+@dataclass(frozen=True)
+class Core:
+    """costs: cycles of a class, 1 where it has none. jump: cycles that a jump costs besides. pipelined: a load behind
+    a load or store costs one cycle less. dual: two instructions may go together. late: cycles until a loaded value can
+    be used, of cores where that is not in the cost. wide: registers that are loaded or stored in a cycle where there
+    are several. measured: where its figures come from, in a word."""
+
+    costs: Mapping[str, int]
+    jump: int = 2
+    pipelined: bool = False
+    dual: bool = False
+    late: int = 0
+    wide: int = 1
+    source: str = ""
+
+
+_M4 = Core(MappingProxyType({"load": 2, "float load": 2, "several": 1, "float several": 1, "pair": 3, "divide": 7,
+                             "float divide": 14, "float multiply-add": 3}),
+           pipelined=True, source="the Cortex-M4 manual's table")
+CORES: Mapping[str, Core] = MappingProxyType({
+    "cortex-m4": _M4,
+    "cortex-m4-soft": _M4,
+    "cortex-m33": Core(_M4.costs, pipelined=True, source="as on a Cortex-M4; there is no table of its own"),
+    "cortex-m7": Core(MappingProxyType({"several": 0, "float several": 0, "divide": 7, "float divide": 14}),
+                      jump=0, dual=True, late=1, wide=2, source="two instructions a cycle, approximated"),
+    "cortex-m55": Core(MappingProxyType({"loop": 0, "several": 1, "float several": 1, "divide": 7, "float divide": 14}),
+                       jump=2, late=1, wide=2, source="beats of Helium, approximated"),
+})
+
+
+def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
+    """Modelled cycles of what ran."""
+    total = 0
+    for block in blocks:
+        at = bisect_left(code.addresses, block.begin)
+        lines = code.lines[at:at + block.instructions]
+        last = classes(*lines[-1]) if lines else ""
+        jump = 0 if last == "loop" else core.jump + (lines[-1][0].startswith("tb") if lines else 0)
+        total += block.times * _straight(core, lines) + block.jumps * jump
+    return total
+
+
+def classes(mnemonic: str, operands: str) -> str:
+    """The class of an instruction."""
+    name, vector = mnemonic.partition(".")[0], bool(re.search(r"\bq[0-7]\b", operands))
+    return next(kind for kind, pattern, helium in CLASSES
+                if (vector or not helium) and re.fullmatch(pattern, name))
+
+
+def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
+    """Cycles of instructions in a row, without a jump at their end."""
+    total, before, written, paired = 0, "", frozenset[str](), True
+    for mnemonic, operands in lines:
+        kind = classes(mnemonic, operands)
+        read = frozenset(_registers(operands))
+        needs = bool(written & read)
+        cost = core.costs.get(kind, 1)
+        if kind in ("several", "float several"):
+            cost += -(-_count(operands) // core.wide)
+        elif core.pipelined and kind in ("load", "float load") and before in _MEMORY:
+            cost -= 1
+        elif kind in _UNITS:
+            cost = 2 if _UNITS.get(before) == _UNITS[kind] else 1
+        if core.late and needs and before in ("load", "float load"):
+            cost += core.late
+        together = core.dual and not paired and not needs and _together(before, kind)
+        total += 0 if together else cost
+        paired, before, written = together or not before, kind, _written(kind, mnemonic, operands)
+        if not together:
+            paired = False
+    return total
+
+
+def _together(first: str, second: str) -> bool:
+    units = _ISSUED.get(first), _ISSUED.get(second)
+    return None not in units and (units[0] != units[1] or units == ("alu", "alu"))
+
+
+def _count(operands: str) -> int:
+    """Registers of a list in braces."""
+    found = re.search(r"\{([^}]*)\}", operands)
+    return len(_registers(found[1])) if found else 1
+
+
+_NAMED = {"sb": 9, "sl": 10, "fp": 11, "ip": 12, "sp": 13, "lr": 14, "pc": 15}
+
+
+def _registers(operands: str) -> list[str]:
+    """The registers among operands; those of a range, too."""
+    found = []
+    for first, last in re.findall(r"\b([rsdq]\d+|sb|sl|fp|ip|sp|lr|pc)\b(?:\s*-\s*([rsdq]\d+|sb|sl|fp|ip|sp|lr))?",
+                                  operands):
+        begin = _NAMED.get(first, first)
+        if not last:
+            found.append(str(begin) if isinstance(begin, int) else first.removeprefix("r"))
+            continue
+        letter = first[0] if first[0] in "sdq" and first[1:].isdigit() else ""
+        low = int(_NAMED.get(first, 0) or first[1:])
+        high = int(_NAMED.get(last, 0) or last[1:])
+        found += [f"{letter}{number}" for number in range(low, high + 1)]
+    return found
+
+
+_LONG = re.compile(r"[su]mul|[su]ml[as]l|umaal|ldrd")
+_NO_RESULT = re.compile(r"(cmp|cmn|tst|teq|b|bl|bx|blx|cb.*|it.*|nop|str.*|vstr.*|push|vpush|stm.*|vcmp.*)$")
+
+
+def _written(kind: str, mnemonic: str, operands: str) -> frozenset[str]:
+    """The registers that the next instruction would have to wait for."""
+    name = mnemonic.partition(".")[0]
+    if _NO_RESULT.match(name) or kind == "branch":
+        return frozenset()
+    found = _registers(operands)
+    return frozenset(found[:2] if _LONG.match(name) else found[:1])

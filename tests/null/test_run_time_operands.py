@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from tests.onnx_models import model, node
 from tvm_megcc.errors import ShapeError
@@ -32,3 +33,19 @@ def test_sizes_that_the_result_tells():
     np.testing.assert_array_equal(y[0, 0], X.repeat(2, 0).repeat(2, 1))
     with pytest.raises(ShapeError, match="4 elements of an axis of 2 that is scaled"):
         run(kept, {"x": X[None, None], "sizes": np.array([4, 3])})
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_frames_that_the_run_tells(onesided):
+    """Of the step and the length of a short-time transform, also where the model states no shape."""
+    signal = np.random.default_rng(1).normal(size=(2, 50, 1)).astype(np.float32)
+    for lengths, shapes in (({}, {"w": [8]}), ({"l": ("int64", [])}, {})):
+        inputs = {"x": [2, 50, 1], "s": ("int64", []), **shapes, **lengths}
+        source = model([node("STFT", "x s w" if shapes else "x s  l", "y", onesided=onesided)], inputs, ["y"])
+        graph = import_onnx(source)
+        for step, length in ((8, 8), (3, 8), (50, 8), *(((4, 13), (1, 50)) if lengths else ())):
+            given = {"x": signal, "s": np.array(step), "w": np.hanning(8).astype(np.float32), "l": np.array(length)}
+            given = {name: given[name] for name in inputs}
+            (expected,) = ReferenceEvaluator(source).run(None, given)
+            (found,) = run(graph, given).values()
+            np.testing.assert_allclose(found, expected, atol=1e-4)

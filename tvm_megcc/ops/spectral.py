@@ -8,14 +8,16 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal
-from ..ir.dims import product
+from ..ir.dims import Dim, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .chosen import of_run_time_axis
+from .elementwise import cast_to, emit_broadcast
 from .fourier import Fourier, factors_of
 from .move import emit_slice
 from .rules import axis_of
+from .run_time import counted_steps, ramp
 
 
 def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
@@ -39,12 +41,25 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
     return np.stack(rows, 1).reshape(length * parts, columns * 2)
 
 
+def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> str:
+    """The `dft_matrix` of real lines whose length only the run knows: [length][columns * 2]."""
+    rows, lines = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
+                   for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
+    extent = node.extent(length)
+    (turns,) = node.emit("mod", (*emit_broadcast(node, "mul", (rows, lines)), extent))
+    turns, extent = (cast_to(node, value, "float64")[0] for value in (turns, extent))
+    (angle,) = node.emit("mul", (*node.emit("div", (turns, extent)), node.constant(np.array(-2 * np.pi))))
+    parts = [node.emit("reshape", node.emit(part, (angle,)), shape=(length, columns, 1))[0] for part in ("cos", "sin")]
+    (matrix,) = node.emit("reshape", node.emit("concat", parts, axis=2), shape=(length, columns * 2))
+    return cast_to(node, matrix, dtype)[0]
+
+
 def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
     """The transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that length."""
     type_ = node.type_of(value)
     axis, parts = type_.rank - 2, type_.shape[-1]
-    if parts not in (1, 2) or not type_.is_static:
-        raise ShapeError(f"wants real or complex numbers on the last axis, not {type_}")
+    if parts not in (1, 2) or not isinstance(type_.shape[axis], int):
+        raise ShapeError(f"wants lines of real or complex numbers on the last axis, not {type_}")
     lines = length // 2 + 1 if inverse and onesided else length
     if inverse and onesided and parts != 2:
         raise ShapeError("the inverse of a onesided spectrum wants complex numbers")
@@ -102,19 +117,50 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
     if signal.rank == 2:
         (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
         signal = node.type_of(value)
-    step = int(node.const(1, "frame_step").reshape(-1)[0])
-    length = int(node.const(3, "frame_length").reshape(-1)[0]) if node.has(3) else node.type(2).shape[0]
-    if signal.rank != 3 or not signal.is_static or step < 1 or length > signal.shape[1]:
-        raise ShapeError(f"frames of {length} every {step} of {node.type(0)}; wants a signal [batch][N] or "
-                         "[batch][N][1 or 2] of a known shape, and not shorter than a frame")
-    frames = (signal.shape[1] - length) // step + 1
-    node.require_room(frames, length)
-    places = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
-    (value,) = node.emit("gather", (value, node.constant(places)), axis=1)
+    length = node.type(2).shape[0] if node.has(2) else node.dims(3, "frame_length", signal.shape[1])[0]
+    if signal.rank != 3 or not signal.is_static or (isinstance(length, int) and length > signal.shape[1]):
+        raise ShapeError(f"frames of {length} of {node.type(0)}; wants a signal [batch][N] or [batch][N][1 or 2] of a "
+                         "known shape, and not shorter than a frame")
+    (value,) = node.emit("gather", (value, _frames(node, signal.shape[1], length)), axis=1)
+    if not isinstance(length, int):
+        return (_of_open_frames(node, value, length),)
     if node.has(2):
         (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
         (value,) = node.emit("mul", (value, window))
     return (transformed(node, value, length, False, bool(node.attr("onesided", 1))),)
+
+
+def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
+    """The transform of [batch][frames][length][1], of real numbers."""
+    batch, frames, _, parts = node.type_of(value).shape
+    if parts != 1:
+        raise ShapeError("frames of complex numbers have to have a known length")
+    columns, declared = length // 2 + 1 if node.attr("onesided", 1) else length, node.declared()
+    if declared is not None:
+        columns = declared[2]
+    (value,) = node.emit("reshape", (value,), shape=(batch * frames, length))
+    matrix = run_time_matrix(node, length, columns, node.type_of(value).dtype)
+    (value,) = node.emit("matmul", (value, matrix), trans_a=0, trans_b=0)
+    return node.emit("reshape", (value,), shape=(batch, frames, columns, 2))[0]
+
+
+def _frames(node: OnnxNode, extent: int, length: Dim) -> str:
+    """Places of the elements of each frame of a signal: [frames][length]."""
+    along = ramp(node, length, "int64")
+    if node.is_const(1) and isinstance(length, int):
+        step = int(node.const(1).reshape(-1)[0])
+        if step < 1:
+            raise ShapeError(f"a frame every {step} elements")
+        frames = (extent - length) // step + 1
+        node.require_room(frames, length)
+        return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
+    stated = node.stated(1)
+    (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
+    first, behind = (node.extent(place) for place in (0, extent - length + 1))
+    frames = counted_steps(node, first, behind, step, extent) if stated is None else stated[1]
+    (starts,) = node.emit("mul", (ramp(node, frames, "int64"), step))
+    (starts,) = node.emit("reshape", (starts,), shape=(frames, 1))
+    return emit_broadcast(node, "add", (starts, along))[0]
 
 
 @decomposes("MelWeightMatrix")

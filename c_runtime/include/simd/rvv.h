@@ -60,6 +60,17 @@ static MGC_INLINE mgc_v mgc_set1(float s) { return s - (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_elementwise_fma(a, b, c); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
+
+/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more behind p[index[0]]. */
+static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
+{
+    mgc_v picked = mgc_zero();
+    for (int32_t k = 0; k < MGC_LANES; k++) {
+        picked[k] = p[index[k]];
+    }
+    return picked;
+}
+
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 
 /* A comparison that holds is -1; the compiler makes one merge of this. */

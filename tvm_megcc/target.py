@@ -17,6 +17,18 @@ from .errors import MegccError
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """bits: of the words that products of two pixels are in. columns: channels in a tile of four pixels, as many as
+    there are registers for (MGC_COLUMNS). line: channels in a tile of one pixel (MGC_LINE); apart: their weights do not
+    lie in turn, but one column behind the other."""
+
+    bits: int
+    columns: int
+    line: int
+    apart: bool = False
+
+
+@dataclass(frozen=True)
 class Isa:
     """An instruction set level.
 
@@ -40,7 +52,7 @@ class Isa:
     ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
         has no more bytes of them than this. 0: they do not ask.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
-    threes: of that header, tiles of three pixels are in assembler without it.
+    pairs: how two pixels are multiplied by a weight at once, where there are no vectors (simd/pairs_integer.h).
     helium: there are vectors of integers (simd/helium_integer.h).
     """
 
@@ -61,7 +73,7 @@ class Isa:
     sums: str = ""
     ahead: int = 0
     dsp: bool = False
-    threes: bool = False
+    pairs: Pairs | None = None
     helium: bool = False
 
 
@@ -97,13 +109,13 @@ ISAS = {isa.name: isa for isa in (
         sums="by_eights", **_ARM64_ISA),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
-    Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c"),
+    Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
     Isa("rvv", 0x00040002, 8, 16, 16, _RV64, fallback="c"),
     Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv"),
     Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256"),
-    Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c"),
-    Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c"),
-    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c", threes=True),
+    Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c", pairs=Pairs(32, 4, 8)),
+    Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c", pairs=Pairs(32, 1, 4, True)),
+    Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c", pairs=Pairs(32, 1, 8)),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
     Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
         fallback="cortex_m4", dsp=True),

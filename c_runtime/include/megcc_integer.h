@@ -187,7 +187,12 @@ static MGC_INLINE mgc_i mgc_shift_down(mgc_i x, mgc_i shift)
 }
 #endif
 
+#if defined(MGC_ISA_CORTEX_M0) || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_RV32) || defined(MGC_ISA_RV64)
+#include "simd/pairs_integer.h"
+#endif
+
 #if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+#if !defined(MEGCC_PAIRS_INTEGER_H)
 /* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 {
@@ -195,6 +200,7 @@ static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
     const uint64_t sum = (uint64_t)((int64_t)a * b) + ((uint64_t)1 << 30) + ((uint64_t)1 << 63);
     return (int32_t)((int64_t)(sum >> 31) - ((int64_t)1 << 32));
 }
+#endif
 #if MGC_LANES == 1
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return mgc_doubling_high_lane(a, b); }
 #elif defined(MGC_ISA_RVV)
@@ -262,9 +268,9 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-#if defined(MGC_ISA_CORTEX_M4) || defined(MGC_ISA_CORTEX_M3)
+#if defined(MGC_ISA_CORTEX_M4)
 #include "simd/dsp_integer.h"
-#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
+#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512) && !defined(MEGCC_PAIRS_INTEGER_H)
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     return mgc_rescale_fixed(x, multiplier, shift);

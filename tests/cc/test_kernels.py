@@ -57,11 +57,12 @@ TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "
                    slow("x86-64", "size"), slow("armv7", "size"), slow("cortex-m4", "speed"), slow("riscv64", "speed"),
                    slow("arm64-v82", "speed"), slow("arm64-v86", "size"), slow("cortex-m55", "speed"),
                    slow("x86-64-v4-vnni", "speed"), slow("x86-64-v4-vnni", "size"), slow("x86-64-v4-vnni", "open"),
-                   slow("x86-64-v3-vnni", "speed"),
+                   slow("x86-64-v3-vnni", "speed"), slow("cortex-m0plus", "size"),
                    slow("wasm32-simd128", "speed"), slow("riscv64-v", "speed"), slow("riscv64-v256", "speed"),
                    slow("riscv64-v512", "speed"))
 #: Of levels that have only some instructions of their own, the operators that use them.
-ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in ("x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m55")}
+ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in (
+    "x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m55", "cortex-m3", "cortex-m0plus")}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
 if ALL_KERNELS:
@@ -179,8 +180,8 @@ class Firmware(Program):
 @pytest.mark.parametrize(("kind", "name"), [
     ("softmax", "cortex-m4"), *(slow(kind, "cortex-m4") for kind in sorted(ON_BOARD - {"softmax"})),
     *(slow(kind, "cortex-m55") for kind in sorted(ONLY["cortex-m55"])),
-    *(pytest.param(kind, "cortex-m3", marks=[pytest.mark.slow, pytest.mark.long])
-      for kind in ("conv2d_integer", "matmul_integer"))])
+    *(pytest.param(kind, name, marks=[pytest.mark.slow, pytest.mark.long])
+      for name in ("cortex-m3", "cortex-m0plus") for kind in sorted(ONLY[name]))])
 def test_kernels_on_the_board(kind: str, name: str, tmp_path: Path):
     target = TARGETS[name]
     jobs = calls(kind, target, "speed", None if ALL_KERNELS else 0)

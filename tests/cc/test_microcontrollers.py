@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.tflite_files import written
+from tests.tflite_files import Quantized, written
 from tests.tflite_networks import Network
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import ToolError
@@ -83,3 +83,40 @@ def test_code_for_another_core_is_an_error(tmp_path):
             # A Cortex-M55 runs the code of a Cortex-M33.
             runs = other == name or (name, other) == ("cortex-m33", "cortex-m55")
             assert (result.returncode == 0) == runs, (name, other, result.stderr)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in (
+    "cortex-m3", "cortex-m0plus", "riscv32", "riscv64")])
+@pytest.mark.parametrize("dtype", ["int8", pytest.param("uint8", marks=pytest.mark.long)])
+def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_path):
+    """Operands at their ends, with all signs next to each other: no half of a word reaches the other. Weights of uint8
+    have -128, less their zero point: those are for another kernel."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    random = np.random.default_rng(5)
+    for number, (channels, size, outputs) in enumerate(((12, 3, 5), (40, 1, 9), (7, 3, 3))):
+        shape, weights = (1, 5, 3, channels), (outputs, size, size, channels)
+        least = -127 if dtype == "int8" else 0
+        w = random.choice([least, high], weights)
+        w[0], w[1], w[2, ..., ::2] = high, least, high
+        scale = 0.02 / (size * channels**0.5)
+        tensors = {
+            "x": Quantized(shape, 0.5, low + 100, dtype),
+            "w": Quantized(weights, 0.01, 0 if dtype == "int8" else 128, dtype, 0, w.astype(dtype)),
+            "b": Quantized((outputs,), 0.005, 0, "int32", 0, random.integers(-9999, 9999, outputs).astype(np.int32)),
+            "y": Quantized((1, 5, 3, outputs), 1 / (32 * scale), low + 120, dtype)}
+        options = {"Padding": 0, "StrideW": 1, "StrideH": 1}
+        path = tmp_path / f"{number}.tflite"
+        operator = "CONV_2D", "Conv2DOptions", options, ["x", "w", "b"], ["y"]
+        path.write_bytes(written(tensors, [operator], ["x"], ["y"]))
+        graph = import_tflite(path)
+        x = random.choice([low, high], shape).astype(dtype)
+        x[:, :2], x[:, 2, ::2] = low, high
+        expected = reference.run(graph, {"x": x})["y"]
+        assert len(np.unique(expected)) > 8
+        folder = compile_graph(graph, parse_targets(name)).save(tmp_path / str(number))
+        try:
+            session = load(folder, name)
+        except ToolError as missing:
+            pytest.skip(str(missing))
+        assert ("pairs" in session.calls[0]["kernel"]) == (dtype == "int8" or name == "riscv64")
+        np.testing.assert_array_equal(session.run({"x": x})["y"], expected)

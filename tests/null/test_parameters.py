@@ -31,13 +31,13 @@ PLAIN = ConvParameters(3, 3, 1, 1, 1, 1, True)
 
 def lowered() -> Iterator[tuple[str, Parameters]]:
     """What every kernel is lowered to: over all cases of its operators, with vectors and without, and with
-    products by fours of bytes or pairs."""
+    products by fours of bytes, by pairs or of two pixels."""
     for kind, declaration in OPERATORS.items():
         for case in declaration.cases:
             types = tuple(spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs)
             op = Op(kind, Attrs(case.attrs), tuple(f"i{n}" if type_ else "" for n, type_ in enumerate(types)), ("y",))
             outputs = declaration.infer(op.attrs, *types)
-            for target in ("c", "x86-64-v4", "arm64", "arm64-v82", "cortex-m4", "cortex-m55"):
+            for target in ("c", "x86-64-v4", "arm64", "arm64-v82", "cortex-m4", "cortex-m55", "riscv64"):
                 placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant))
                 for kernel in declaration.kernels:
                     for site in placements(placed, kernel):

@@ -22,6 +22,7 @@ from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
 from .integer.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
+from .integer.pairs import PairConv, PairMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
 from .integer.planes import DspDepthwise
@@ -80,10 +81,10 @@ realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
-realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), DspConv(), DspDepthwise(), HeliumConv(),
-        HeliumDepthwise(), DepthwiseBytes(),
-        PlainBytesConv())
-realise(ops.integer.MatMulInteger, DotMatMul(), DspMatMul(), HeliumMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
+realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), PairConv(), DspConv(), DspDepthwise(), HeliumConv(),
+        HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())
+realise(ops.integer.MatMulInteger, DotMatMul(), PairMatMul(), DspMatMul(), HeliumMatMul(), PanelBytesMatMul(),
+        PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())

@@ -26,13 +26,6 @@
 #define MGC_DSP_ASSEMBLER 0
 #endif
 
-/* Cortex-M3 has tiles of three pixels only, whose halves it loads one by one. */
-#if defined(__arm__) && defined(__ARM_ARCH_7M__) && MGC_GNU
-#define MGC_HALVES_ASSEMBLER 1
-#else
-#define MGC_HALVES_ASSEMBLER 0
-#endif
-
 /* Where there is no C library, compilers know memcpy by this name only. */
 #if MGC_GNU
 #define MGC_COPY __builtin_memcpy
@@ -94,11 +87,7 @@ static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc
 static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return mgc_tt(mgc_bb(c, a, b), a, b); }
 
 /* Shifts of negative numbers are not defined in C; of their complement they are. */
-#if MGC_HALVES_ASSEMBLER
-static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v >> by; }
-#else
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
-#endif
 static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
@@ -225,23 +214,6 @@ MGC_TILE_FUNCTION(mgc_tile_3x2, int16_t)
 MGC_TILE_1X4(i8, int8_t, "sxtab16")
 MGC_TILE_1X4(u8, uint8_t, "uxtab16")
 #else
-#if MGC_HALVES_ASSEMBLER
-#define MGC_THREE(a, b, c, first, second) \
-    "ldrsb r2, [r1, #" first "]\n\tldrsb r3, [r1, #" second "]\n\tldrsh r10, [r0, #" a "]\n\tldrsh r11, [r0, #" b "]\n\t" \
-    "ldrsh r12, [r0, #" c "]\n\tmla r4, r10, r2, r4\n\tmla r5, r11, r2, r5\n\tmla r6, r12, r2, r6\n\t" \
-    "mla r7, r10, r3, r7\n\tmla r8, r11, r3, r8\n\tmla r9, r12, r3, r9\n\t"
-#define MGC_UNUSED __attribute__((unused))
-static __attribute__((naked, noinline, unused)) void mgc_tile_3x2(const int16_t *x MGC_UNUSED, const int8_t *w MGC_UNUSED,
-                                                                  int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED)
-{
-    __asm__ volatile("push {r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tadd lr, r1, r2, lsl #3\n\t"
-                     "ldr r4, [r3]\n\tldr r7, [r3, #4]\n\tmov r5, r4\n\tmov r6, r4\n\tmov r8, r7\n\tmov r9, r7\n"
-                     "1:\n\t" MGC_THREE("0", "4", "8", "0", "4") MGC_THREE("12", "16", "20", "1", "5")
-                     MGC_THREE("2", "6", "10", "2", "6") MGC_THREE("14", "18", "22", "3", "7")
-                     "adds r1, #8\n\tadds r0, #24\n\tcmp r1, lr\n\tbne 1b\n\tpop {r3}\n\t"
-                     "stmia r3, {r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
-}
-#else
 static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n, int32_t *s)
 {
     const int32_t first = s[0], second = s[1];
@@ -255,7 +227,6 @@ static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n
         }
     }
 }
-#endif
 #define MGC_TILE_1X4(name, type) \
     static MGC_INLINE void mgc_tile_1x4_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \

@@ -28,8 +28,13 @@ __asm__(".section .vectors, \"ax\", @progbits\n\t"
 #define OF_LIBRARY __attribute__((weak, used, optimize("no-tree-loop-distribute-patterns")))
 OF_LIBRARY void *memcpy(void *to, const void *from, __SIZE_TYPE__ bytes)
 {
+    typedef __UINT32_TYPE__ __attribute__((may_alias)) word;
     char *a = to;
-    for (const char *b = from; bytes; bytes--)
+    const char *b = from;
+    if (((__UINTPTR_TYPE__)a | (__UINTPTR_TYPE__)b) % sizeof(word) == 0)
+        for (; bytes >= sizeof(word); bytes -= sizeof(word), a += sizeof(word), b += sizeof(word))
+            *(word *)(void *)a = *(const word *)(const void *)b;
+    for (; bytes; bytes--)
         *a++ = *b++;
     return to;
 }

@@ -15,6 +15,7 @@ from ..packing import packer
 from ..site import Site
 from .channels import OneFilterAChannel
 from .dot import ByteParameters, Laid, weight_type, with_sums, zero_name
+from .rescaled import Closing, closing
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class HalvesParameters(ByteParameters):
     pixels_at_once: int
 
 
+@dataclass(frozen=True)
+class LinesParameters(ByteParameters):
+    """Of `depthwise_lines.c.j2`. result: C type of an element of y. close: the epilogue."""
+
+    result: str
+    close: Closing
+
+
 @packer("depthwise_bytes")
 def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
     """[C, 1, KH, KW], less the zero point → [KH, KW, C]."""
@@ -95,6 +104,8 @@ class DepthwiseBytes(OneFilterAChannel):
         lowered = Lowered("integer/depthwise_scalar", ByteParameters(*window), extents, operands,
                           (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
                           "scalar", channels=C)
+        if site.isa.pairs and weight == "int8":
+            return self._by_lines(site, s, lowered)
         if lanes == 1:
             return lowered
         laid = Laid.of(site.isa, site.x.dtype, zero)
@@ -113,6 +124,22 @@ class DepthwiseBytes(OneFilterAChannel):
                        params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
                        scratch=4 * lanes * (s.taps + reached * columns))
+
+    @staticmethod
+    def _by_lines(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+        """One channel after the other, of rows that have their padding."""
+        zeros = site.attrs.x_zero, site.attrs.w_zero
+        C, OW = extent_symbols("C", "OW")
+        x, _, *bias = lowered.inputs
+        weights = Operand("w", 1, C * s.taps, ("planes", zeros[1]), "int8")
+        operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
+        close = closing(site, zeros, True)
+        has_bias = len(operands) > 2
+        parameters = LinesParameters(*s.window, has_bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type, close)
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        return replace(lowered, template="integer/depthwise_lines", params=parameters, inputs=operands,
+                       algorithm="lines" + close.name, scratch=s.kh * columns * C,
+                       operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
 
     @staticmethod
     def _by_pairs(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
@@ -167,7 +194,9 @@ class DepthwiseBytes(OneFilterAChannel):
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
         if site.isa.sums in _DOTS:
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
-        tap = 8.0 if site.isa.dsp or site.isa.threes else 1.2  # what is asked of each before it is read
+        if site.isa.pairs:
+            return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)
+        tap = 8.0 if site.isa.dsp else 1.2  # what is asked of each before it is read
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
 
 

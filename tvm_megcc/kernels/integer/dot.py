@@ -235,7 +235,7 @@ class DotProducts(Kernel):
         laid = Laid.of(site.isa, site.x.dtype, 0)
         runs, length = _runs(s)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
-        if site.isa.dsp or site.isa.threes:
+        if site.isa.dsp or site.isa.pairs:
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # what is loaded, multiplied and added in C
         if site.isa.sums in _SIXTEENS and laid.dtype == site.isa.laid:
             return 300 + outputs * depth * s.oc * _SIXTEENS[site.isa.sums]

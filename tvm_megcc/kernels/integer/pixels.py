@@ -72,6 +72,15 @@ class PixelMatMul(PixelProducts):
         return self.cycles(_rows(site))
 
 
+def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, int], ...], bool]:
+    """Whether y may begin where x does, as `Lowered.takes_over`, and then whether it goes from the last pixel to the
+    first. Some pixels are read before their results are written: what is read later lies behind those, or before."""
+    is_known = isinstance(s.ic, int) and isinstance(s.oc, int)
+    if single or not s.is_pointwise or site.y.itemsize != 1 or not is_known or (s.g > 1 and s.ic != s.oc):
+        return (), False
+    return ((0, 0),), s.oc > s.ic
+
+
 def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:
     """How many pixels a task has, the extents of the call, and over these the elements of x and y."""
     N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")

@@ -12,7 +12,7 @@ from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..site import Site
 from .dot import ByteParameters, less, zero_name
-from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
+from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, pixel_extents
 from .rescaled import Closing, closing
 
 
@@ -38,10 +38,8 @@ class DspProducts(PixelProducts):
 
     @staticmethod
     def unable(site: Site, w_zero: int) -> str | None:
-        if not site.isa.dsp and not site.isa.threes:
-            return "for cores with Arm's DSP extension, and Cortex-M3"
-        if not site.isa.dsp and _has_few_pixels(site):
-            return "for three pixels and more without Arm's DSP extension"
+        if not site.isa.dsp:
+            return "for cores with Arm's DSP extension"
         return "weights less their zero point are no int8" if less(site.inputs[1].dtype, w_zero) != w_zero else None
 
     @staticmethod
@@ -58,10 +56,7 @@ class DspProducts(PixelProducts):
                            Operand("w", 1, packed, ("dot", outputs_first, w_zero, s.g, 1, width, 1, 4), "int8"),
                            Operand("b", 2, G * OC))
         close = closing(site, zeros, outputs_first)
-        # Three pixels are read before their results are written: what is read later lies behind those, or before them.
-        is_narrow = flat and not single and site.y.itemsize == 1 and isinstance(s.ic, int) and isinstance(s.oc, int)
-        takes_over = ((0, 0),) if is_narrow and (s.g == 1 or s.ic == s.oc) else ()
-        down = bool(takes_over) and s.oc > s.ic
+        takes_over, down = in_place(site, s, single)
         parameters = TriplesParameters(*s.window, s.bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
                                        "i8" if site.x.dtype == "int8" else "u8", single, flat, down, close)
         return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
@@ -74,12 +69,6 @@ class DspProducts(PixelProducts):
         """Of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
-
-
-def _has_few_pixels(site: Site) -> bool:
-    shape = site.y.shape
-    pixels = product(shape[:-1] if site.kind == "matmul_integer" else (shape[0], *shape[2:]))
-    return isinstance(pixels, int) and pixels <= 2
 
 
 class DspConv(DspProducts, PixelConv):

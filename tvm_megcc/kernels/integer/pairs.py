@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and products of 8-bit operands on cores without vectors: numbers of two pixels are one word, so that one
+multiplication by a weight makes two products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import product, round_up
+from ...ops.integer import BYTES
+from ..base import Lowered, Operand, extent_symbols, present
+from ..conv2d.geometry import Geometry
+from ..site import Site
+from .dot import ByteParameters, is_narrow, less, with_sums, zero_name
+from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, pixel_extents
+from .rescaled import Closing, closing
+
+#: Channels whose sums are there before their results are made.
+_BLOCK = 16
+#: Products of a sum: no int32 leaves its range, whatever the operands are.
+_DEEPEST = 1 << 15
+
+
+@dataclass(frozen=True)
+class PairsParameters(ByteParameters):
+    """Of `pairs.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
+    a pixel at a time. flat: windows are pixels, without padding. down: from the last pixel to the first, so that the
+    output can begin where x does. width: channels whose weights lie together. block: channels at a time. close: the
+    epilogue."""
+
+    result: str
+    short: str
+    single: bool
+    flat: bool
+    down: bool
+    width: int
+    block: int
+    close: Closing
+
+
+class PairProducts(PixelProducts):
+    """What both kernels share."""
+
+    name = "pairs"
+    dtypes = (BYTES, BYTES, ("int32",))
+
+    @staticmethod
+    def unable(site: Site, w_zero: int) -> str | None:
+        if not site.isa.pairs:
+            return "for cores without vectors"
+        if less(site.inputs[1].dtype, w_zero) != w_zero:
+            return "weights less their zero point are no int8"
+        if site.isa.pairs.bits == 32 and not is_narrow(site, w_zero):
+            return "a weight is -128: sums of two products do not fit in 16 bits"
+        return "sums of so many products may not fit" if site.inputs[1].size // _outputs(site) > _DEEPEST else None
+
+    @staticmethod
+    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
+        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        flat, (x_zero, w_zero), pairs = s.is_pointwise, zeros, site.isa.pairs
+        pixels, extents, x_size, y_size = pixel_extents(s)
+        single = isinstance(pixels, int) and pixels <= 2
+        N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
+        depth = round_up(IC * s.taps, 4)
+        width = pairs.line if single else pairs.columns
+        gathered = (0 if flat and s.ic % (4 if single else 2) == 0 else 1 if single else 4) * depth
+        step = round_up(s.ic * s.taps, 4) if single and pairs.apart else 4
+        # Words hold numbers of eight bits and a sign: of uint8 128 less.
+        laid_zero = x_zero - (128 if site.x.dtype == "uint8" and not single else 0)
+        operands = present(site, Operand("x", 0, x_size),
+                           Operand("w", 1, G * round_up(OC, width) * depth,
+                                   ("dot", outputs_first, w_zero, s.g, 1, width, 1, step), "int8"),
+                           Operand("b", 2, G * OC))
+        operands = with_sums(site, operands, (outputs_first, w_zero), laid_zero, G * OC)
+        close = closing(site, zeros, outputs_first)
+        takes_over, down = in_place(site, s, single)
+        bias = len(operands) > 2
+        parameters = PairsParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
+                                     "i8" if site.x.dtype == "int8" else "u8", single, flat, down, width,
+                                     width if single else _BLOCK, close)
+        return Lowered("integer/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
+                       G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
+                       ("single" if single else "pairs") + "_flat" * flat + "_down" * down + close.name,
+                       takes_over=takes_over, channels=G * OC,
+                       scratch=gathered + (0 if single else 2 * pairs.bits // 8 * depth))
+
+    @staticmethod
+    def cycles(s: Geometry) -> float:
+        """Of one image after another, all extents known."""
+        pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
+        return 300 + s.g * pixels * (3 * depth + 20 + s.oc * (1.5 * depth + 20))
+
+
+def _outputs(site: Site) -> int:
+    shape = site.inputs[1].shape
+    return shape[0] if len(shape) == 4 or site.attrs.trans_b else shape[1]
+
+
+class PairConv(PairProducts, PixelConv):
+    """Convolution."""
+
+
+class PairMatMul(PairProducts, PixelMatMul):
+    """Product with a constant matrix."""

@@ -4,18 +4,22 @@
     python benchmarks/integers.py NAME[:SHAPE]=MODEL.onnx[,MODEL.tflite] … [--target x86-64-v3]
 
 SHAPE is that of all inputs where the model leaves it open, such as 1x15. All engines of a row run in turn in this
-process, a burst of each in every round, and medians over the rounds count. Each row is a line of
+process, a burst of each in every round under a real-time class; the shortest inference of a burst, and medians of these
+over the rounds, count. Each row is a line of
 results/integers.jsonl, in place of the one before. `megcc bench --against` refuses engines whose results differ,
-and those of quantised networks do: OpenVINO and LiteRT round in other ways than ONNX says. For a target without
-AVX-512, OpenVINO is held to AVX2 (openvino_avx2.py), and the others are left out: they cannot be held.
+and those of quantised networks do: OpenVINO and LiteRT round in other ways than ONNX says. No engine has AMX, which we
+do not use, unless --amx is given: the system refuses its registers to this process. For a target without AVX-512,
+OpenVINO is held to AVX2 (openvino_avx2.py), and the others are left out: they cannot be held.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -30,20 +34,25 @@ from tvm_megcc.runtime.device import local_session
 from tvm_megcc.target import TARGETS, native
 from tvm_megcc.tools.run import seeded
 
+sys.path.insert(0, str(Path(tvm_megcc.__file__).parent / "tools"))
+import peers
+
 LINES = Path(__file__).parent / "results" / "integers.jsonl"
 #: Seconds of a burst, and bursts of a round of which the shortest counts.
 BURST, BURSTS = 0.01, 4
-#: Seconds of an inference, of so many in turn.
+#: Seconds of the shortest inference of so many.
 Timer = Callable[[int], float]
 PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai-edge-litert"}
 
 
 def once(run: Callable[[], object]) -> Timer:
     def timed(count: int) -> float:
-        start = time.perf_counter()
+        times = []
         for _ in range(count):
+            start = time.perf_counter()
             run()
-        return (time.perf_counter() - start) / count
+            times.append(time.perf_counter() - start)
+        return min(times)
     return timed
 
 
@@ -122,15 +131,30 @@ def measured(name: str, paths: list[Path], shape: list[int], target: str, rounds
     times = {engine: [] for engine in timers}
     for _ in range(rounds):
         for engine, timer in timers.items():
-            times[engine].append(min(timer(counts[engine]) for _ in range(BURSTS if counts[engine] > 1 else 1)))
+            with peers.undisturbed():
+                times[engine].append(min(timer(counts[engine]) for _ in range(BURSTS)))
     return {"model": name, "target": target, "rounds": rounds,
             "versions": {engine: version(PACKAGES[engine]) for engine in timers if engine in PACKAGES},
             "ms": {engine: round(statistics.median(values) * 1e3, 5) for engine, values in times.items()}}
 
 
+def refuse_amx() -> None:
+    """Lets arch_prctl(ARCH_REQ_XCOMP_PERM), by which every library asks for AMX's registers, fail from now on: a filter
+    of four steps, of code, jumps and operand each, which sees the number of a system call and its arguments."""
+    load, equal, leave = 0x20, 0x15, 0x06
+    arch_prctl, xcomp_perm, allow, not_permitted = 158, 0x1023, 0x7FFF0000, 0x00050001
+    steps = ((load, 0, 0, 0), (equal, 0, 3, arch_prctl), (load, 0, 0, 16), (equal, 0, 1, xcomp_perm),
+             (leave, 0, 0, not_permitted), (leave, 0, 0, allow))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code))
+    set_seccomp, set_no_new_privileges, filter_mode = 22, 38, 2
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(set_no_new_privileges, 1, 0, 0, 0) or prctl(set_seccomp, filter_mode, program, 0, 0):
+        raise OSError(ctypes.get_errno(), "the system takes no filter of calls")
+
+
 def hold_openvino() -> None:
     """Makes a copy of OpenVINO that finds no AVX-512 what `import openvino` gives."""
-    sys.path.insert(0, str(Path(tvm_megcc.__file__).parent / "tools"))
     import openvino_avx2
     folder = Path(tempfile.gettempdir()) / f"openvino-avx2-{version('openvino')}"
     engine = object.__new__(openvino_avx2.Engine)
@@ -147,9 +171,12 @@ def main() -> int:
     parser.add_argument("--target", default=native().name, choices=TARGETS)
     parser.add_argument("--folder", type=Path, help="where compiled networks are kept, and found again")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--amx", action="store_true", help="engines may use AMX")
     parser.add_argument("--processor", type=int, default=0)
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.processor})
+    if not args.amx:
+        refuse_amx()
     held = "v4" not in args.target
     if held:
         hold_openvino()

@@ -307,32 +307,47 @@ def pad(draw: Draw) -> bytes:
 
 
 def lstm(draw: Draw) -> bytes:
-    """With or without an input gate and peepholes, cells of several scales."""
+    """With or without an input gate, peepholes, normalised gates and a projection; cells of several scales."""
     draw.dtype = "int8"
     steps, batch, inputs, units = draw.number(1, 5), draw.number(1, 2), draw.number(1, 9), draw.number(1, 7)
     major, coupled, peeps = draw.one_of(True, False), draw.one_of(True, False), draw.one_of(True, False)
+    normalised, projects = draw.one_of(True, False), draw.one_of(True, False)
+    made = draw.number(1, units if peeps else 9) if projects else units
     x = draw.add("x", (steps, batch, inputs) if major else (batch, steps, inputs), draw.scale(1e-3, 3e-2))
-    y = draw.add("y", (*x.shape[:2], units), draw.scale(2e-3, 1e-2))
+    y = draw.add("y", (*x.shape[:2], made), draw.scale(2e-3, 1e-2))
     cell, gates = 2.0**draw.number(-15, -10), range(1 if coupled else 0, 4)
+
+    def constant(name: str, shape: tuple[int, ...], scale: float, dtype: str = "int8") -> None:
+        numbers = draw.random.integers(-20000, 20000, shape).astype(np.int32) if dtype == "int32" \
+            else draw.numbers(shape, dtype)
+        draw.tensors[name] = Quantized(shape, scale, 0, dtype, array=numbers)
+
     for gate in gates:
-        for name, columns in (("w", inputs), ("r", units)):
-            draw.tensors[f"{name}{gate}"] = Quantized((units, columns), draw.scale(1e-3, 2e-2), 0, "int8",
-                                                      array=draw.numbers((units, columns), "int8"))
-        draw.tensors[f"b{gate}"] = Quantized((units,), 1e-5, 0, "int32",
-                                             array=draw.random.integers(-20000, 20000, units).astype(np.int32))
+        for name, columns in (("w", inputs), ("r", made)):
+            constant(f"{name}{gate}", (units, columns), draw.scale(1e-3, 2e-2))
+        constant(f"b{gate}", (units,), 1e-5, "int32")
         if peeps and gate != 2:
-            draw.tensors[f"p{gate}"] = Quantized((units,), draw.scale(1e-5, 1e-4), 0, "int16",
-                                                 array=draw.numbers((units,), "int16"))
-    draw.tensors["h"] = Quantized((batch, units), y.scale, y.zero_point, "int8", variable=True)
+            constant(f"p{gate}", (units,), draw.scale(1e-5, 1e-4), "int16")
+        if normalised:
+            constant(f"n{gate}", (units,), draw.scale(1e-5, 3e-4), "int16")
+    if projects:
+        constant("p", (made, units), draw.scale(1e-3, 2e-2))
+    if projects and draw.one_of(True, False):
+        constant("q", (made,), 1e-5, "int32")
+    draw.tensors["h"] = Quantized((batch, made), y.scale, y.zero_point, "int8", variable=True)
     draw.tensors["c"] = Quantized((batch, units), cell, 0, "int16", variable=True)
-    for index in range(5):
-        draw.tensors[f"between{index}"] = Quantized((), y.scale, y.zero_point, "int8")
+    for index in range(4):
+        draw.tensors[f"between{index}"] = Quantized((), draw.scale(1e-4, 1e-3), 0, "int16")
+    draw.tensors["between4"] = Quantized((), draw.scale(4e-3, 9e-3), draw.number(-128, 127), "int8") if projects \
+        else Quantized((), y.scale, y.zero_point, "int8")
 
     def named(name: str, wanted=range(4)) -> list[str]:
         return [f"{name}{gate}" if f"{name}{gate}" in draw.tensors else "" for gate in wanted]
 
-    read = ["x", *named("w"), *named("r"), *named("p", (0, 1, 3)), *named("b"), "", "", "h", "c", *[""] * 4]
-    fields = {"FusedActivationFunction": 4, "CellClip": draw.one_of(0.0, cell * 20000), "TimeMajor": major}
+    read = ["x", *named("w"), *named("r"), *named("p", (0, 1, 3)), *named("b"), *named("p", [""]), *named("q", [""]),
+            "h", "c", *named("n")]
+    fields = {"FusedActivationFunction": 4, "CellClip": draw.one_of(0.0, cell * 20000), "TimeMajor": major,
+              "ProjClip": draw.one_of(0.0, 0.3)}
     return draw.file("UnidirectionalSequenceLSTMOptions", fields, read, ["y"],
                      intermediates=[f"between{index}" for index in range(5)])
 

@@ -253,3 +253,19 @@ def test_an_output_that_is_an_input_is_refused():
     graph = b.graph(b.op("relu", x), x)
     with pytest.raises(ModelError, match="output 'x' is an input"):
         compile_graph(graph, (ARM64.target,))
+
+
+@pytest.mark.parametrize("value", [-7, 0])
+def test_pads_of_integers(value: int):
+    """Around x there is its zero point; a pad of another value stays."""
+    b = Builder()
+    x = b.op("pad", b.input("x", 1, 2, 5, 6, dtype="int8"), mode="constant", before=(0, 0, 0, 1), after=(0, 0, 2, 1),
+             value=value)
+    weights = np.random.default_rng(0).integers(-128, 128, (3, 2, 3, 3)).astype(np.int8)
+    graph = b.graph(b.op("conv2d_integer", x, b.const("w", value=weights), strides=(2, 2), pads=(1, 0, 0, 0),
+                         dilations=(1, 1), groups=1, x_zero=-7, w_zero=0))
+    made = absorb.absorb_pads(graph, Context(TARGETS["c"]))
+    assert [op.kind for op in made.ops] == (["conv2d_integer"] if value == -7 else ["pad", "conv2d_integer"])
+    feeds = {"x": np.random.default_rng(1).integers(-128, 128, (1, 2, 5, 6)).astype(np.int8)}
+    for name, wanted in run(graph, feeds).items():
+        np.testing.assert_array_equal(run(made, feeds)[name], wanted)

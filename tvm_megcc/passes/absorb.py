@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Per-channel scales, offsets and zero pads become part of the convolution or product beside them."""
+"""Per-channel scales, offsets and pads become part of the convolution or product beside them."""
 
 from __future__ import annotations
 
@@ -61,23 +61,24 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
 
 
 def absorb_pads(graph: Graph, context: Context) -> Graph:
-    """conv(pad(x, zeros)) → conv with larger pads, where only the two spatial axes are padded."""
+    """conv(pad(x)) → conv with larger pads, where only the two spatial axes are padded, and by what is 0 to the
+    convolution."""
     edit = Editor(graph)
     for op in graph.ops:
-        pad = edit.producer(op.inputs[0]) if op.kind == "conv2d" else None
+        pad = edit.producer(op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
         if pad is None or pad.kind != "pad" or not edit.is_read_once(pad.outputs[0]):
             continue
-        pads = _spatial_zero_pads(pad)
+        pads = _spatial_pads(pad, op.attrs.get("x_zero", 0))
         if pads is not None:
             total = tuple(a + b for a, b in zip(op.attrs.pads, pads, strict=True))
             edit.replace(op, op.with_(inputs=(pad.inputs[0], *op.inputs[1:]), attrs=Attrs(op.attrs, pads=total)))
     return edit.finish()
 
 
-def _spatial_zero_pads(pad: Op) -> tuple[int, int, int, int] | None:
-    """(top, left, bottom, right) of a constant zero pad of rank 4; None if it is anything else."""
+def _spatial_pads(pad: Op, value: float) -> tuple[int, int, int, int] | None:
+    """(top, left, bottom, right) of a constant pad of rank 4 by this value; None if it is anything else."""
     before, after = pad.attrs.before, pad.attrs.after
-    if pad.attrs.mode != "constant" or pad.attrs.value != 0 or len(before) != 4 or min(before + after) < 0:
+    if pad.attrs.mode != "constant" or pad.attrs.value != value or len(before) != 4 or min(before + after) < 0:
         return None
     if before[:2] != (0, 0) or after[:2] != (0, 0):
         return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.dims import floordiv
 from ...ops.base import operator
+from ...ops.inverse_root import HALF_ROOT, STEPS
 from ...ops.lstm_fixed import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name
@@ -20,39 +22,53 @@ class FixedLstmParameters(Parameters):
     operands: tuple[str, ...]
     results: tuple[str, ...]
     coupled: bool
+    apart: bool
     gate_bits: int
     cell_bits: int
     cell_clip: int
+    projection_clip: int
     zero: int
+    hidden_zero: int
+    guards: tuple[int, ...]
     eighth: int
     third: int
     powers: tuple[int, ...]
     newton: tuple[int, ...]
+    steps: int
+    half_root: int
 
 
 class FixedSteps(Kernel):
     """A task is a sequence: all its steps, unit by unit. The same bits on every CPU."""
 
     name = "fixed"
-    dtypes = (("int16",), ("int8",), ("int32",), ("int32",), ("int16",), ("int8",), ("int16",))
+    dtypes = (("int16",), ("int8",), ("int32",), ("int32",), ("int16",), ("int16",), ("int32",), ("int8",), ("int32",),
+              ("int8",), ("int16",))
 
     def lower(self, site: Site) -> Lowered:
-        attrs, (steps, batch, _) = site.attrs, site.x.shape
-        T, N, H = extent_symbols("T", "N", "H")
+        attrs, (steps, batch, columns) = site.attrs, site.x.shape
         gates = 3 if attrs.coupled else 4
         names = [name.removesuffix("?") for name in operator(site.kind).operands]
-        sizes = {"x": T * N * gates * H, "r": gates * H * H, "bias": gates * H, "factors": 2 * FACTORS,
-                 "peepholes": 3 * H}
-        there = [index for index in range(len(site.inputs)) if site.has(index)]
+        there = {name: index for index, name in enumerate(names) if site.has(index)}
+        projects = "projection" in there
+        T, N, H, P = extent_symbols("T", "N", "H", "P")
+        made = P if projects else H
+        extents = {"T": steps, "N": batch, "H": floordiv(columns, gates)} | (
+            {"P": site.inputs[1].shape[1]} if projects else {})
+        sizes = {"x": T * N * gates * H, "r": gates * H * made, "bias": gates * H, "factors": 2 * FACTORS,
+                 "peepholes": 3 * H, "norms": gates * H, "norm_bias": gates * H, "projection": P * H,
+                 "projection_bias": P, "initial_h": N * made, "initial_c": N * H,
+                 "y": T * N * made, "y_h": N * made, "y_c": N * H}
         results = tuple(name.lower() for name in attrs.results)
-        parameters = FixedLstmParameters(tuple(names[index] for index in there), results, bool(attrs.coupled),
-                                         GATE_BITS, attrs.cell_bits, attrs.cell_clip, attrs.zero, EIGHTH, THIRD,
-                                         POWERS, NEWTON)
-        operands = tuple(Operand(names[index], index, sizes.get(names[index], N * H)) for index in there)
-        return Lowered("rnn/fixed", parameters, {"T": steps, "N": batch, "H": site.inputs[1].shape[1]}, operands,
-                       tuple(Operand(name, index, T * N * H if name == "y" else N * H)
-                             for index, name in enumerate(results)),
-                       N, _what(parameters), self.name, scratch=4 * H)
+        parameters = FixedLstmParameters(
+            tuple(there), results, bool(attrs.coupled), bool(attrs.apart) and "peepholes" in there and projects,
+            GATE_BITS, attrs.cell_bits, attrs.cell_clip, attrs.projection_clip if projects else 0, attrs.zero,
+            attrs.hidden_zero if projects else 0, attrs.guards if "norms" in there else (), EIGHTH, THIRD, POWERS,
+            NEWTON, STEPS, HALF_ROOT)
+        operands = tuple(Operand(name, index, sizes[name]) for name, index in there.items())
+        return Lowered("rnn/fixed", parameters, extents, operands,
+                       tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
+                       N, _what(parameters), self.name, scratch=2 * (gates + 1) * H + made + (H if projects else 0))
 
     def cost(self, site: Site) -> float:
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
@@ -61,6 +77,10 @@ class FixedSteps(Kernel):
 def _what(params: FixedLstmParameters) -> str:
     """Left part of the symbol: all that kernels differ in."""
     words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
-             *(name for name in params.operands[4:]), *params.results[1:],
-             f"clip{params.cell_clip}" if params.cell_clip else "", zero_name(params.zero).strip("_")]
+             "apart" if params.apart else "",
+             *(name for name in params.operands[4:] if not name.endswith("bias")), *params.results[1:],
+             f"clip{params.cell_clip}" if params.cell_clip else "",
+             f"clip_projection{params.projection_clip}" if params.projection_clip else "",
+             *(f"g{guard}" for guard in params.guards), zero_name(params.zero).strip("_"),
+             zero_name(params.hidden_zero).strip("_") if "projection" in params.operands else ""]
     return "_".join(filter(None, words))

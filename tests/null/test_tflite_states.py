@@ -188,7 +188,41 @@ def test_clips_that_are_none(clip: float, tmp_path):
             import_tflite(tmp_path / "one.tflite")
 
 
+@pytest.mark.parametrize("cycles", [2, 3])
+def test_circular_buffers_whose_runs_do_not_all_count(cycles: int, tmp_path):
+    """Every so many-th run goes on behind the first buffer, and every sixth behind the second. Results of the others
+    are those of the last one, zeros at first."""
+    tensors: dict = {"x": Quantized((2, 1, 1, 3), 0.5, 3)}
+    operators, shape = [], (2, 4, 1, 3)
+    for index, every in enumerate((cycles, 6 // cycles)):
+        options = flexbuffers.Builder()
+        with options.Map():
+            options.Int("cycles_max", every)
+        tensors[f"kept{index}"] = Quantized(shape, 0.5, 3, variable=True)
+        tensors[f"y{index}"] = Quantized(shape, 0.25, -7)
+        operators += [(":CIRCULAR_BUFFER", "", {}, ["x"], [f"kept{index}"], {"custom": bytes(options.Finish())}),
+                      ("QUANTIZE", "", {}, [f"kept{index}"], [f"y{index}"])]
+    path = tmp_path / "one.tflite"
+    path.write_bytes(written(tensors, operators, ["x"], ["y0", "kept0", "y1"]))
+    graph, random = import_tflite(path), np.random.default_rng(1)
+    states = {target: np.zeros(graph.types[target].shape, graph.types[target].dtype) for _, target in graph.states}
+    kept = [np.full(shape, 3, np.int8)] * 2
+    wanted = {"y0": np.zeros(shape, np.int8), "y1": np.zeros(shape, np.int8)}
+    for run in range(1, 15):
+        x = random.integers(-128, 128, (2, 1, 1, 3)).astype(np.int8)
+        found = reference.run(graph, {"x": x, **states})
+        states = {target: found[source] for source, target in graph.states}
+        for index, (counts, every) in enumerate(((True, cycles), (run % cycles == 0, 6))):
+            if counts:
+                kept[index] = np.concatenate([kept[index][:, 1:], x], 1)
+            if run % every == 0:
+                real = (kept[index].astype(int) - 3) * 2 - 7
+                wanted[f"y{index}"] = np.clip(real, -128, 127).astype(np.int8)
+        for name, array in zip(graph.outputs, (wanted["y0"], kept[0], wanted["y1"]), strict=False):
+            np.testing.assert_array_equal(found[name], array)
+
+
 def test_circular_buffers_that_are_refused(tmp_path):
-    (tmp_path / "one.tflite").write_bytes(circular(0, 4, 2))
-    with pytest.raises(ModelError, match="every 2 times only"):
+    (tmp_path / "one.tflite").write_bytes(circular(0, 4, 2**40))
+    with pytest.raises(ModelError, match="every 1099511627776 times only"):
         import_tflite(tmp_path / "one.tflite")

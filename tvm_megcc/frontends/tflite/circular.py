@@ -11,11 +11,16 @@ from .quantised import quantised, require_same_scales, result, zero
 
 #: Steps that are kept of buffers in which every run counts, where a file says nothing: TFLite Micro's own rule.
 _EVERY_RUN = (5, 13, 25)
+_MOST_CYCLES = 2**30
 
 
 @quantised("CUSTOM CIRCULAR_BUFFER")
 def circular_buffer(node: Node) -> Results:
-    """int8 [N,1,H,C] behind the last steps [N,S,H,C]. Before the first run all of them are the zero point."""
+    """int8 [N,1,H,C] behind the last steps [N,S,H,C]. Before the first run all of them are the zero point.
+
+    With option cycles_max of C, TFLite Micro ends a run here, but for every C-th one. Here the others go on to the end;
+    what they compute behind this operator becomes neither a state nor an output.
+    """
     (n, one, *rest), shape, y = node.type(0).shape, node.results[0].shape, result(node)
     if one != 1 or len(rest) != 2 or len(shape) != 4 or (n, *rest) != (shape[0], *shape[2:]) or shape[1] < 1:
         raise ShapeError(f"keeps {list(shape)} of {node.type(0)}")
@@ -23,9 +28,11 @@ def circular_buffer(node: Node) -> Results:
         raise Unsupported(f"a buffer of {node.type(0).dtype} is not supported")
     require_same_scales(node)
     cycles = flexible(node.operator.custom).get("cycles_max", 0) if node.operator.custom else 0
-    if cycles != 1 and (cycles or shape[1] not in _EVERY_RUN):
-        raise Unsupported(f"what follows it runs every {cycles or 2} times only (cycles_max), which is not supported; "
-                          "cut the model in two there")
+    if not isinstance(cycles, int):
+        raise ShapeError(f"has cycles_max {cycles!r}")
+    cycles = cycles if cycles > 0 else 1 if shape[1] in _EVERY_RUN else 2
+    if cycles > _MOST_CYCLES:
+        raise ShapeError(f"what follows it runs every {cycles} times only (cycles_max)")
     if len(node.results) != 1:
         raise Unsupported("a second result is not supported")
     name = node.states.of(node.operator.outputs[0], zero_point=zero(y))
@@ -37,4 +44,6 @@ def circular_buffer(node: Node) -> Results:
         buffer = node.emit("concat", later, newest, axis=1)
     made = node.made(buffer)
     node.states.keep(name, node.made(moved(node, buffer, -zero(y))) if zero(y) else made)
+    if cycles > 1:
+        node.states.every(cycles, node.name)
     return [made]

@@ -15,6 +15,11 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
     return np.clip(values, *limits(dtype)).astype(dtype)
 
 
+def sizes(x: Quantization, dtype: str) -> np.ndarray:
+    """Of each number."""
+    return np.abs(_centred(x, dtype))
+
+
 def _centred(x: Quantization, dtype: str) -> np.ndarray:
     return codes(dtype) - np.int32(x.zero_point[0])
 
@@ -74,9 +79,9 @@ def _short(significand: int) -> int:
     return min((significand + (1 << 15)) >> 16, 2**15 - 1)
 
 
-def reciprocals(x: Quantization, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """1 / |x| for each number, as significands and shifts: of 0 that of 1."""
-    size = np.maximum(np.abs(_centred(x, dtype)), 1).astype(np.int64)
+def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """1 / size for numbers that are not negative, as significands and shifts: of 0 that of 1."""
+    size = np.maximum(size, 1).astype(np.int64)
     bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
     half = (((size << (32 - bits)) - 2**31) + 2**31) // 2
     guess = 1515870810 + doubling_high(half, np.int64(-1010580540))

@@ -113,6 +113,8 @@ class _Importer:
         self.builder = Builder()
         self.values: dict[int, Value | None] = {}
         self.weighed: set[int] = set()
+        # Tensors that not every run gives, and what says whether it does.
+        self.counts: dict[int, str] = {}
         self.findings: list[str] = []
         self.unsupported: list[str] = []
         self.as_declared = True
@@ -132,9 +134,9 @@ class _Importer:
             kind = ModelError if self.findings else UnsupportedModel
             raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])))
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
-                   for index in outputs if (value := self._value(index)) is not None]
+                   for index in outputs if (value := self._result(index)) is not None]
         pairs = self._kept()
-        names = self._named(results, inputs, outputs)
+        names = self._named(results, [*inputs, *pairs.values()], outputs)
         ports = [*zip(inputs, _names(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
         graph = self.builder.graph(self.name, [*inputs, *pairs.values()], [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
@@ -242,6 +244,12 @@ class _Importer:
             self.values[index] = self._constant(index)
         return self.values[index]
 
+    def _result(self, index: int) -> Value | None:
+        """The value of an output."""
+        value = self._value(index)
+        return value if value is None or index not in self.counts \
+            else self.states.held(value, self.file.tensors[index], self.counts[index])
+
     def _constant(self, index: int) -> Value | None:
         tensor = self.file.tensors[index]
         if tensor.data is None:
@@ -269,6 +277,8 @@ class _Importer:
         if again or len(set(operator.outputs)) != len(operator.outputs):
             self.findings.append(f"{label}: gives {quoted(', '.join(again))} once more")
             return
+        if self.states.counts:
+            self.counts.update(dict.fromkeys(operator.outputs, self.states.counts))
         values: list[Value | None] = [None] * len(results)
         first, known = len(self.builder.ops), len(self.builder.types)
         try:

@@ -8,12 +8,13 @@ from math import erf
 
 import numpy as np
 
-from ...ir.expr import X, arg, call, clip, maximum, minimum
+from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ...ops.elementwise import emit_broadcast
 from . import fixed
-from .fixed_tables import TABLES, leading, reciprocals
+from .fixed_tables import TABLES, leading, reciprocals, sizes
 from .node import Node, Results, Unsupported
 from .quantised import (
+    BYTES,
     WIDTHS,
     activation,
     elementwise,
@@ -162,32 +163,54 @@ def comparison(node: Node) -> Results:
     return [node.alike(node.values, make)]
 
 
+@wide("DIV")
 @quantised("DIV")
 def div(node: Node) -> Results:
     """Times the reciprocal of the size of the divisor, in as many bits as the dividend leaves free."""
-    dtype = same_types(node)
+    dtype = same_types(node, WIDTHS)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     within, factor = activation(node), fixed.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
-    inverse, bits = reciprocals(b, dtype)
-    sign = np.where(fixed.codes(dtype) < zero(b), -1, 1).astype(np.int8)
+    most = 255 if dtype in BYTES else 2**15
     constant = node.spelled().constant
+
+    def integers(expr: Expr, *names: str) -> str:
+        return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype="int32")[0]
+
+    def of_bytes(over: str, under: str) -> tuple[str, str, str]:
+        sign = np.where(fixed.codes(dtype) < zero(b), -1, 1).astype(np.int8)
+        signs, *inverse = (node.emit("lookup", under, constant(each))
+                           for each in (sign, *reciprocals(sizes(b, dtype))))
+        return (integers((X - zero(a)) * arg(1), over, signs), *inverse)
+
+    def of_halves(over: str, under: str) -> tuple[str, str, str]:
+        size = integers(maximum(X, 0) - minimum(X, 0), under)
+        inverse, _ = reciprocals(np.arange(2**15 + 1))
+        signed = integers(X * (2 * minimum(maximum(arg(1), -1), 0) + 1), over, under)
+        return signed, node.emit("gather", constant(inverse), size, axis=0), integers(_bits(X) - 1, size)
 
     def make(names: list[str], order: Order) -> str:
         over, under = names
         if node.type_of(under).rank < len(order):
             under = node.emit("reshape", under, shape=(1,) * (len(order) - node.type_of(under).rank)
                               + node.type_of(under).shape)
-        signs, inverses, shifts = (node.emit("lookup", under, constant(each)) for each in (sign, inverse, bits))
-        most = 255
-        (signed,) = emit_broadcast(node.spelled(), "elementwise", (over, signs), expr=(X - zero(a)) * arg(1),
-                                   dtype="int32")
-        room = node.emit("gather", constant(leading(most)), node.emit("elementwise", signed, expr=X + most,
-                                                                     dtype="int32"), axis=0)
+        signed, inverses, shifts = (of_bytes if dtype in BYTES else of_halves)(over, under)
+        if dtype in BYTES:
+            room = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
+        else:
+            room = integers(31 - _bits(maximum(X, -1 - X)), signed)
         whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30, and -1 has room for 31
         expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
         return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, room)
 
     return [node.alike(node.values, make)]
+
+
+def _bits(size: Expr) -> Expr:
+    """The bits of a number from 0 to 2^15."""
+    total = minimum(size, 1)
+    for power in range(1, 16):
+        total = total + clip(size - (2**power - 1), 0, 1)
+    return total
 
 
 #: Activations that are operators, as fused ones.

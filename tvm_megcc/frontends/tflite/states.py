@@ -7,13 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...errors import ShapeError, quoted
+from ...ir.expr import X, maximum
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
+from ..onnx.spelled import SpelledNode
 from .file import File, Operator, Tensor
 from .node import Unsupported
-from .value import Value
+from .value import Value, plain
 
 #: Operators on variables; none of them computes anything.
 VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
@@ -23,7 +27,8 @@ VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 class States:
     """asked: input -> output, for states of recurrent layers that begin with 0 in each run if nobody asks for them.
     pairs: input -> what becomes it. handles: tensors of the file that name variables. current: what variables are.
-    first: the value of each variable before the first run, as far as the file says."""
+    first: the value of each variable before the first run, as far as the file says. counts: of bool, whether what comes
+    next in the file counts in this run; "" where all runs do."""
 
     builder: Builder
     file: File
@@ -34,6 +39,7 @@ class States:
     current: dict[str, Value] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     first: dict[str, Tensor] = field(default_factory=dict)
+    counts: str = ""
 
     def of(self, index: int, zero_point: int = 0) -> str:
         """The input of a tensor that operators change. zero_point: by how much what is kept is less than its numbers.
@@ -49,8 +55,29 @@ class States:
         return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.asked
 
     def keep(self, name: str, value: Value) -> None:
-        """The value becomes the input `name`."""
-        self.pairs[name] = value
+        """The value becomes the input `name`, in runs that count."""
+        self.pairs[name] = self._where(value, name) if self.counts else value
+
+    def every(self, cycles: int, hint: str) -> None:
+        """What comes next counts in every so many-th of the runs that count now."""
+        name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
+        spelled = SpelledNode(self.builder, "", hint, (), {}, 1)
+        (run,) = spelled.emit("elementwise", (name,), expr=X + 1)
+        (full,) = spelled.emit("equal", (run, spelled.constant(np.array([cycles], np.int32))))
+        (left,) = spelled.emit("elementwise", (run,), expr=X - cycles * maximum(X - (cycles - 1), 0))
+        self.keep(name, Value(self.builder, left))
+        self.counts = spelled.emit("logical_and", (self.counts, full))[0] if self.counts else full
+
+    def held(self, value: Value, tensor: Tensor, counts: str) -> Value:
+        """A result of the network that is the last run's where this one does not count."""
+        name = self._input(tensor, f"{tensor.name}.last")
+        self.pairs[name] = self._where(value, name, counts)
+        return self.pairs[name]
+
+    def _where(self, value: Value, name: str, counts: str = "") -> Value:
+        now = value.in_order(plain(len(value.order)), name)
+        spelled = SpelledNode(self.builder, "", name, (), {}, 1)
+        return Value(self.builder, spelled.emit("where", (counts or self.counts, now, name))[0])
 
     def _input(self, tensor: Tensor, hint: str) -> str:
         if tensor.dtype not in ORDINARY or any(extent < 1 for extent in tensor.shape):

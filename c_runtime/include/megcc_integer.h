@@ -433,6 +433,15 @@ MGC_TOTALS(mgc_totals_i8, i8, int8_t)
 #define MGC_AVX_VNNI(name) "%{vex%} " name " %2, %1, %0"
 #endif
 
+/* Behind this the compiler does not know what it has loaded from near a pointer. Where the pixels of a tile overlap, a number
+ * is read in several turns of a loop; on x86 it is loaded into all lanes by one instruction, and kept in a register between
+ * the turns it would take two more. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define MGC_LOAD_AGAIN(p) __asm__("" : "+r"(p))
+#else
+#define MGC_LOAD_AGAIN(p) ((void)(p))
+#endif
+
 /* Products of int16: pairs of them on x86 and WebAssembly. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2) || defined(MGC_ISA_SIMD128) \
     || defined(MGC_ISA_RELAXED_SIMD)

@@ -8,7 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.onnx_models import model, node
-from tvm_megcc.errors import ShapeError
+from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime.reference import run
 
@@ -49,3 +49,10 @@ def test_frames_that_the_run_tells(onesided):
             (expected,) = ReferenceEvaluator(source).run(None, given)
             (found,) = run(graph, given).values()
             np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -1.0])
+def test_scales_that_are_none(scale):
+    with pytest.raises(ModelError, match=f"scales an axis by {scale}"):
+        import_onnx(model([node("Resize", "x  v", "y", mode="linear")], {"x": [1, 4]}, ["y"],
+                          {"v": np.array([1, scale], np.float32)}))

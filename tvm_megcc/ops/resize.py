@@ -286,6 +286,9 @@ def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], sc
     """Sizes that only the run knows are those of the shape that the model states."""
     if len(scales) != len(extents):
         raise ShapeError(f"{len(scales)} scales for {len(extents)} axes")
+    for scale in scales:
+        if not isinstance(scale, str) and not 0 <= scale < math.inf:
+            raise ShapeError(f"scales an axis by {scale}")
     sizes = [_scaled(node, *row) for row in zip(axes, extents, scales, strict=True)]
     return sizes, scales
 

@@ -162,8 +162,9 @@ def beside(rows: Sequence[Row]) -> Iterator[str]:
 PAGE = """# MLPerf Tiny
 
 The four networks of [MLPerf Tiny](https://github.com/mlcommons/tiny) in the emulator, as `make mlperf-tiny` measures
-them (`benchmarks/mlperf_tiny.py --page` wrote this page; `-O {optimize}`, gcc 12 with `-O2`). Instructions are exact.
-**Cycles are a model** ([microcontrollers.md](microcontrollers.md#cycles)): memory without wait states, no caches.
+them (`benchmarks/mlperf_tiny.py --page` wrote this page; `-O {optimize}`, gcc 12, kernels `-O2`). Instructions are
+exact. **Cycles are a model** ([microcontrollers.md](microcontrollers.md#cycles)): memory without wait states, no
+caches.
 Flash is code and model, RAM is without stack, both in bytes.
 
 {table}

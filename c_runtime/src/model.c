@@ -48,7 +48,9 @@ size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
     const uint64_t pointers = (uint64_t)bases_of(p) * (p->unbounded != 0 ? 2 : 1) + p->operands;
     const uint64_t table = (uint64_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
     const uint64_t words = p->workers + (is_dynamic(p) ? 2 * table : 0);
-    const uint64_t bytes = MEGCC_MEMORY_BYTES((uint64_t)p->alignment, pointers, words, p->arena_bytes);
+    /* MEGCC_MEMORY_BYTES() without a division. */
+    const uint64_t own = MEGCC_SESSION_BYTES + pointers * sizeof(void *) + words * 4u;
+    const uint64_t bytes = align_up(own, MEGCC_MEMORY_ALIGN(p->alignment)) + p->arena_bytes;
     if (alignment != NULL)
         *alignment = MEGCC_MEMORY_ALIGN(p->alignment);
     return bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes;

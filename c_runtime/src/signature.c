@@ -15,14 +15,19 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
 {
     int64_t bytes = megcc_dtype_bytes(row->dtype);
     for (uint32_t axis = 0; axis < row->rank; axis++) {
-        int64_t extent = extents[row->dims + axis];
+        const int32_t known = extents[row->dims + axis];
 #ifndef MEGCC_NO_DYNAMIC
-        if (extent < 0)
+        if (known < 0)
             return 0;
 #endif
+        uint32_t extent = (uint32_t)known;
         if (row->layout == MEGCC_NCHWC && axis == 1)
             extent = (extent + row->block - 1) / row->block * row->block;
+#ifdef MEGCC_TRUSTED_DATA
+        bytes *= extent; /* whether it saturates is a division of 64 bits */
+#else
         bytes = megcc_size_mul(bytes, extent);
+#endif
     }
     return (uint64_t)bytes;
 }

@@ -25,8 +25,12 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     }
     if (j->status[worker] != MEGCC_OK)
         return;
+#ifndef MEGCC_NO_THREADS
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
+#else
+    const int32_t begin = 0, end = j->tasks; /* one piece; a division of 64 bits is 1 KB on a microcontroller */
+#endif
     uint8_t *scratch = j->scratch_bytes != 0 ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
     const int32_t status = j->run(j->call, begin, end, scratch);
     if (status != MEGCC_OK)     /* workers' lie on one cache line: it is written when it has to be */

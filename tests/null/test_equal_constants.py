@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
 from tests.graphs import Builder
-from tvm_megcc.compiler import compile_graph
+from tvm_megcc.compiler import context_of, lower
 from tvm_megcc.ir.expr import X, call, clip
 from tvm_megcc.target import TARGETS
 
@@ -41,8 +41,8 @@ def test_only_what_differs_between_calls_is_an_argument():
     assert "const int32_t OC = call->extent[" in text and "const int32_t OW = call->extent[" not in text
 
 
-def test_kernels_whose_outputs_may_take_the_place_of_inputs_are_others():
-    """Of some extents only: all rows have to be read before the first is written."""
+def test_calls_whose_outputs_take_the_place_of_inputs_share_a_kernel_with_others():
+    """They do for some extents only: all rows have to be read before the first is written."""
     b = Builder(1)
 
     def convolution(channels: int, extent: int) -> str:
@@ -53,5 +53,8 @@ def test_kernels_whose_outputs_may_take_the_place_of_inputs_are_others():
         return b.op("elementwise", y, expr=clip(call("rescale_down", X, 1518500250, -6) - 9, -128, 127), dtype="int8")
 
     graph = b.graph(*(convolution(*extents) for extents in ((16, 48), (12, 40), (256, 24), (192, 20))))
-    sources = compile_graph(graph, [TARGETS["cortex-m4"]], optimize="size").sources
-    assert len([name for name in sources if name.startswith("kernels/depthwise")]) == 2
+    plan = lower(graph, context_of(graph, TARGETS["cortex-m4"], "size")).plan
+    steps = [step for step in plan.steps if step.op.kind == "conv2d_integer"]
+    assert len({step.spec for step in steps}) == 1
+    taken = {plan.graph.types[step.outputs[0]].shape[1]: step.takes_over for step in steps}
+    assert taken == {16: (), 12: (), 256: ((0, 0),), 192: ((0, 0),)}

@@ -90,7 +90,8 @@ class Bound:
     """An operator as a call of the kernel that was chosen for it.
 
     inputs: for each input parameter of the spec, the operand of the operator it reads and how it is packed.
-    extents: values of the run-time extents.
+    extents: values of the run-time extents. apart: its outputs do not take the place of its inputs, whatever the
+    kernel's may.
     """
 
     op: Op
@@ -99,6 +100,7 @@ class Bound:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     extents: tuple[Dim, ...]
+    apart: bool = False
 
 
 def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
@@ -130,7 +132,7 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         algorithm=lowered.algorithm,
         compact=site.compact,
         lanes=choice.kernel.lanes)
-    bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()))
+    bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.apart)
     return bound if site.compact or shared else with_constants(bound, _numbers(bound))
 
 

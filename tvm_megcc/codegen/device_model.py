@@ -16,6 +16,7 @@ from ..ir import limits
 from ..ir.dims import Dim
 from ..ir.shapes import Count
 from ..ir.types import TensorType
+from ..target import TARGETS
 from . import container
 from .flow import Jump, Mark, Move, Turn
 from .plan import KernelPlan, PlannedMemory
@@ -225,12 +226,21 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         device_models=device_models)
 
 
+#: Of CPUs without caches, whose lines weights would begin with, and whose flash is small.
+_BARE = {target.isa.code: target.isa.alignment for target in TARGETS.values() if target.bare_metal}
+
+
+def _weight_alignment(codes: Collection[int]) -> int:
+    """Bytes that weights for these CPUs (MEGCC_ISA_*) are aligned to."""
+    return max(_BARE[code] for code in codes) if set(codes) <= set(_BARE) else 64
+
+
 def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
              quantised: Mapping[str, Quantisation]) -> bytes:
     """The container of a model: a program a target, weights shared. quantised: inputs and outputs."""
     for plan, _ in plans:
         require_limits(name, plan)
-    store = WeightStore()
+    store = WeightStore(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
     programs = tuple(program(plan, buckets, code, store, quantised)
                      for (plan, buckets), code in zip(plans, codes, strict=True))
     model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
@@ -244,7 +254,7 @@ def container_part(data: bytes, codes: Collection[int]) -> bytes:
     programs = [row for row in model.programs if row.isa in codes]
     if len(programs) == len(model.programs):
         return data
-    store = WeightStore()
+    store = WeightStore(_weight_alignment(codes))
     programs = [replace(row, tensors=tuple(
         replace(tensor, data=store.add(model.weights[tensor.data:tensor.data + tensor.bytes]))
         if tensor.storage == container.Storage.weight else tensor for tensor in row.tensors)) for row in programs]

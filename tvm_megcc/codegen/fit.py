@@ -310,12 +310,12 @@ class _Cost:
             type_ = search.graph.types[result]
             own = _padded(type_.bytes * part.rows.count // type_.shape[HEIGHT], search.alignment)
             step = search.step[self.first + index]
-            spec = search.plan.steps[step].spec if step is not None else None
+            call = search.plan.steps[step] if step is not None else None
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
             if index == len(parts) - 1:
                 own = 0  # in its place in the whole result
-            elif spec is not None and spec.takes_over + spec.in_place and len(dying) == 1:
+            elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1:
                 replaced = min(own, alive[dying[0]])
             workspace = search.workspaces.get(step, 0) if step is not None else 0
             most = max(most, sum(alive.values()) + own - replaced + workspace)

@@ -50,6 +50,11 @@ class Step:
     def op(self) -> Op:
         return self.bound.op
 
+    @property
+    def takes_over(self) -> tuple[tuple[int, int], ...]:
+        """Of the kernel, where this call is one whose outputs may."""
+        return () if self.bound.apart else self.spec.takes_over
+
     def size(self, dim: Dim) -> Dim:
         """A size of the kernel, with this call's extents; over the graph's symbols."""
         return substitute(dim, dict(zip(self.spec.runtime_extents, self.bound.extents, strict=True)))
@@ -394,7 +399,7 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
         return _kept(plan.places[name].root, merged)
 
     for index, step in enumerate(plan.steps):
-        for output, operand in step.spec.takes_over:
+        for output, operand in step.takes_over:
             target, source = step.outputs[output], step.inputs[operand]
             if source not in plan.places or plan.places[source].offset or plan.places[target].offset:
                 continue

@@ -270,9 +270,13 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
+        shares="".join(f"#define MGC_SHARES_{name.upper()}\n" for name in SHARED if spec.compact and name in function),
         body=simplified(function.lstrip("\n")),
     ))
 
+
+#: Functions of headers that kernels of a program share at `-O size`, where a linker keeps one of equal ones.
+SHARED = ("mgc_tile_3x2",)
 
 _FILE = """\
 /* SPDX-License-Identifier: 0BSD
@@ -284,7 +288,7 @@ _FILE = """\
 #define MGC_ISA_{isa}
 #include "megcc_simd.h"
 #include "megcc_math.h"
-{integer}#if MGC_ENABLED
+{shares}{integer}#if MGC_ENABLED
 
 {epilogue}{helpers}{entry}
 {body}

@@ -48,6 +48,7 @@ class Lowered:
     shared, scratch: bytes of workspace, common and per worker.
     in_place: (output, input) operand positions that may be the very same memory.
     takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
+    apart: not in this call: it shares a kernel with calls whose outputs may.
     epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False where partial
         results are stored to the output before the epilogue.
     channels: elements that a per-channel operand of the epilogue must have, over the extents; None: the channels of
@@ -67,6 +68,7 @@ class Lowered:
     scratch: Dim = 0
     in_place: tuple[tuple[int, int], ...] = ()
     takes_over: tuple[tuple[int, int], ...] = ()
+    apart: bool = False
     epilogue_in_place: bool = True
     channels: Dim | None = None
 

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
+#: Of what is no kernel in a firmware: it takes no time worth its bytes.
+SMALL = "-Os"
 #: C compilers at work at a time.
 JOBS = os.cpu_count() or 2
 
@@ -153,7 +155,10 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     sources = [*c_sources(folder), *firmware.sources(), *made]
     left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), embedded=True)
     graphs = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
-    compiled = objects.compile_all(sources, (*flags, *left_out, *firmware.FLAGS, *graphs, f"-I{firmware.port()}"))
+    flags_of = (*flags, *left_out, *firmware.FLAGS, *graphs, f"-I{firmware.port()}")
+    kernels = [source for source in sources if source.parent == folder / "kernels"]
+    compiled = [*objects.compile_all(kernels, flags_of),
+                *objects.compile_all([source for source in sources if source not in kernels], (*flags_of, SMALL))]
     image.with_suffix(calls.ENDING).write_text("".join(
         path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:

@@ -169,12 +169,21 @@ MGC_LAY_ROWS(i8, int8_t)
 MGC_LAY_ROWS(u8, uint8_t)
 #endif
 
+/* Linkage of mgc_tile_3x2: a file's own, or, where kernels share it (-O size), that of which a linker keeps one:
+ * with sections of functions it leaves out the others. Other code has another name. */
+#define MGC_OWN static __attribute__((unused))
+#ifdef MGC_SHARES_MGC_TILE_3X2
+#define MGC_LINKAGE_3X2 __attribute__((weak, visibility("hidden")))
+#else
+#define MGC_LINKAGE_3X2 MGC_OWN
+#endif
+
 #if MGC_DSP_ASSEMBLER
 /* Compilers keep sums of a tile on the stack; here each of the 14 registers has its part. The steps that no four are made of
  * come first. sp[0]: where these end, sp[1]: where the weights do. */
-#define MGC_TILE_FUNCTION(name, type) \
-    static __attribute__((naked, noinline, unused)) void name(const type *x MGC_IN_R0_TO_R3, const int8_t *w MGC_IN_R0_TO_R3, \
-                                                              int32_t n MGC_IN_R0_TO_R3, int32_t *s MGC_IN_R0_TO_R3)
+#define MGC_TILE_FUNCTION(linkage, name, type) \
+    linkage __attribute__((naked, noinline)) void name(const type *x MGC_IN_R0_TO_R3, const int8_t *w MGC_IN_R0_TO_R3, \
+                                                       int32_t n MGC_IN_R0_TO_R3, int32_t *s MGC_IN_R0_TO_R3)
 #define MGC_IN_R0_TO_R3 __attribute__((unused))
 #define MGC_TILE_HEAD(shift) \
     "push {r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\t" \
@@ -198,14 +207,15 @@ MGC_LAY_ROWS(u8, uint8_t)
     "ldmia r1!, {r2, r3, r10, r11}\n\tldr r9, [r0], #4\n\t" extend " r8, lr, r9\n\t" extend " r9, lr, r9, ror #8\n\t" \
     MGC_COLUMN_1X4("r2", "r4") MGC_COLUMN_1X4("r3", "r5") MGC_COLUMN_1X4("r10", "r6") MGC_COLUMN_1X4("r11", "r7")
 
-MGC_TILE_FUNCTION(mgc_tile_3x2, int16_t)
+MGC_LINKAGE_3X2 void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n, int32_t *s);
+MGC_TILE_FUNCTION(MGC_LINKAGE_3X2, mgc_tile_3x2, int16_t)
 {
     __asm__ volatile(MGC_TILE_HEAD("3") "ldr r4, [r3]\n\tldr r7, [r3, #4]\n\t"
                      "mov r5, r4\n\tmov r6, r4\n\tmov r8, r7\n\tmov r9, r7\n\t" MGC_TILE_LOOPS(MGC_STEP_3X2)
                      "stmia r3, {r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
 }
 #define MGC_TILE_1X4(name, type, extend) \
-    MGC_TILE_FUNCTION(mgc_tile_1x4_##name, type) \
+    MGC_TILE_FUNCTION(MGC_OWN, mgc_tile_1x4_##name, type) \
     { \
         __asm__ volatile(MGC_TILE_HEAD("4") "ldmia r3, {r4, r5, r6, r7}\n\tldr lr, [r3, #16]\n\t" \
                          MGC_TILE_LOOPS(MGC_STEP_1X4(extend)) \

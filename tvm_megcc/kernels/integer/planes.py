@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.dims import ceildiv, likely, product, round_up
+from ...ir.dims import ceildiv, likely, product
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..packing import packer
@@ -94,8 +94,9 @@ class DspDepthwise(OneFilterAChannel):
         # Where all rows of four channels are laid out before a result is written, y may begin where x does: channels
         # have places of their own in every pixel.
         rows = _rows(s)
-        takes_over = ((0, 0),) if s.oh == rows and site.y.itemsize == 1 and (
-            (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s))) else ()
+        over = s.oh == rows and site.y.itemsize == 1 and (
+            (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s)))
+        takes_over = ((0, 0),) if over or (site.compact and site.y.itemsize == 1) else ()
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": rows}
         operands = present(site, Operand("x", 0, N * IH * IW * C),
@@ -107,12 +108,14 @@ class DspDepthwise(OneFilterAChannel):
             "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
             s.kh * len(pairs) <= 16, close)
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        columns = (round_up(OW, _AT_ONCE) - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 2
+        # Words of a row: up to the last one that the last outputs of it read.
+        last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
+        line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("integer/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "planes" + "_over" * (site.compact and bool(takes_over)) + close.name,
-                       scratch=16 * reached * ceildiv(columns, 2) + 4 * len(pairs) * s.kh,
-                       takes_over=takes_over, channels=C)
+                       "planes" + close.name,
+                       scratch=16 * reached * line + 4 * len(pairs) * s.kh,
+                       takes_over=takes_over, apart=not over, channels=C)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dims import product, round_up
+from ...ir.dims import ceildiv, product, round_up
 from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
@@ -19,14 +19,14 @@ from .rescaled import Closing, closing
 @dataclass(frozen=True)
 class TriplesParameters(ByteParameters):
     """Of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
-    a pixel and four channels at a time. flat: windows are pixels, without padding. down: from the last pixel to the
-    first, so that the output can begin where x does. close: the epilogue."""
+    a pixel and four channels at a time. flat: windows are pixels, without padding. down: when it goes from the last
+    pixel to the first, so that the output can begin where x does: "", "1", or a condition of C. close: the epilogue."""
 
     result: str
     short: str
     single: bool
     flat: bool
-    down: bool
+    down: str
     close: Closing
 
 
@@ -50,7 +50,9 @@ class DspProducts(PixelProducts):
         single = isinstance(pixels, int) and pixels <= 2
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
-        gathered = 0 if flat and s.ic % 4 == 0 else rows * depth
+        # Over extents, so that at -O size layers whose rows lie in fours share a kernel with others: 1 if they do not.
+        apart = ceildiv(depth - IC, 4) if flat else 1
+        gathered = apart * rows * depth
         packed = G * round_up(OC, width) * depth
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, packed, ("dot", outputs_first, w_zero, s.g, 1, width, 1, 4), "int8"),
@@ -58,10 +60,12 @@ class DspProducts(PixelProducts):
         close = closing(site, zeros, outputs_first)
         takes_over, down = in_place(site, s, single)
         parameters = TriplesParameters(*s.window, s.bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
-                                       "i8" if site.x.dtype == "int8" else "u8", single, flat, down, close)
+                                       "i8" if site.x.dtype == "int8" else "u8", single, flat,
+                                       "OC > IC" if site.compact and takes_over else "1" * down, close)
         return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * s.bias + zero_name(x_zero),
-                       ("single" if single else "triples") + "_flat" * flat + "_down" * down + close.name,
+                       ("single" if single else "triples") + "_flat" * flat
+                       + "_down" * (down and not site.compact) + close.name,
                        takes_over=takes_over, scratch=gathered + (0 if single else 6 * depth), channels=G * OC)
 
     @staticmethod

@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from itertools import dropwhile, islice
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +158,36 @@ def test_examples_of_cmake(system, example, program, home, folders, thousandths,
     said = built(package / example, program, {home: ""}, tmp_path).splitlines()
     assert said[0] == "digits: 0"
     assert [int(line.removesuffix(" / 1000")) for line in said[1:]] == thousandths
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(not os.environ.get("ZEPHYR_BASE"), reason="ZEPHYR_BASE names no Zephyr: its own build is not tried")
+def test_zephyr_itself(thousandths, tmp_path):
+    """Zephyr's own build, for an emulated board. Without west, ZEPHYR_MODULES names CMSIS; the toolchain is the
+    environment's, or GCC for Arm as Debian has it."""
+    for tool in ("cmake", "ninja", "qemu-system-arm", "arm-none-eabi-gcc"):
+        if not shutil.which(tool):
+            pytest.skip(f"no {tool} on this machine")
+    folder = tvm_megcc.compile(DIGITS, "cortex-m3").save(tmp_path / "m3", embed=True)
+    sample, build = exported(folder, "zephyr", tmp_path) / "samples/digits", tmp_path / "build"
+    variables = {"ZEPHYR_TOOLCHAIN_VARIANT": "cross-compile", **os.environ,
+                 "CROSS_COMPILE": shutil.which("arm-none-eabi-gcc").removesuffix("gcc")}
+    modules = [f"-DZEPHYR_MODULES={os.environ['ZEPHYR_MODULES']}"] if "ZEPHYR_MODULES" in os.environ else []
+    for command in (["cmake", "-GNinja", "-S", sample, "-B", build, "-DBOARD=qemu_cortex_m3", *modules],
+                    ["ninja", "-C", build]):
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+    board = subprocess.Popen(["qemu-system-arm", "-M", "lm3s6965evb", "-nographic", "-kernel",
+                              build / "zephyr/zephyr.elf"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    alarm = threading.Timer(60, board.kill)  # the kernel idles when its main program has returned
+    alarm.start()
+    said = islice(dropwhile(lambda line: not line.startswith("digits:"), board.stdout), 1 + len(thousandths))
+    status, *results = [line.strip() for line in said] or ["nothing"]
+    alarm.cancel()
+    board.kill()
+    assert status == "digits: 0"
+    assert [int(line.removesuffix(" / 1000")) for line in results] == thousandths
 
 
 @pytest.mark.slow

@@ -53,7 +53,8 @@ class Isa:
         has no more bytes of them than this. 0: they do not ask.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
     pairs: how two pixels are multiplied by a weight at once, where there are no vectors (simd/pairs_integer.h).
-    helium: there are vectors of integers (simd/helium_integer.h).
+    helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
+        products of bytes are summed up over a vector (simd/helium_integer.h).
     """
 
     name: str
@@ -119,8 +120,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),
     Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
         fallback="cortex_m4", dsp=True),
-    Isa("cortex_m55", 0x00090002, 1, 32, 16, "defined(__ARM_FEATURE_MVE)", fallback="cortex_m33", dsp=True,
-        helium=True),
+    Isa("cortex_m55", 0x00090002, 4, 8, 16, "defined(__ARM_FEATURE_MVE)", fallback="c", helium=True),
     Isa("wasm32", 0x000A0001, 1, 16, 16, "defined(__wasm__)", fallback="c"),
     Isa("simd128", 0x000A0002, 4, 13, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2),
     Isa("relaxed_simd", 0x000A0003, 4, 16, 16, "defined(__wasm_relaxed_simd__)", fallback="simd128", int16_step=2),

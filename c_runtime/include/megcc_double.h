@@ -460,9 +460,23 @@ static inline double mgd_pow(double x, double y)
     return odd && mgd_bits(x) >> 63 ? -result : result;
 }
 
+/* Conversions by the FPU of 32-bit Arm, of numbers that are finite. Each FPU of Cortex-M has them. */
+#if MGC_GNU && defined(__arm__) && defined(__ARM_FP) && ((__ARM_FP & 2) || __ARM_ARCH_PROFILE == 'M')
+#define MGD_HALVES 1
+#else
+#define MGD_HALVES 0
+#endif
+
 /* The number that 16 bits of IEEE half precision stand for. */
 static inline float mgc_from_half(uint16_t h)
 {
+#if MGD_HALVES
+    if ((h & 0x7c00u) != 0x7c00u) {
+        float number;
+        __asm__("vmov %0, %1\n\tvcvtb.f32.f16 %0, %0" : "=t"(number) : "r"(h));
+        return number;
+    }
+#endif
     const uint32_t exponent = h >> 10 & 31u, fraction = h & 1023u, sign = (uint32_t)(h >> 15) << 31;
     union { float f; uint32_t u; } pun;
     if (exponent == 0) {
@@ -477,6 +491,14 @@ static inline float mgc_from_half(uint16_t h)
 /* The nearest half, ties to even; what is too large becomes infinity. */
 static inline uint16_t mgc_to_half(double x)
 {
+#if MGD_HALVES
+    if ((double)(float)x == x && x - x == 0.0) {
+        float half = (float)x;
+        uint32_t bits;
+        __asm__("vcvtb.f16.f32 %0, %0\n\tvmov %1, %0" : "+t"(half), "=r"(bits));
+        return (uint16_t)bits;
+    }
+#endif
     const double magnitude = mgd_abs(x);
     const uint32_t sign = (uint32_t)(mgd_bits(x) >> 48) & 0x8000u;
     if (x != x)

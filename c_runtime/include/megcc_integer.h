@@ -60,15 +60,23 @@ static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)vmaxq_s32((in
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)wasm_i32x4_min((v128_t)a, (v128_t)b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)wasm_i32x4_max((v128_t)a, (v128_t)b); }
+#elif MGC_HELIUM
+static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)vminq_s32((int32x4_t)a, (int32x4_t)b); }
+static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return (mgc_i)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
 #elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a < b), a, b); }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
 #endif
+#if MGC_HELIUM
+static MGC_INLINE mgc_v mgc_real(mgc_i v) { return vcvtq_f32_s32((int32x4_t)v); }
+static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return (mgc_i)vcvtq_s32_f32(v); }
+#else
 static MGC_INLINE mgc_v mgc_real(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
 #if defined(MGC_ISA_RVV)
 static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return mgc_whole(v); }
 #else
 static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
+#endif
 #endif
 #endif
 
@@ -83,6 +91,11 @@ static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (
 #include "simd/x86_integer.h"
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 #include "simd/simd128_integer.h"
+#else
+#if MGC_HELIUM
+/* Saturated, and 0 of NaN. */
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)vcvtnq_s32_f32(v); }
+static MGC_INLINE mgc_i mgc_nearest(mgc_v v) { return (mgc_i)vcvtnq_s32_f32(v); }
 #else
 #if defined(MGC_ISA_RVV)
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(v); }
@@ -102,6 +115,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
     return mgc_iselect((mgc_i)(known > high), most, whole);
 #endif
 }
+#endif
 
 /* Elements of a type to lanes and back. */
 #if MGC_LANES == 1
@@ -114,6 +128,43 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
         if (n > 0) { \
             *p = (type)v; \
         } \
+    }
+#elif MGC_HELIUM
+/* Loads widen, stores narrow. Of predicates of intrinsics gcc 12 makes several instructions. */
+#define MGC_LOAD_i8(p) vldrbq_s32(p)
+#define MGC_LOAD_u8(p) vldrbq_u32(p)
+#define MGC_LOAD_i16(p) vldrhq_s32(p)
+#define MGC_LOAD_u16(p) vldrhq_u32(p)
+#define MGC_LOAD_i32(p) vldrwq_s32(p)
+#define MGC_STORE_i8(p, v) vstrbq_s32(p, (int32x4_t)(v))
+#define MGC_STORE_u8(p, v) vstrbq_u32(p, (uint32x4_t)(v))
+#define MGC_STORE_i16(p, v) vstrhq_s32(p, (int32x4_t)(v))
+#define MGC_STORE_u16(p, v) vstrhq_u32(p, (uint32x4_t)(v))
+#define MGC_STORE_i32(p, v) vstrwq_s32(p, (int32x4_t)(v))
+#define MGC_FIRST_LOAD_i8 "vldrbt.s32"
+#define MGC_FIRST_LOAD_u8 "vldrbt.u32"
+#define MGC_FIRST_LOAD_i16 "vldrht.s32"
+#define MGC_FIRST_LOAD_u16 "vldrht.u32"
+#define MGC_FIRST_LOAD_i32 "vldrwt.32"
+#define MGC_FIRST_STORE_i8 "vstrbt.32"
+#define MGC_FIRST_STORE_u8 "vstrbt.32"
+#define MGC_FIRST_STORE_i16 "vstrht.32"
+#define MGC_FIRST_STORE_u16 "vstrht.32"
+#define MGC_FIRST_STORE_i32 "vstrwt.32"
+#define MGC_ELEMENTS(name, type) \
+    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) { return (mgc_i)MGC_LOAD_##name(p); } \
+    static MGC_INLINE void mgc_istore_lanes_##name(type *p, mgc_i v) { MGC_STORE_##name(p, v); } \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
+    { \
+        mgc_i v; \
+        __asm__ volatile("vctp.32 %1\n\tvpst\n\t" MGC_FIRST_LOAD_##name " %q0, [%2]" \
+                         : "=w"(v) : "r"(n), "l"(p) : "p0", "memory"); \
+        return v; \
+    } \
+    static MGC_INLINE void mgc_istore_lanes_##name##_n(type *p, mgc_i v, int32_t n) \
+    { \
+        __asm__ volatile("vctp.32 %1\n\tvpst\n\t" MGC_FIRST_STORE_##name " %q0, [%2]" \
+                         : : "w"(v), "r"(n), "l"(p) : "p0", "memory"); \
     }
 #else
 #define MGC_ELEMENTS(name, type) \
@@ -203,6 +254,8 @@ static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 #endif
 #if MGC_LANES == 1
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return mgc_doubling_high_lane(a, b); }
+#elif MGC_HELIUM
+static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return (mgc_i)vqrdmulhq_s32((int32x4_t)a, (int32x4_t)b); }
 #elif defined(MGC_ISA_RVV)
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
@@ -223,6 +276,15 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 }
 #endif
 
+#if MGC_HELIUM
+static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const int32x4_t none = vdupq_n_s32(0), by = (int32x4_t)mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
+    const int32x4_t right = vminq_s32(by, none), v = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, vmaxq_s32(by, none)), (int32x4_t)multiplier);
+    /* Halves go away from 0. */
+    return (mgc_i)vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(vandq_s32(v, right), 31)), right);
+}
+#else
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift), left = mgc_imax(by, zero), right = mgc_imax(zero - by, zero);
@@ -238,6 +300,7 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     return (high >> right) - (mgc_i)(rest > half);
 #endif
 }
+#endif
 static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     return mgc_rescale_fixed(x, multiplier, shift);
@@ -259,6 +322,12 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_shift(shift);
+#if MGC_HELIUM
+    /* Of the upper halves of products enough bits are left to round by. */
+    if (vmaxvq_s32(INT32_MIN, (int32x4_t)by) < -1) {
+        return (mgc_i)vrshlq_s32(vmulhq_s32((int32x4_t)x, (int32x4_t)multiplier), vaddq_n_s32((int32x4_t)by, 1));
+    }
+#endif
     mgc_i result;
     for (int i = 0; i < MGC_LANES; i++) {
         result[i] = mgc_rescale_once_lane(x[i], multiplier[i], by[i]);
@@ -268,7 +337,9 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-#if defined(MGC_ISA_CORTEX_M4)
+#if defined(MGC_ISA_CORTEX_M55)
+#include "simd/helium_integer.h"
+#elif defined(MGC_ISA_CORTEX_M4)
 #include "simd/dsp_integer.h"
 #elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512) && !defined(MEGCC_PAIRS_INTEGER_H)
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
@@ -304,7 +375,10 @@ static MGC_INLINE mgc_h mgc_hload_i16(const int16_t *p)
 static MGC_INLINE void mgc_hstore(int16_t *p, mgc_h v) { memcpy(p, &v, sizeof v); }
 static MGC_INLINE mgc_i mgc_iquarter(mgc_i v) { return v >> 2; }
 /* Of the general conversion gcc 12 makes scalar code. */
-#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
+#if MGC_HELIUM
+static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return (mgc_h)vldrbq_s16(p); }
+static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return (mgc_h)vldrbq_u16(p); }
+#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return (mgc_h)vmovl_s8(vld1_s8(p)); }
 static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return (mgc_h)vmovl_u8(vld1_u8(p)); }
 #elif defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
@@ -362,6 +436,8 @@ static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
 /* Sums of elements. */
 #if MGC_LANES == 1
 static MGC_INLINE int32_t mgc_isum(mgc_i v) { return v; }
+#elif MGC_HELIUM
+static MGC_INLINE int32_t mgc_isum(mgc_i v) { return vaddvq_s32((int32x4_t)v); }
 #elif defined(MGC_ISA_AVX512)
 static MGC_INLINE int32_t mgc_isum(mgc_i v) { return _mm512_reduce_add_epi32((__m512i)v); }
 #else

@@ -24,6 +24,7 @@
  *   mgc_prefetch_ahead(p,n)    brings the line n floats behind p to the second cache; may lie behind the object
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
+ *   mgc_fma_by(a,s,c)          Helium: a * s + c, of a number s
  *   mgc_load4 mgc_store4       NEON: four vectors of elements in turn
  */
 #ifndef MEGCC_SIMD_H
@@ -61,9 +62,6 @@ void *memcpy(void *to, const void *from, size_t size);
 #endif
 #if defined(MGC_ISA_RVV256) || defined(MGC_ISA_RVV512)
 #define MGC_ISA_RVV
-#endif
-#if defined(MGC_ISA_CORTEX_M55)
-#define MGC_ISA_CORTEX_M33
 #endif
 #if defined(MGC_ISA_CORTEX_M33)
 #define MGC_ISA_CORTEX_M4
@@ -110,11 +108,25 @@ void *memcpy(void *to, const void *from, size_t size);
 #else
 #define MGC_ENABLED 0
 #endif
+#elif defined(MGC_ISA_CORTEX_M55)
+/* Assembler is in gcc's words. Without it, or without Helium's floats, and on other machines vectors are C. */
+#if defined(__arm__) && defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2) && MGC_GNU && !defined(__clang__)
+/* Eight registers are few: gcc 12 loads ahead of a tile's products, and then spills its sums. */
+#pragma GCC push_options
+#pragma GCC optimize("no-schedule-insns")
+#define MGC_END _Pragma("GCC pop_options")
+#include <arm_mve.h>
+#define MGC_HELIUM 1
+#endif
+#define MGC_ENABLED MGC_GNU
 #elif defined(MGC_ISA_C) || defined(MGC_ISA_RV64) || defined(MGC_ISA_RV32) || defined(MGC_ISA_CORTEX_M0) \
     || defined(MGC_ISA_CORTEX_M3) || defined(MGC_ISA_CORTEX_M4) || defined(MGC_ISA_WASM32)
 #define MGC_ENABLED 1
 #else
 #error "this header has no branch for the kernel's MGC_ISA_<NAME>"
+#endif
+#if !defined(MGC_HELIUM)
+#define MGC_HELIUM 0
 #endif
 
 #if MGC_ENABLED && defined(MEGCC_FUSED)
@@ -190,6 +202,8 @@ MGC_RAISE_GCC(MGC_RAISED)
 #include "simd/simd128.h"
 #elif defined(MGC_ISA_RVV)
 #include "simd/rvv.h"
+#elif defined(MGC_ISA_CORTEX_M55)
+#include "simd/helium.h"
 #else
 #include "simd/scalar.h"
 #endif

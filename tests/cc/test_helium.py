@@ -20,6 +20,7 @@ from .test_kernels import Firmware, toolchain
 
 _EACH = (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2)))
 _SAME = (1, 1, 1, 1)
+_UNSIGNED = ("uint8", "uint8")
 TAILS = {
     "fixed": Tail(clip(call("rescale_down", X, arg(1), arg(2)) - 7, -128, 127), _EACH, "int8"),
     "positive": Tail(clip(call("rescale_down", X, 1518500250, -9) - 128, -128, 127), (), "int8"),
@@ -50,6 +51,11 @@ CASES: dict[str, Case] = {
     "fewer bytes than sixteen": _case((1, 3, 1, 2), (3, 1, 3, 3), groups=3, pads=_SAME, x_zero=8, ends=True),
     "two pixels": _case((1, 5, 1, 2), (9, 5, 1, 1), x_zero=8),
     "taps": _case((1, 24, 9, 2), (24, 1, 5, 1), groups=24, pads=(1, 0, 2, 0), x_zero=8, ends=True),
+    "uint8": _case((2, 3, 5, 7), (9, 3, 3, 3), pads=_SAME, x_zero=200, w_zero=77, dtypes=_UNSIGNED),
+    "uint8, pixels": _case((1, 20, 3, 3), (50, 20, 1, 1), x_zero=5, w_zero=255, dtypes=_UNSIGNED),
+    "uint8, strides": _case((1, 20, 5, 6), (9, 20, 1, 1), strides=(2, 2), x_zero=0, w_zero=1, dtypes=_UNSIGNED),
+    "uint8, one window": _case((1, 12, 3, 3), (9, 12, 3, 3), x_zero=7, w_zero=128, dtypes=_UNSIGNED),
+    "uint8, a pixel": _case((1, 40, 1, 1), (53, 40, 1, 1), x_zero=255, w_zero=3, dtypes=_UNSIGNED),
     "weights of -128": _case((1, 24, 5, 5), (24, 1, 3, 3), groups=24, pads=_SAME, x_zero=8),
 }
 
@@ -66,8 +72,8 @@ def jobs() -> list[Job]:
 def test_every_kernel_is_among_them():
     """Names without what they end in: epilogues have their own."""
     names = {job.bound.spec.algorithm.split("_fixed")[0].split("_once")[0] for job in jobs()}
-    assert names == {"helium", "helium_single", "helium_flat", "helium_single_flat", "helium_direct", "helium_rows",
-                     "helium_apart"}
+    either = {"", "_single", "_flat", "_single_flat", "_direct"}
+    assert names == {f"helium{kind}" for kind in (*either, "_rows", "_apart", *(f"_unsigned{kind}" for kind in either))}
 
 
 @pytest.mark.slow

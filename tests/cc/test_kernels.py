@@ -62,7 +62,7 @@ TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "
                    slow("riscv64-v512", "speed"))
 #: Of levels that have only some instructions of their own, the operators that use them.
 ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in (
-    "x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m55", "cortex-m3", "cortex-m0plus")}
+    "x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m3", "cortex-m0plus")}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
 if ALL_KERNELS:
@@ -71,8 +71,7 @@ if ALL_KERNELS:
 
 #: Target and mode -> target whose calls in this mode are made above too, and need not be made again where they are the
 #: same (`same_call`). A few are made all the same: they show that kernels are built for the CPU and run on it.
-MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4",
-           ("cortex-m55", "speed"): "cortex-m4"}
+MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4"}
 #: Target and mode of which no more is made than these few and what has instructions of its own there.
 SHOWN = {("arm64-v86", "size"): {"conv2d_integer", "matmul_integer"}}
 SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum"}
@@ -81,11 +80,11 @@ ON_BOARD = {*SHOWN_ON_ALL, "conv2d", "conv2d_integer", "matmul_integer"}
 
 
 #: Targets without vectors that have kernels of their own, or all that have none.
-DISTINCT = {"c", "cortex-m4", "cortex-m55"}
+DISTINCT = {"c", "cortex-m4"}
 #: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates
 #: are those of the others.
 SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86", "wasm32-simd128",
-          "riscv64-v", "riscv64-v256", "riscv64-v512"}
+          "riscv64-v", "riscv64-v256", "riscv64-v512", "cortex-m55"}
 #: Of these, whose compiler takes long, fewer still.
 FEW = {"riscv64-v256", "wasm32-simd128"}
 SHOWN_BY_FEW = {"conv2d_integer", "matmul", "softmax"}
@@ -179,7 +178,9 @@ class Firmware(Program):
 
 @pytest.mark.parametrize(("kind", "name"), [
     ("softmax", "cortex-m4"), *(slow(kind, "cortex-m4") for kind in sorted(ON_BOARD - {"softmax"})),
-    *(slow(kind, "cortex-m55") for kind in sorted(ONLY["cortex-m55"])),
+    *(slow(kind, "cortex-m55") for kind in sorted(ON_BOARD)),
+    *(pytest.param(kind, "cortex-m55", marks=[pytest.mark.slow, pytest.mark.long])
+      for kind in KINDS if kind not in ON_BOARD),
     *(pytest.param(kind, name, marks=[pytest.mark.slow, pytest.mark.long])
       for name in ("cortex-m3", "cortex-m0plus") for kind in sorted(ONLY[name]))])
 def test_kernels_on_the_board(kind: str, name: str, tmp_path: Path):

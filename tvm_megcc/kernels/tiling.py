@@ -61,6 +61,7 @@ class Tiling:
     """How an ISA tiles a reduction.
 
     lane_fma: inputs are loaded as vectors and multiplied by lane.
+    by_number: inputs are numbers in general registers.
     vectors: of the main tile; 0: those that cover the shape at hand best.
     assembler: the loop over input channels is written in assembler, which uses every register.
     """
@@ -71,6 +72,7 @@ class Tiling:
     fused: bool
     vectors: int = 0
     assembler: bool = False
+    by_number: bool = False
 
     def __str__(self) -> str:
         return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
@@ -78,18 +80,19 @@ class Tiling:
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
         return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
-                      assembler and isa.assembler)
+                      assembler and isa.assembler, isa.helium)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
         most = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
+        most = min(most, self.registers - 2)
         return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
 
     def most_pixels(self, vectors: int) -> int:
         """Pixels of the tallest tile that does not spill; compilers load some inputs ahead of their use."""
         if self.lane_fma:
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
-        spare = 1 if self.fused else 2
+        spare = 0 if self.by_number else 1 if self.fused else 2
         most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
 

@@ -37,9 +37,10 @@ class _Term(NamedTuple):
 
 
 def sum_reals(graph: Graph, context: Context) -> Graph:
-    """Of elementwise operators; CPUs without vectors may have no unit for reals."""
+    """Of elementwise operators; CPUs without vectors may have no unit for reals, and Helium has
+    rescaling."""
     edit = Editor(graph)
-    for op in graph.ops if context.isa.lanes > 1 else ():
+    for op in graph.ops if context.isa.lanes > 1 and not context.isa.helium else ():
         if op.kind != "elementwise" or "dtype" not in op.attrs or len(op.inputs) != 2:
             continue
         dtypes = *(graph.types[name].dtype for name in op.inputs), op.attrs.dtype

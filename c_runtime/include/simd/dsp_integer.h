@@ -114,10 +114,6 @@ static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
 }
 static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
 
-#if defined(MGC_ISA_CORTEX_M55)
-#include "helium_integer.h"
-#endif
-
 #if MGC_DSP_ASSEMBLER
 #define MGC_LAY3(name, type, extend) \
     static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \

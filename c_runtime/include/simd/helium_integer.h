@@ -49,9 +49,10 @@ typedef struct mgc_closing {
     int32_t n, zero, low, high;
 } mgc_closing;
 
-#if defined(__arm__) && defined(__ARM_FEATURE_MVE) && MGC_GNU
-#include <arm_mve.h>
+static MGC_INLINE int32_t mgc_least(int32_t a, int32_t b) { return a < b ? a : b; }
+static MGC_INLINE int32_t mgc_most(int32_t a, int32_t b) { return a > b ? a : b; }
 
+#if MGC_HELIUM
 typedef int32x4_t mgc_four;
 
 #define MGC_NAKED(name, type) static __attribute__((naked, noinline, unused)) void name(type *p __attribute__((unused)))
@@ -69,27 +70,51 @@ typedef int32x4_t mgc_four;
     multiply " r6, q0, q1\n\tvldrb.8 q2, [r3], #16\n\t" multiply " r8, q0, q2\n\tvldrb.8 q3, [r3], #16\n\t" \
     multiply " r10, q0, q3\n\tvldrb.8 q1, [r3], #16\n\t" multiply " r12, q0, q1\n\tvldrb.8 q2, [r3], #16\n\t" \
     multiply " lr, q0, q2\n\t"
-MGC_NAKED(mgc_rows_2x4, const mgc_rows)
+#define MGC_ROWS(suffix, type) \
+    MGC_NAKED(mgc_rows_2x4##suffix, const mgc_rows) \
+    { \
+        __asm__ volatile( \
+            "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r9, r0\n\tldr r5, [r9, #12]\n\tldr r11, [r9, #16]\n" \
+            "1:\n\tldm r9, {r1, r3, r7}\n\tlsrs r7, r7, #1\n\t" MGC_STEP_2X4("vmladav." type) \
+            "bcc 3f\n\tbeq 4f\n" \
+            "2:\n\t" MGC_STEP_2X4("vmladava." type) "\n" \
+            "3:\n\t" MGC_STEP_2X4("vmladava." type) "subs r7, r7, #1\n\tbne 2b\n" \
+            "4:\n\tldr r7, [r9, #20]\n\tstmia r11!, {r0, r4, r8, r12}\n\tstmia r11!, {r2, r6, r10, lr}\n\t" \
+            "cmp r11, r7\n\tbne 1b\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory"); \
+    } \
+    MGC_NAKED(mgc_rows_1x8##suffix, const mgc_rows) \
+    { \
+        __asm__ volatile( \
+            "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r9, r0\n\tldr r3, [r9, #12]\n\tldrd r7, r11, [r9, #16]\n" \
+            "1:\n\tldrd r1, r5, [r9, #4]\n\tlsrs r5, r5, #1\n\t" MGC_STEP_1X8("vmladav." type) \
+            "bcc 3f\n\tbeq 4f\n" \
+            "2:\n\t" MGC_STEP_1X8("vmladava." type) "\n" \
+            "3:\n\t" MGC_STEP_1X8("vmladava." type) "subs r5, r5, #1\n\tbne 2b\n" \
+            "4:\n\tstmia r7!, {r0, r2, r4, r6, r8, r10, r12, lr}\n\tcmp r7, r11\n\tbne 1b\n\t" \
+            "pop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory"); \
+    } \
+    static MGC_INLINE int32_t mgc_total##suffix(const int8_t *p, int32_t n) \
+    { \
+        int32_t total = 0; \
+        __asm__ volatile("wlstp.8 lr, %2, 2f\n1:\n\tvldrb.8 q0, [%1], #16\n\tvaddva." type " %0, q0\n\tletp lr, 1b\n2:" \
+                         : "+Te"(total), "+l"(p) : "r"(n) : "q0", "lr", "memory"); \
+        return total; \
+    }
+MGC_ROWS(, "s8")
+MGC_ROWS(_unsigned, "u8")
+
+static MGC_INLINE void mgc_add_rows_2(int32_t *sums, const int32_t *end, int32_t a, int32_t b)
 {
-    __asm__ volatile(
-        "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r9, r0\n\tldr r5, [r9, #12]\n\tldr r11, [r9, #16]\n"
-        "1:\n\tldm r9, {r1, r3, r7}\n\tlsrs r7, r7, #1\n\t" MGC_STEP_2X4("vmladav.s8")
-        "bcc 3f\n\tbeq 4f\n"
-        "2:\n\t" MGC_STEP_2X4("vmladava.s8") "\n"
-        "3:\n\t" MGC_STEP_2X4("vmladava.s8") "subs r7, r7, #1\n\tbne 2b\n"
-        "4:\n\tldr r7, [r9, #20]\n\tstmia r11!, {r0, r4, r8, r12}\n\tstmia r11!, {r2, r6, r10, lr}\n\t"
-        "cmp r11, r7\n\tbne 1b\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory");
+    for (; sums < end; sums += 8) {
+        vstrwq_s32(sums, vaddq_n_s32(vldrwq_s32(sums), a));
+        vstrwq_s32(sums + 4, vaddq_n_s32(vldrwq_s32(sums + 4), b));
+    }
 }
-MGC_NAKED(mgc_rows_1x8, const mgc_rows)
+static MGC_INLINE void mgc_add_rows_1(int32_t *sums, const int32_t *end, int32_t a)
 {
-    __asm__ volatile(
-        "push {r4, r5, r6, r7, r8, r9, r10, r11, r12, lr}\n\tmov r9, r0\n\tldr r3, [r9, #12]\n\tldrd r7, r11, [r9, #16]\n"
-        "1:\n\tldrd r1, r5, [r9, #4]\n\tlsrs r5, r5, #1\n\t" MGC_STEP_1X8("vmladav.s8")
-        "bcc 3f\n\tbeq 4f\n"
-        "2:\n\t" MGC_STEP_1X8("vmladava.s8") "\n"
-        "3:\n\t" MGC_STEP_1X8("vmladava.s8") "subs r5, r5, #1\n\tbne 2b\n"
-        "4:\n\tstmia r7!, {r0, r2, r4, r6, r8, r10, r12, lr}\n\tcmp r7, r11\n\tbne 1b\n\t"
-        "pop {r4, r5, r6, r7, r8, r9, r10, r11, r12, pc}" ::: "memory");
+    for (; sums < end; sums += 4) {
+        vstrwq_s32(sums, vaddq_n_s32(vldrwq_s32(sums), a));
+    }
 }
 
 /* Two taps in 16 bits, which no weight but -128 leaves; a third would. Sums of channels 0, 4, … are in q4, of 1, 5, … in
@@ -240,25 +265,52 @@ typedef struct mgc_four {
     int32_t v[4];
 } mgc_four;
 
-static MGC_INLINE int32_t mgc_sixteens(const int8_t *x, const int8_t *w, int32_t steps, int32_t columns)
+static MGC_INLINE int32_t mgc_sum_of(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
+static MGC_INLINE int32_t mgc_fixed_of(int32_t v, int32_t m, int32_t s)
 {
-    int32_t sum = 0;
-    for (int32_t i = 0; i < 16 * steps; i++) {
-        sum = mgc_iadd(sum, x[i] * w[i / 16 * 16 * columns + i % 16]);
-    }
-    return sum;
+    return mgc_rescale_fixed(mgc_iset1(v), mgc_iset1(m), mgc_iset1(s))[0];
 }
-static MGC_INLINE void mgc_rows_2x4(const mgc_rows *p)
+#define MGC_ROWS(suffix, type) \
+    static MGC_INLINE int32_t mgc_sixteens##suffix(const int8_t *x, const int8_t *w, int32_t steps, int32_t columns) \
+    { \
+        int32_t sum = 0; \
+        for (int32_t i = 0; i < 16 * steps; i++) { \
+            sum = mgc_sum_of(sum, (type)x[i] * (type)w[i / 16 * 16 * columns + i % 16]); \
+        } \
+        return sum; \
+    } \
+    static MGC_INLINE void mgc_rows_2x4##suffix(const mgc_rows *p) \
+    { \
+        for (int32_t i = 0; i < p->end - p->to; i++) { \
+            p->to[i] = mgc_sixteens##suffix(i & 4 ? p->x2 : p->x, p->w + i / 8 * 64 * p->steps + i % 4 * 16, p->steps, 4); \
+        } \
+    } \
+    static MGC_INLINE void mgc_rows_1x8##suffix(const mgc_rows *p) \
+    { \
+        for (int32_t i = 0; i < p->end - p->to; i++) { \
+            p->to[i] = mgc_sixteens##suffix(p->x, p->w + i / 8 * 128 * p->steps + i % 8 * 16, p->steps, 8); \
+        } \
+    } \
+    static MGC_INLINE int32_t mgc_total##suffix(const int8_t *p, int32_t n) \
+    { \
+        int32_t total = 0; \
+        for (int32_t i = 0; i < n; i++) { \
+            total += (type)p[i]; \
+        } \
+        return total; \
+    }
+MGC_ROWS(, int8_t)
+MGC_ROWS(_unsigned, uint8_t)
+
+static MGC_INLINE void mgc_add_rows_2(int32_t *sums, const int32_t *end, int32_t a, int32_t b)
 {
-    for (int32_t i = 0; i < p->end - p->to; i++) {
-        p->to[i] = mgc_sixteens(i & 4 ? p->x2 : p->x, p->w + i / 8 * 64 * p->steps + i % 4 * 16, p->steps, 4);
+    for (int32_t i = 0; i < end - sums; i++) {
+        sums[i] = mgc_sum_of(sums[i], i & 4 ? b : a);
     }
 }
-static MGC_INLINE void mgc_rows_1x8(const mgc_rows *p)
+static MGC_INLINE void mgc_add_rows_1(int32_t *sums, const int32_t *end, int32_t a)
 {
-    for (int32_t i = 0; i < p->end - p->to; i++) {
-        p->to[i] = mgc_sixteens(p->x, p->w + i / 8 * 128 * p->steps + i % 8 * 16, p->steps, 8);
-    }
+    mgc_add_rows_2(sums, end, a, a);
 }
 static MGC_INLINE void mgc_taps_9(mgc_nine *p)
 {
@@ -278,7 +330,7 @@ static MGC_INLINE void mgc_taps(const mgc_any *p)
     for (int32_t i = 0; i < 16 * p->blocks; i++) {
         p->to[i] = 0;
         for (int32_t tap = 0; tap < 2 * p->pairs; tap++) {
-            p->to[i] = mgc_iadd(p->to[i], p->from[tap][p->at + i] * p->w[(i / 16 * 2 * p->pairs + tap) * 16 + i % 16]);
+            p->to[i] = mgc_sum_of(p->to[i], p->from[tap][p->at + i] * p->w[(i / 16 * 2 * p->pairs + tap) * 16 + i % 16]);
         }
     }
 }
@@ -287,9 +339,9 @@ static MGC_INLINE void mgc_close(const mgc_closing *p, int32_t rows, int is_once
     for (int32_t i = 0; i < rows * p->n; i++) {
         const int32_t row = i / p->n, c = i % p->n, m = p->multiplier[each ? c : 0];
         const int32_t s = each == 2 ? ((const int8_t *)p->shift)[c] : ((const int32_t *)p->shift)[each ? c : 0];
-        const int32_t sum = mgc_iadd(p->sums[c / 4 * 4 * rows + 4 * row + c % 4], p->bias[c]);
-        const int32_t v = mgc_iadd(is_once ? mgc_rescale_once(sum, m, s) : mgc_rescale_fixed(sum, m, s), p->zero);
-        (row ? p->y2 : p->y)[c] = (int8_t)mgc_imin(mgc_imax(v, p->low), p->high);
+        const int32_t sum = mgc_sum_of(p->sums[c / 4 * 4 * rows + 4 * row + c % 4], p->bias[c]);
+        const int32_t v = mgc_sum_of(is_once ? mgc_rescale_once_lane(sum, m, mgc_least(mgc_most(s, -31), 30)) : mgc_fixed_of(sum, m, s), p->zero);
+        (row ? p->y2 : p->y)[c] = (int8_t)mgc_least(mgc_most(v, p->low), p->high);
     }
 }
 #define MGC_CLOSES(kind, is_once) \
@@ -332,23 +384,23 @@ static MGC_INLINE void mgc_fill_bytes(int8_t *to, int32_t n, int8_t v)
 MGC_FOUR(mgc_four_dup, (int32_t v), v)
 MGC_FOUR(mgc_four_load, (const int32_t *p, int32_t n), i < n ? p[i] : 0)
 MGC_FOUR(mgc_four_load_i8, (const int8_t *p, int32_t n), i < n ? p[i] : 0)
-MGC_FOUR(mgc_four_add, (mgc_four a, mgc_four b), mgc_iadd(a.v[i], b.v[i]))
-MGC_FOUR(mgc_four_sub, (mgc_four a, mgc_four b), mgc_isub(a.v[i], b.v[i]))
-MGC_FOUR(mgc_four_mul, (mgc_four a, mgc_four b), mgc_imul(a.v[i], b.v[i]))
-MGC_FOUR(mgc_four_min, (mgc_four a, mgc_four b), mgc_imin(a.v[i], b.v[i]))
-MGC_FOUR(mgc_four_max, (mgc_four a, mgc_four b), mgc_imax(a.v[i], b.v[i]))
-MGC_FOUR(mgc_four_add_by, (mgc_four a, int32_t b), mgc_iadd(a.v[i], b))
-MGC_FOUR(mgc_four_sub_by, (mgc_four a, int32_t b), mgc_isub(a.v[i], b))
-MGC_FOUR(mgc_four_mul_by, (mgc_four a, int32_t b), mgc_imul(a.v[i], b))
-MGC_FOUR(mgc_four_rescale_down, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
-MGC_FOUR(mgc_four_rescale_down_positive, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
-MGC_FOUR(mgc_four_rescale_fixed, (mgc_four v, mgc_four m, mgc_four s), mgc_rescale_fixed(v.v[i], m.v[i], s.v[i]))
-MGC_FOUR(mgc_four_rescale_fixed_by, (mgc_four v, int32_t m, int32_t s), mgc_rescale_fixed(v.v[i], m, s))
-MGC_FOUR(mgc_four_rescale_down_positive_by, (mgc_four v, int32_t m, int32_t s), mgc_rescale_fixed(v.v[i], m, s))
+MGC_FOUR(mgc_four_add, (mgc_four a, mgc_four b), mgc_sum_of(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_sub, (mgc_four a, mgc_four b), (int32_t)((uint32_t)a.v[i] - (uint32_t)b.v[i]))
+MGC_FOUR(mgc_four_mul, (mgc_four a, mgc_four b), (int32_t)((uint32_t)a.v[i] * (uint32_t)b.v[i]))
+MGC_FOUR(mgc_four_min, (mgc_four a, mgc_four b), mgc_least(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_max, (mgc_four a, mgc_four b), mgc_most(a.v[i], b.v[i]))
+MGC_FOUR(mgc_four_add_by, (mgc_four a, int32_t b), mgc_sum_of(a.v[i], b))
+MGC_FOUR(mgc_four_sub_by, (mgc_four a, int32_t b), (int32_t)((uint32_t)a.v[i] - (uint32_t)b))
+MGC_FOUR(mgc_four_mul_by, (mgc_four a, int32_t b), (int32_t)((uint32_t)a.v[i] * (uint32_t)b))
+MGC_FOUR(mgc_four_rescale_down, (mgc_four v, mgc_four m, mgc_four s), mgc_fixed_of(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_rescale_down_positive, (mgc_four v, mgc_four m, mgc_four s), mgc_fixed_of(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_rescale_fixed, (mgc_four v, mgc_four m, mgc_four s), mgc_fixed_of(v.v[i], m.v[i], s.v[i]))
+MGC_FOUR(mgc_four_rescale_fixed_by, (mgc_four v, int32_t m, int32_t s), mgc_fixed_of(v.v[i], m, s))
+MGC_FOUR(mgc_four_rescale_down_positive_by, (mgc_four v, int32_t m, int32_t s), mgc_fixed_of(v.v[i], m, s))
 static MGC_INLINE void mgc_four_store(int8_t *y, mgc_four v, int32_t zero, int32_t low, int32_t high, int32_t n)
 {
     for (int32_t i = 0; i < 4 && i < n; i++) {
-        y[i] = (int8_t)mgc_imin(mgc_imax(mgc_iadd(v.v[i], zero), low), high);
+        y[i] = (int8_t)mgc_least(mgc_most(mgc_sum_of(v.v[i], zero), low), high);
     }
 }
 #endif
@@ -359,5 +411,23 @@ static MGC_INLINE mgc_four mgc_four_rescale_positive_by(mgc_four v, int32_t m, i
     return mgc_four_rescale_fixed_by(v, m, s);
 }
 static MGC_INLINE mgc_four mgc_four_rescale_down_by(mgc_four v, int32_t m, int32_t s) { return mgc_four_rescale_fixed_by(v, m, s); }
+
+/* Shifts are no more than -1: as TFLite rounds, in fewer instructions. */
+static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+#if MGC_HELIUM
+    return (mgc_i)mgc_four_rescale_down((mgc_four)x, (mgc_four)multiplier, (mgc_four)shift);
+#else
+    return mgc_rescale_fixed(x, multiplier, shift);
+#endif
+}
+static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+#if MGC_HELIUM
+    return (mgc_i)mgc_four_rescale_down_positive((mgc_four)x, (mgc_four)multiplier, (mgc_four)shift);
+#else
+    return mgc_rescale_fixed(x, multiplier, shift);
+#endif
+}
 
 #endif

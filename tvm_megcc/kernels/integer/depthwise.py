@@ -196,7 +196,8 @@ class DepthwiseBytes(OneFilterAChannel):
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
         if site.isa.pairs:
             return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)
-        tap = 8.0 if site.isa.dsp else 1.2  # what is asked of each before it is read
+        slow = site.isa.dsp or site.isa.helium
+        tap = 8.0 if slow else 1.2  # what is asked of each before it is read; few registers
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
 
 

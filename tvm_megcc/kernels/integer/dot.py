@@ -237,6 +237,8 @@ class DotProducts(Kernel):
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
         if site.isa.dsp or site.isa.pairs:
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # what is loaded, multiplied and added in C
+        if site.isa.helium:
+            return 300 + outputs * s.oc * (1.5 * depth + 10)
         if site.isa.sums in _SIXTEENS and laid.dtype == site.isa.laid:
             return 300 + outputs * depth * s.oc * _SIXTEENS[site.isa.sums]
         return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)

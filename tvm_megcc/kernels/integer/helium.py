@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of int8 by Helium: sixteen products at a time, of two pixels and four columns of weights
-or a pixel and eight; of one filter a channel, sixteen channels at a time."""
+"""Convolutions and products of bytes by Helium: sixteen products at a time, of two pixels and four columns of weights
+or a pixel and eight; of one filter a channel, sixteen channels of int8 at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product, round_up
+from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
 from .channels import OneFilterAChannel
-from .dot import is_narrow, with_sums, zero_name
+from .dot import is_narrow, less, pack_weights, with_sums, zero_name
 from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from .rescaled import Closing, closing
 
@@ -23,10 +24,14 @@ _INT8 = ("int8",)
 
 @dataclass(frozen=True)
 class HeliumParameters(ConvParameters):
-    """Of `helium.c.j2`. x_zero: zero point of x. single: a pixel and eight channels at a time. flat: windows are
-    pixels, without padding; direct: the same with strides. close: the epilogue."""
+    """Of `helium.c.j2`. x_zero: zero point of x. skew: that of packed weights. unsigned: both are uint8; to_unsigned:
+    the result is. single: a pixel and eight channels at a time. flat: windows are pixels, without padding; direct: the
+    same with strides. close: the epilogue."""
 
     x_zero: int
+    skew: int
+    unsigned: bool
+    to_unsigned: bool
     single: bool
     flat: bool
     direct: bool
@@ -34,22 +39,30 @@ class HeliumParameters(ConvParameters):
 
 
 def _close(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
-    close = closing(site, zeros, outputs_first, of_any=True) if site.y.dtype == "int8" else Closing()
+    close = closing(site, zeros, outputs_first, of_any=True) if site.y.dtype in BYTES else Closing()
     # Both for each channel, or one of both.
     return close if close.multiplier.endswith("[c]") == close.shift.endswith("[c]") else Closing()
 
 
+@packer("dot_unsigned")
+def pack_unsigned(array: np.ndarray, *how) -> np.ndarray:
+    """As `pack_weights`, with nothing subtracted: the bits of uint8."""
+    outputs_first, *others = how
+    return pack_weights(array.view(np.int8), outputs_first, 0, *others)
+
+
 class HeliumProducts(PixelProducts):
-    """What both kernels share."""
+    """What both kernels share. Products are of two int8 or of two uint8. What the zero point of weights adds is the
+    sum of what a pixel reads, times it."""
 
     name = "helium"
-    dtypes = (_INT8, _INT8, ("int32",))
+    dtypes = (BYTES, BYTES, ("int32",))
 
     @staticmethod
     def unable(site: Site, w_zero: int) -> str | None:
         if not site.isa.helium:
             return "for cores with Helium"
-        return "weights have a zero point" if w_zero else None
+        return None if site.x.dtype == site.inputs[1].dtype else "products of bytes with and without sign"
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
@@ -60,17 +73,21 @@ class HeliumProducts(PixelProducts):
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width = round_up(IC * s.taps, 16), 8 if single else 4
         direct = not flat and s.taps == 1 and not any(s.pads)
+        unsigned, blocks = site.x.dtype == "uint8", (s.g, 1, width, 1, 16)
+        skew = w_zero if unsigned else w_zero - less("int8", w_zero)
+        how = ("dot_unsigned", outputs_first, *blocks) if unsigned else ("dot", outputs_first, w_zero, *blocks)
         operands = present(site, Operand("x", 0, x_size),
-                           Operand("w", 1, G * round_up(OC, width) * depth,
-                                   ("dot", outputs_first, w_zero, s.g, 1, width, 1, 16), "int8"),
-                           Operand("b", 2, G * OC))
+                           Operand("w", 1, G * round_up(OC, width) * depth, how, "int8"), Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         close = _close(site, zeros, outputs_first)
-        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, single, flat, direct, close)
+        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, skew, unsigned,
+                                       site.y.dtype == "uint8", single, flat, direct, close)
         gathered = 0 if (flat or direct) and s.ic % 16 == 0 else (1 if single else 2) * depth + 16
         return Lowered("integer/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
-                       G if flat else N * G, operation + "_bias" * parameters.bias + zero_name(x_zero),
-                       "helium" + "_single" * single + "_flat" * flat + "_direct" * direct + close.name,
+                       G if flat else N * G,
+                       operation + "_bias" * parameters.bias + zero_name(x_zero) + zero_name(skew) * (skew != 0),
+                       "helium" + "_unsigned" * unsigned + "_single" * single + "_flat" * flat + "_direct" * direct
+                       + close.name,
                        scratch=gathered, channels=G * OC)
 
     @staticmethod
@@ -91,10 +108,12 @@ class HeliumMatMul(HeliumProducts, PixelMatMul):
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(ConvParameters):
-    """Of `helium_depthwise.c.j2`. x_zero: zero point of x. row: pixels that are neighbours are sixteens of channels.
-    nine: taps have registers of their own; else pairs: of taps, apart: of a tap and nothing. close: the epilogue."""
+    """Of `helium_depthwise.c.j2`. x_zero: zero point of x. to_unsigned: the result is uint8. row: pixels that are
+    neighbours are sixteens of channels. nine: taps have registers of their own; else pairs: of taps, apart: of a tap
+    and nothing. close: the epilogue."""
 
     x_zero: int
+    to_unsigned: bool
     row: bool
     nine: bool
     pairs: int
@@ -123,7 +142,9 @@ class HeliumDepthwise(OneFilterAChannel):
     dtypes = (_INT8, _INT8, ("int32",))
 
     def refuse(self, site: Site):
-        return super().refuse(site) or HeliumProducts.unable(site, site.attrs.w_zero)
+        if refusal := super().refuse(site) or HeliumProducts.unable(site, site.attrs.w_zero):
+            return refusal
+        return "weights have a zero point" if site.attrs.w_zero else None
 
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
@@ -141,7 +162,8 @@ class HeliumDepthwise(OneFilterAChannel):
         close = _close(site, zeros, True)
         is_row = nine and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and close.kind != ""
         scratch = 576 + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * wide
-        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0], is_row, nine, pairs, apart,
+        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0],
+                                               site.y.dtype == "uint8", is_row, nine, pairs, apart,
                                                close)
         return Lowered("integer/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),

@@ -15,12 +15,12 @@ from tvm_megcc.runtime.reference import run
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 9
 
 
-def compare(proto, inputs) -> None:
+def compare(proto, inputs, bounds=None) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     for output in proto.graph.output:
         output.ClearField("type")
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    actual = run(import_onnx(proto), inputs)
+    actual = run(import_onnx(proto, bounds=bounds), inputs)
     for value, wanted in zip(session.get_outputs(), session.run(None, inputs), strict=True):
         np.testing.assert_allclose(actual[value.name], wanted, rtol=1e-6, err_msg=value.name)
 
@@ -58,10 +58,8 @@ def looped(turns, condition: str = "k"):
 
 def test_loops_of_known_turns():
     x = {"v0": np.array([0.5, -1, 2], np.float32)}
-    for turns in (1, 3, 9):  # the last one ends by its condition
+    for turns in (0, 1, 3, 9):  # the last one ends by its condition
         compare(looped(turns), x)
-    with pytest.raises(ModelError, match="no turns"):
-        import_onnx(looped(0))
 
 
 def test_loops_that_the_run_ends():
@@ -82,13 +80,52 @@ def test_loops_that_the_run_ends():
         import_onnx(endless)
 
 
-def test_values_that_go_round_keep_their_shape():
-    body = graph_proto([node("Concat", "v v", "o", axis=0), node("ReduceMax", "o", "m", keepdims=0),
-                        node("Greater", "m z", "k")], {"i": ("int64", []), "g": ("bool", []), "v": [3]},
-                       {"k": ("bool", []), "o": [6]}, {"z": np.float32(9)})
+def growing(step: list, condition: str = "k", constants: dict | None = None, **first):
+    """A loop of `n` turns whose value `v` becomes `o` by these nodes, while that has less than 20 elements."""
+    body = graph_proto([*step, node("Size", "o", "s"), node("Less", "s most", "k")],
+                       {"i": ("int64", []), "g": ("bool", []), "v": None}, {condition: ("bool", []), "o": None},
+                       {"most": np.int64(20), "two": np.array([2]), "zero": np.array([0]), **(constants or {})})
     made = helper.make_node("Loop", ["n", "", "v0"], ["last"], body=body)
-    with pytest.raises(ModelError, match=r"is float32\[3\] at first and then float32\[6\]"):
-        import_onnx(model([made], {"v0": [3], "n": ("int64", [])}, ["last"]))
+    return model([made], {"v0": [3], "n": ("int64", []), **first}, ["last"])
+
+
+def test_values_that_grow_from_turn_to_turn():
+    """By as much as there is, which nothing limits but the user; by two elements a turn, as often as the user says; to
+    what is found, which is less each time."""
+    v0 = np.array([1, -2, 3], np.float32)
+    doubled = growing([node("Concat", "v v", "o", axis=0)])
+    with pytest.raises(ModelError, match=r"float32\[3\] at first and grows.*--bound last=1000"):
+        import_onnx(doubled)
+    for turns in (0, 1, 2, 9):
+        compare(doubled, {"v0": v0, "n": np.array(turns)}, bounds={"last": 24})
+    with pytest.raises(ShapeError, match=r"crop|to lie between"):
+        run(import_onnx(doubled, bounds={"last": 20}), {"v0": v0, "n": np.array(9)})
+    longer = growing([node("Slice", "v zero two", "t"), node("Concat", "t v", "o", axis=0)])
+    for bounds in ({"last": 30}, {"n": 9}):
+        assert import_onnx(longer, bounds=bounds).types["last"].rank == 1
+        compare(longer, {"v0": v0, "n": np.array(9)}, bounds=bounds)
+    shorter = growing([node("NonZero", "v", "at"), node("Transpose", "at", "rows"), node("GatherND", "v rows", "w"),
+                       node("Mul", "w half", "h"), node("Floor", "h", "o")],
+                      constants={"half": np.float32(0.4)})
+    for turns in (0, 1, 2, 5):
+        compare(shorter, {"v0": v0, "n": np.array(turns)})
+
+
+def test_branches_of_other_extents():
+    """What follows has the extents of the branch that was taken."""
+    yes = graph_proto([node("Concat", "x x", "a", axis=0)], {}, {"a": None})
+    no = graph_proto([node("NonZero", "x", "at"), node("Transpose", "at", "t"), node("Cast", "t", "b", to=1)], {},
+                     {"b": None})
+    made = [helper.make_node("If", ["c"], ["y"], then_branch=yes, else_branch=no), node("Exp", "y", "z")]
+    proto = model(made, {"x": [3, 2], "c": ("bool", [])}, ["y", "z"])
+    x = np.array([[1, 0], [0, 0], [2, 3]], np.float32)
+    for taken in (True, False):
+        compare(proto, {"x": x, "c": np.array(taken)})
+    expanded = graph_proto([node("ConstantOfShape", "s", "a")], {}, {"a": None})
+    made = [helper.make_node("If", ["c"], ["y"], then_branch=expanded, else_branch=no)]
+    proto = model(made, {"x": [3, 2], "c": ("bool", []), "s": ("int64", [2])}, ["y"])
+    with pytest.raises(ModelError, match="nothing limits how large that is; state a bound: --bound y=1000"):
+        import_onnx(proto)
 
 
 @pytest.mark.parametrize(("axis", "backward", "stacked", "behind"), [(0, 0, 0, 0), (1, 1, 1, 0), (2, 0, -1, 1)])

@@ -92,7 +92,7 @@ def test_slices_that_the_run_computes(starts: int, ends: int):
     for axis, step in ((0, 1), (-1, 2), (1, -1)):
         feeds = {"x": x, "b": np.array([starts]), "e": np.array([ends]), "a": np.array([axis]), "s": np.array([step])}
         cut = [slice(None)] * 2
-        cut[axis] = slice(starts, ends, step)
+        cut[axis] = slice(max(starts, -x.shape[axis]), ends, step)  # where numpy takes nothing, ONNX takes the first
         np.testing.assert_array_equal(run(import_onnx(whole), feeds)["y"], x[tuple(cut)])
     np.testing.assert_array_equal(run(import_onnx(known), {name: feeds[name] for name in "xbe"})["y"], x[starts:ends])
 

@@ -300,11 +300,16 @@ def differ(a: Dim, b: Dim) -> bool:
     Expressions that are always equal have mostly, but not always, one normal form; others are equal where a model can
     be used at all, as for multiples of 32. Counts are whatever a run finds.
     """
-    if a == b or any(symbol.least == 0 for dim in (a, b) for symbol in _symbols(dim)):
+    if a == b or counted(a, b):
         return False
     found = sorted(symbols(a) | symbols(b))
     return any(substitute(a, point) != substitute(b, point) for point in (
         {name: _SAMPLES[(i + j) % len(_SAMPLES)] for j, name in enumerate(found)} for i in range(len(_SAMPLES))))
+
+
+def counted(*dims: Dim) -> bool:
+    """Whether one of the extents depends on what a run counts, which may be nothing."""
+    return any(symbol.least == 0 for dim in dims for symbol in _symbols(dim))
 
 
 #: Large numbers that much divides.

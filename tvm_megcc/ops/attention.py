@@ -90,7 +90,7 @@ def causal(node: OnnxNode, length: Dim, total: Dim, dtype: str) -> str:
 def _extent(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
     if isinstance(extent, int):
         return (number(node, extent, "int32"),)
-    return node.emit("dims", (), extents=(extent,), shape=(), dtype="int32")
+    return cast_to(node, node.extent(extent), "int32")
 
 
 def within(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:

@@ -139,10 +139,10 @@ class GatherPointsOperator(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
         batch, depth = attrs.batch, indices.shape[-1]
-        rows = x.reshape(-1, *x.shape[batch:])
-        points = indices.astype(np.int64).reshape(len(rows), -1, depth)
-        picked = [row[tuple(point.T)] for row, point in zip(rows, points, strict=True)]
-        return (np.stack(picked).reshape(*indices.shape[:-1], *x.shape[batch + depth:]),)
+        points = indices.astype(np.int64)
+        picked = [x[at][tuple(np.moveaxis(points[at], -1, 0))] for at in np.ndindex(x.shape[:batch])]
+        result = np.stack(picked) if picked else np.zeros(0, x.dtype)
+        return (result.reshape(*indices.shape[:-1], *x.shape[batch + depth:]),)
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:

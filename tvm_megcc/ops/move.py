@@ -14,7 +14,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .memory import memory_axes, same_memory
-from .rules import FAR, axis_of, common, same_dtype, shape_text, slice_axes
+from .rules import FAR, axis_of, common, counted_ends, same_dtype, shape_text, slice_axes
 from .run_time import pads_of_run_time_axes, sliced_at_run_time
 
 
@@ -191,8 +191,10 @@ class Slice(Operator):
         if not len(axes) == len(starts) == len(ends) == len(steps) or len(set(axes)) != len(axes):
             raise ShapeError(f"axes {axes}, starts {starts}, ends {ends} and steps {steps} do not belong together")
         limit = lambda index: max(-FAR, min(index, FAR)) if isinstance(index, int) else index  # noqa: E731
-        attrs = Attrs(axes=tuple(axes), starts=tuple(map(limit, starts)), ends=tuple(map(limit, ends)),
-                      steps=tuple(map(limit, steps)))
+        pairs = [counted_ends(node.type(0).shape[axis], limit(start), limit(end), step)
+                 for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)]
+        attrs = Attrs(axes=tuple(axes), starts=tuple(start for start, _ in pairs),
+                      ends=tuple(end for _, end in pairs), steps=tuple(map(limit, steps)))
         if cls.infer(attrs, node.type(0))[0] == node.type(0) and all(step == 1 for step in steps):
             return node.inputs[:1]
         source = node.inputs[0]

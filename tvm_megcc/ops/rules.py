@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, ceildiv, dim_min, limits
+from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min, limits
 from ..ir.graph import Attrs
 from ..ir.narrow import narrowed, widened
 from ..ir.types import DTYPES, TensorType
@@ -135,12 +135,46 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         first, last = clamped(start, 0, extent), clamped(end, 0, extent)
         count = ceildiv(last - first, step)
     else:
-        first, last = clamped(start, 0, extent - 1), clamped(end, -1, extent - 1)
+        # Of nothing, the first index is the one in front of it.
+        front = min(extent - 1, 0) if isinstance(extent, int) else -1 if counted(extent) else 0
+        first, last = clamped(start, front, extent - 1), clamped(end, -1, extent - 1)
         count = ceildiv(first - last, -step)
     if isinstance(count, int):
         return first, max(count, 0)
     require_at_most(0, count, f"{start}:{end}:{step} of an axis of {extent} ends before it begins")
     return first, count
+
+
+def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """start and end clamped, where one of the three depends on what a run counts, which may be few or nothing."""
+    if not counted(extent, start, end):
+        return start, end
+
+    def at_least(dim: Dim, low: Dim) -> Dim:
+        return dim if _never_above(low, dim) else dim_max(dim, low)
+
+    def at_most(dim: Dim, high: Dim) -> Dim:
+        return dim if _never_above(dim, high) else dim_min(dim, high)
+
+    def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
+        if isinstance(index, int) and abs(index) >= FAR:
+            return high if index > 0 else low
+        if isinstance(index, int) and index < 0:
+            index = index + extent
+        return at_most(at_least(index, low), high)
+
+    if step > 0:
+        start = clamped(start, 0, extent)
+        return start, at_least(clamped(end, 0, extent), start)
+    start = clamped(start, 0, extent - 1)
+    end = at_most(clamped(end, -1, extent - 1), start)
+    return start, -FAR if end == -1 else end
+
+
+def _never_above(dim: Dim, high: Dim) -> bool:
+    """Whether dim <= high whatever their symbols are."""
+    room, _ = limits(high - dim)
+    return room is not None and room >= 0
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:

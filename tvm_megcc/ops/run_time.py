@@ -47,10 +47,10 @@ def sliced_at_run_time(node: OnnxNode) -> str:
         step = chosen(4, axis, one)
         (back,) = node.emit("less", (step, zero))
         (last,) = node.emit("sub", (extent, one))
-        (low,) = node.emit("where", (back, node.constant(np.array(-1)), zero))
+        (front,) = node.emit("where", (back, node.constant(np.array(-1)), zero))
         (high,) = node.emit("where", (back, last, extent))
         ends = []
-        for operand, otherwise in ((1, zero), (2, extent)):
+        for operand, otherwise, low in ((1, zero, zero), (2, extent, front)):
             index = chosen(operand, axis, otherwise)
             (behind,) = node.emit("add", node.emit("max", (index, node.constant(np.array(-FAR)))) + (extent,))
             (index,) = node.emit("where", (*node.emit("less", (index, zero)), behind, index))

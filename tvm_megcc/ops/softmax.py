@@ -34,7 +34,7 @@ class Softmax(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         with np.errstate(all="ignore"):
-            exponents = np.exp((x - x.max(attrs.axis, keepdims=True)).astype(np.float64))
+            exponents = np.exp((x - x.max(attrs.axis, keepdims=True, initial=-np.inf)).astype(np.float64))
             return ((exponents / exponents.sum(attrs.axis, keepdims=True)).astype(x.dtype),)
 
     @classmethod
@@ -77,5 +77,5 @@ class LogSoftmax(Softmax):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         with np.errstate(all="ignore"):
-            shifted = (x - x.max(attrs.axis, keepdims=True)).astype(np.float64)
+            shifted = (x - x.max(attrs.axis, keepdims=True, initial=-np.inf)).astype(np.float64)
             return ((shifted - np.log(np.exp(shifted).sum(attrs.axis, keepdims=True))).astype(x.dtype),)

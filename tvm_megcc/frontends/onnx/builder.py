@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
-from ...ir.dims import Dim, Symbol, symbols
+from ...ir.dims import Dim, symbols
 from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, prune
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened
@@ -25,6 +26,18 @@ from .shapes import shape_value
 
 #: A constant of more integers is no shape, nor is a part of one taken out of it.
 LARGEST_SHAPE = 4096
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A state of a builder: how many operators and conditions it has, its constants and symbols, and the bytes that
+    folding holds."""
+
+    ops: int
+    conditions: int
+    constants: frozenset[str]
+    taken: frozenset[str]
+    held: int
 
 
 class Builder:
@@ -65,6 +78,23 @@ class Builder:
     def add_input(self, name: str, type_: TensorType) -> None:
         self.types[name] = type_
         self.counts.taken.update(*map(symbols, type_.shape))
+
+    def mark(self) -> Mark:
+        """Where the graph is now, for `back_to`."""
+        return Mark(len(self.ops), len(self.conditions), frozenset(self.constants), frozenset(self.counts.taken),
+                    self.folding.held)
+
+    def back_to(self, mark: Mark) -> None:
+        """Forgets the operators and constants since then, what they demanded, and the extents that they count."""
+        made = [name for op in self.ops[mark.ops:] for name in op.outputs]
+        for name in (*made, *(self.constants.keys() - mark.constants)):
+            for table in (self.producers, self.shapes, self.constants, self.types):
+                table.pop(name, None)
+            self._given.discard(name)
+        self.counts.forget({op.attrs.symbol.name for op in self.ops[mark.ops:] if op.kind == EXTENT})
+        self.counts.taken &= mark.taken
+        self.folding.held = mark.held
+        del self.ops[mark.ops:], self.conditions[mark.conditions:]
 
     def weight(self, array: np.ndarray, hint: str = "constant") -> str:
         """A constant of the model's own."""
@@ -113,7 +143,7 @@ class Builder:
                 raise ShapeError(f"its result {type_} has {type_.bytes:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         static = all(type_.is_static for type_ in results)
-        if all(type_.size == 0 for type_ in results):
+        if static and all(type_.size == 0 for type_ in results):
             return tuple(self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint) for type_ in results)
         if static and all(not name or name in self.constants for name in inputs) \
                 and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
@@ -349,7 +379,7 @@ class Node(OnnxNode):
         return tuple(int(dim) if isinstance(dim, np.integer) else dim
                      for dim in self._builder.counts.extents(value, None, self.name).reshape(-1))
 
-    def count(self, value: str, most: Dim | None) -> Symbol:
+    def count(self, value: str, most: Dim | None) -> Dim:
         return self._builder.counts.count(value, 0, most, self.name, self._hint())
 
     def producer(self, value: str) -> Op | None:

@@ -12,13 +12,14 @@ import numpy as np
 import onnx
 
 from ...errors import MegccError, ShapeError
-from ...ir.conditions import require_shape
-from ...ir.dims import Dim, symbols
+from ...ir.dims import Dim
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to
-from ...ops.move import FAR, emit_slice
+from ...ops.move import FAR
 from ...ops.rules import axis_of
 from .builder import Builder, Node
+from .loops import ENDLESS, Looped, loop_of
+from .packed import Packed, bounds_of, changing, largest, room_of
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
@@ -27,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 #: A loop that is written out has at most so many turns, and one that can be a loop at most so many nodes.
 MOST_TURNS, MOST_NODES = 1024, 256
-#: Of a loop that nothing but its condition ends.
-ENDLESS = 2**63 - 1
 
 Opsets = Mapping[str, int]
 
@@ -47,27 +46,61 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
         wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
         return importer.inlined(branch_of(node, proto, wanted), scope, opsets, {})
     (condition,) = node.emit("reshape", node.inputs[:1], shape=())
-    builder, bodies, reads, types = importer.builder, {}, [], []
-    for name, key in (("then_branch", "yes"), ("else_branch", "no")):
-        first, findings = len(builder.ops), len(importer.findings)
+    builder, expanded = importer.builder, importer.expanded
+    start, outside = builder.mark(), set(builder.counts.taken)
+    types, found = [], []
+    for name in ("then_branch", "else_branch"):
+        mark, findings = builder.mark(), len(importer.findings)
         values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
         if None in values and importer.unsupported:
-            raise MegccError("its condition is computed at run time, and one of its branches cannot be computed; fix "
-                             "the input it depends on (--constant sr=16000), or export the model with a fixed branch")
+            raise MegccError("its condition is computed at run time, and one of its branches is not supported; do what "
+                             "is said above, or fix the input it depends on (--constant sr=16000)")
         if None in values:
             logger.warning("If %s: a run that takes its %s fails: %s", node.name, name,
                            "; ".join(importer.findings[findings:]))
-            del builder.ops[first:], importer.findings[findings:]
-            return _the_other(importer, node, proto, scope, opsets, condition, key == "no")
-        types.append(tuple(node.type_of(str(value)) for value in values))
-        bodies[key], captured = builder.body(first, (), [str(value) for value in values])
+            builder.back_to(start)
+            del importer.findings[findings:]
+            return _the_other(importer, node, proto, scope, opsets, condition, name == "else_branch")
+        types.append([node.type_of(str(value)) for value in values])
+        found.append(bounds_of(builder.ops))
+        builder.back_to(mark)
+    importer.expanded = expanded
+    plans = [_either(node, builder, index, pair, found, outside) for index, pair in enumerate(zip(*types, strict=True))]
+    bodies, reads = {}, []
+    for name, key in (("then_branch", "yes"), ("else_branch", "no")):
+        first = len(builder.ops)
+        values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
+        with builder.importing(node.name):
+            results = [part for value, plan in zip(values, plans, strict=True)
+                       for part in (plan.pack(node, str(value)) if isinstance(plan, Packed) else [str(value)])]
+        bodies[key], captured = builder.body(first, (), results)
         reads.append(captured)
-    for yes, no in zip(*types, strict=True):
-        if yes != no:
-            raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
-                             "not supported; fix the input it depends on (--constant sr=16000), or export the model "
-                             "with a fixed branch")
-    return list(node.emit("branch", (condition, *reads[0], *reads[1]), **bodies, reads=len(reads[0]), types=types[0]))
+    given = [type_ for plan in plans for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
+    results = iter(node.emit("branch", (condition, *reads[0], *reads[1]), **bodies, reads=len(reads[0]),
+                             types=tuple(given)))
+    with builder.importing(node.name):
+        return [plan.unpack(node, builder.counts, [next(results) for _ in plan.types])
+                if isinstance(plan, Packed) else next(results) for plan in plans]
+
+
+def _either(node: Node, builder: Builder, index: int, types: Sequence[TensorType], found: Sequence[dict],
+            outside: set[str]) -> TensorType | Packed:
+    """What an output of an If is: of one type, or packed where the branches give different extents."""
+    yes, no = types
+    name = node.outputs[index] or f"{node.name}.{index}"
+    axes = [] if yes.rank != no.rank else changing(types, outside)
+    if yes == no and not axes:
+        return yes
+    if yes.dtype != no.dtype or yes.rank != no.rank:
+        raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
+                         "not supported; fix the input it depends on (--constant sr=16000), or export the model "
+                         "with a fixed branch")
+    room = {axis: builder.counts.bound(name, room_of([largest(type_.shape[axis], known, outside)
+                                               for type_, known in zip(types, found, strict=True)])) for axis in axes}
+    if None in room.values():
+        raise MegccError(f"its branches give {yes} and {no}, and nothing limits how large that is; state a bound: "
+                         f"--bound {name}=1000")
+    return Packed(name, yes, room)
 
 
 def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, condition: str,
@@ -86,14 +119,15 @@ def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sco
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
     """The outputs of a Loop: values that go round, then what each turn gives."""
     body = branch_of(node, proto, "body")
-    known = (not node.has(0) or node.is_const(0)) and (not node.has(1) or node.is_const(1))
+    known = (not node.has(0) or (node.is_const(0) and node.const(0).any())) and (not node.has(1) or node.is_const(1))
     if not known or int(node.const(0).reshape(-1)[0] if node.has(0) else ENDLESS) * len(body.node) > MOST_NODES:
         return _looped(importer, node, body, scope, opsets)
-    first, findings = len(importer.builder.ops), len(importer.findings)
+    mark, findings = importer.builder.mark(), len(importer.findings)
     try:
         return _written_out(importer, node, body, scope, opsets)
     except _Undecided:
-        del importer.builder.ops[first:], importer.findings[findings:]
+        importer.builder.back_to(mark)
+        del importer.findings[findings:]
         return _looped(importer, node, body, scope, opsets)
 
 
@@ -114,44 +148,13 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
     room = None if len(body.output) == len(carried) + 1 else _room(node, builder, most)
-    first, outside = len(builder.ops), set(builder.counts.taken)
-    inputs = [_input(builder, name, type_) for name, type_ in
-              zip(given, (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried)), strict=True)]
-    values = importer.inlined(body, scope, opsets, dict(zip(given, inputs, strict=True)))
-    if None in values:
-        return []
-    names = [node.emit("reshape", (str(values[0]),), shape=())[0], *map(str, values[1:])]
-    names[1:] = _alike(importer, node, names[1:], carried)
-    rows = [node.type_of(name) for name in names[1 + len(carried):]]
-    for row in rows:
-        if inside := sorted(set().union(*map(symbols, row.shape)) - outside):
-            raise MegccError(f"stacks rows of {', '.join(inside)} elements, which each turn finds anew; not supported")
-    made, captured = builder.body(first, inputs, names)
-    types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, carried),
-             *(row.with_shape((room, *row.shape)) for row in rows))
-    turns, _, *results = node.emit("loop", (most, going, *carried, *captured), carried=len(carried), body=made,
-                                   types=types)
-    if room is None:
-        return list(results)
-    count = node.count(turns, room)
-    return [*results[:len(carried)], *(emit_slice(node, value, 0, 0, count) for value in results[len(carried):])]
 
+    def turn(values: Sequence[str]) -> list[str | None]:
+        return importer.inlined(body, scope, opsets, dict(zip(given, values, strict=True)))
 
-def _alike(importer: Importer, node: Node, values: Sequence[str], starts: Sequence) -> list[str]:
-    """What goes round, with the types that it has at first; where extents are not known, the run sees whether it has.
-    """
-    values = list(values)
-    for index, (value, start) in enumerate(zip(values, map(node.type_of, starts), strict=False)):
-        type_ = node.type_of(value)
-        if type_ == start:
-            continue
-        why = f"has a value that is {start} at first and then {type_}, which is not supported"
-        if type_.dtype != start.dtype:
-            raise MegccError(why)
-        with importer.builder.importing(node.name):
-            require_shape(type_.shape, start.shape, why)
-            (values[index],) = node.emit("reshape", (value,), shape=start.shape)
-    return values
+    names = [*given[:2], *(output or f"{node.name}.{index}"
+                           for index, output in enumerate(node.outputs[:len(carried)]))]
+    return loop_of(importer, node, Looped(names, given[2:], carried, most, going, room), turn)
 
 
 def _room(node: Node, builder: Builder, most: str) -> Dim:
@@ -165,13 +168,6 @@ def _room(node: Node, builder: Builder, most: str) -> Dim:
         raise MegccError("has no number of turns, so nothing limits what they give; state a bound: --bound "
                          f"{next(filter(None, node.outputs))}=1000")
     return room
-
-
-def _input(builder: Builder, name: str, type_: TensorType) -> str:
-    """A value that a body gets in each turn."""
-    name = builder.unique(name or "unused")
-    builder.add_input(name, type_)
-    return name
 
 
 def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
@@ -241,7 +237,7 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
     (length,) = turns
     outputs = len(body.output) - len(states)
     output_axes, output_backward = output_axes or [0] * outputs, output_backward or [0] * outputs
-    if not isinstance(length, int) or length * len(body.node) > MOST_NODES:
+    if not isinstance(length, int) or length == 0 or length * len(body.node) > MOST_NODES:
         sequences = list(zip(sources, axes, backward, strict=True))
         stacks = _scanned_turns(importer, node, body, states, sequences, length, scope, opsets)
         return [*stacks[:len(states)], *(
@@ -268,26 +264,20 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
 def _scanned_turns(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
                    scope: Scope, opsets: Opsets) -> list[str | None]:
     """The states at last, and what each turn gave along a new first axis."""
-    builder, given = importer.builder, [value.name for value in body.input]
-    most, going = node.extent(length), node.constant(np.array(True))
-    first = len(builder.ops)
-    turn = _input(builder, "turn", TensorType("int64", ()))
-    goes = _input(builder, "going", TensorType("bool", ()))
-    inside = [_input(builder, name, node.type_of(state)) for name, state in zip(given, states, strict=False)]
-    parts = []
-    for source, axis, back in sequences:
-        at = node.emit("sub", (node.extent(length - 1), turn))[0] if back else turn
-        parts += node.emit("gather", (source, at), axis=axis)
-    values = importer.inlined(body, scope, opsets, dict(zip(given, [*inside, *parts], strict=True)))
-    if None in values:
-        return []
-    names = list(map(str, values))
-    names = _alike(importer, node, names, states)
-    rows = [node.type_of(name) for name in names[len(states):]]
-    made, captured = builder.body(first, (turn, goes, *inside), (going, *names))
-    types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, states),
-             *(row.with_shape((length, *row.shape)) for row in rows))
-    return list(node.emit("loop", (most, going, *states, *captured), carried=len(states), body=made, types=types)[2:])
+    given = [value.name for value in body.input]
+    def turn(values: Sequence[str]) -> list[str | None]:
+        at, going, *inside = values
+        parts = []
+        for source, axis, back in sequences:
+            place = node.emit("sub", (node.extent(length - 1), at))[0] if back else at
+            parts += node.emit("gather", (source, place), axis=axis)
+        results = importer.inlined(body, scope, opsets, dict(zip(given, [*inside, *parts], strict=True)))
+        return results if None in results else [going, *results]
+
+    names = ["turn", "going", *(output or f"{node.name}.{index}"
+                                for index, output in enumerate(node.outputs[:len(states)]))]
+    return loop_of(importer, node, Looped(names, given, states, node.extent(length), node.constant(np.array(True)),
+                                          length), turn)
 
 
 def _along(node: Node, value: str, axis: int, back: bool) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import MegccError, ShapeError
-from ...ir.dims import Dim, Symbol, dim_min
+from ...ir.dims import Dim, Symbol, SymbolicDim, dim_min
 from ...ir.graph import EXTENT, Attrs
 from .shapes import follows, shape_value
 
@@ -73,9 +73,16 @@ class Counts:
         symbols[:] = [self.count(value, element, most, origin) for element in range(type_.size)]
         return symbols.reshape(type_.shape)
 
-    def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Symbol:
-        """An element of an integer tensor as an extent, called `name` or as its tensor."""
+    def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
+        """An element of an integer tensor as an extent, called `name` or as its tensor; its number where that is known.
+        """
         builder = self.builder
+        known = builder.integers(value)
+        if known is not None:
+            found = known.reshape(-1)[element]
+            if isinstance(found, SymbolicDim) or found >= 0:
+                return found if isinstance(found, SymbolicDim) else int(found)
+            raise ShapeError(f"'{name or value}' is {found}, and no extent is negative")
         if (value, element) not in self._made:
             if builder.types[value].dtype != "int64":
                 (wide,) = builder.emit("cast", (value,), Attrs(dtype="int64"), origin, f"{value}.int64")

@@ -335,6 +335,8 @@ class Importer:
         try:
             values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
+            # What is impossible with these shapes is left out of an If; what is not there yet is not.
+            self.unsupported = self.unsupported or not isinstance(error, ShapeError)
             self.findings.append(f"{label(proto)}: {error}")
         except _CONTRADICTIONS:
             operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loop that the run ends: the graph of its body, found by importing it, and what goes round. A value whose shape
+changes from turn to turn goes round packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import MegccError
+from ...ir.conditions import require_shape
+from ...ir.dims import Dim, dim_max, interval, symbols
+from ...ir.graph import Op
+from ...ir.types import TensorType
+from ...ops.move import emit_slice
+from .builder import Builder, Node
+from .packed import Packed, bounds_of, changing, largest, room_of
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+
+#: The turns of a loop that nothing but its condition ends.
+ENDLESS = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Looped:
+    """Of a loop. names: of the turn, of the condition, and of the results that went round. inside: what the body calls
+    those. carried: what they are at first. most, going: operands. room: how many turns what it stacks has room for,
+    None if it stacks nothing or nothing limits them."""
+
+    names: Sequence[str]
+    inside: Sequence[str]
+    carried: Sequence[str]
+    most: str
+    going: str
+    room: Dim | None
+
+
+#: Emits a turn: from its number, the condition and what goes round, the condition, what goes round, and rows; None in
+#: them where a finding says why not.
+Body = Callable[[Sequence[str]], "list[str | None]"]
+
+
+def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[str | None]:
+    """The loop's results: what went round, then what it stacked; none where a turn cannot be imported."""
+    builder = importer.builder
+    plans = _plans(importer, node, loop, turn)
+    if plans is None:
+        return []
+    with builder.importing(node.name):
+        starts = [part for value, plan in zip(loop.carried, plans, strict=True) for part in _packed(node, plan, value)]
+    first, outside = len(builder.ops), set(builder.counts.taken)
+    given = [_input(builder, loop.names[0], TensorType("int64", ())),
+             _input(builder, loop.names[1], TensorType("bool", ()))]
+    parts = [[_input(builder, name, type_) for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
+             for name, plan in zip(loop.inside, plans, strict=False)]
+    with builder.importing(node.name):
+        inside = [plan.unpack(node, builder.counts, values, name) if isinstance(plan, Packed) else values[0]
+                  for name, plan, values in zip(loop.inside, plans, parts, strict=False)]
+    results = turn([*given, *inside])
+    if None in results:
+        return []
+    going, *values = map(str, results)
+    with builder.importing(node.name):
+        (going,) = node.emit("reshape", (going,), shape=())
+        made = [part for value, plan in zip(values, plans, strict=False) for part in _packed(node, plan, value)]
+    stacked = values[len(plans):]
+    rows = [node.type_of(name) for name in stacked]
+    for row in rows:
+        if inner := sorted(set().union(*map(symbols, row.shape)) - outside):
+            raise MegccError(f"stacks rows of {', '.join(inner)} elements, which each turn finds anew; not supported")
+    inputs = [*given, *(part for values in parts for part in values)]
+    body, captured = builder.body(first, inputs, [going, *made, *stacked])
+    types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
+             *(row.with_shape((loop.room, *row.shape)) for row in rows))
+    turns, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts), body=body,
+                                types=types)
+    left = iter(ends)
+    with builder.importing(node.name):
+        final = [plan.unpack(node, builder.counts, [next(left) for _ in plan.types]) if isinstance(plan, Packed)
+                 else next(left) for plan in plans]
+    if loop.room is None or not rows:
+        return final
+    if node.op_type == "Scan":
+        return [*final, *left]
+    count = node.count(turns, loop.room)
+    return [*final, *(emit_slice(node, value, 0, 0, count) for value in left)]
+
+
+def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
+    """The parts of what goes round; where extents are not known, the run sees whether a value has its shape."""
+    if isinstance(plan, Packed):
+        return plan.pack(node, value)
+    type_ = node.type_of(value)
+    if type_ == plan:
+        return [value]
+    require_shape(type_.shape, plan.shape, _differs(plan, type_))
+    return list(node.emit("reshape", (value,), shape=plan.shape))
+
+
+def _differs(start: TensorType, type_: TensorType) -> str:
+    return f"has a value that is {start} at first and then {type_}, which is not supported"
+
+
+def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[TensorType | Packed] | None:
+    """How each value goes round: as it is, or packed, with room for the largest. None where a turn cannot be imported.
+
+    Turns are imported until no more extents are found to change, then once more for how large they become.
+    """
+    builder, expanded = importer.builder, importer.expanded
+    starts = [node.type_of(value) for value in loop.carried]
+    axes: list[set[int]] = [set() for _ in starts]
+    while True:
+        mark, outside, findings = builder.mark(), set(builder.counts.taken), len(importer.findings)
+        given = [_input(builder, "turn", TensorType("int64", ())), _input(builder, "going", TensorType("bool", ()))]
+        inside, symbols_of = [], []
+        for name, type_, changed in zip(loop.inside, starts, axes, strict=False):
+            shape = list(type_.shape)
+            for axis in changed:
+                extent = _input(builder, f"{name}.extent", TensorType("int64", ()))
+                shape[axis] = builder.counts.count(extent, 0, None, node.name, f"{name}.extent{axis}")
+            inside.append(_input(builder, name, type_.with_shape(tuple(shape))))
+            symbols_of.append({axis: shape[axis] for axis in changed})
+        results = turn([*given, *inside])
+        if None in results:
+            return None
+        types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]
+        ops = tuple(builder.ops)
+        builder.back_to(mark)
+        importer.expanded = expanded
+        del importer.findings[findings:]
+        more = False
+        for start, type_, changed in zip(starts, types, axes, strict=True):
+            if type_.dtype != start.dtype or type_.rank != start.rank:
+                raise MegccError(_differs(start, type_))
+            found = {axis for axis in changing((start, type_), outside)} - changed
+            changed |= found
+            more = more or bool(found)
+        if not more:
+            break
+    extents = [(index, axis, starts[index].shape[axis], types[index].shape[axis], symbols_of[index][axis])
+               for index, changed in enumerate(axes) for axis in sorted(changed)]
+    kept, known = _not_growing(extents, ops)
+    plans: list[TensorType | Packed] = []
+    turns = _turns(node, builder, loop) if any(axes) else None
+    for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
+        name = loop.names[2 + index]
+        room = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in kept else _largest(
+            turns, start.shape[axis], type_.shape[axis], symbols_of[index][axis], known, outside))
+            for axis in sorted(changed)}
+        if None in room.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])
+                                         for axis in changed):
+            room = {}  # the run sees whether it does
+        if None in room.values():
+            raise MegccError(f"has a value that is {start} at first and grows, and nothing limits how far; state a "
+                             f"bound of its extents: --bound {name}=1000")
+        plans.append(Packed(name, start, room) if room else start)
+    return plans
+
+
+def _not_growing(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
+                 ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
+    """Which extents (of a value, its axis: that at first, that behind a turn, its symbol) stay as small as they were,
+    if those do; and what limits the symbols of a turn."""
+    outer = bounds_of(ops)
+    left = {(index, axis): (top, then, str(inside)) for index, axis, first, then, inside in extents
+            if (top := interval(first, {name: (0, outer.get(name)) for name in symbols(first)})[1]) is not None}
+    while True:
+        known = bounds_of(ops, {inside: top for top, _, inside in left.values()})
+        grow = [key for key, (top, then, _) in left.items()
+                if (most := largest(then, known, ())) is None or not isinstance(most, int) or most > top]
+        if not grow:
+            return set(left), known
+        for key in grow:
+            del left[key]
+
+
+def _turns(node: Node, builder: Builder, loop: Looped) -> Dim | None:
+    """How many turns there can be; None for no limit."""
+    if loop.room is not None:
+        return loop.room
+    if builder.counts.known(loop.most):
+        return node.extents(loop.most)[0] if node.extents(loop.most) != (ENDLESS,) else None
+    if node.inputs[0] in builder.counts.bounds:
+        return builder.counts.count(loop.most, 0, None, node.name, node.inputs[0])
+    return None
+
+
+def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
+    """Whether an extent that changes is one that a turn counts, without regard to what it was."""
+    return not symbols(then) & symbols(inside)
+
+
+def _largest(turns: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
+    """The largest extent of a value that has `start` at first and `then` behind a turn that began with `inside`."""
+    first = largest(start, known, outside)
+    growth = largest(then - inside, known, outside)
+    if isinstance(growth, int) and growth <= 0:
+        return first
+    if growth is not None and turns is not None and not symbols(growth) & symbols(inside):
+        return None if first is None else first + turns * (growth if isinstance(growth, int) else dim_max(growth, 0))
+    return room_of([first, largest(then, known, outside)])
+
+
+def _input(builder: Builder, name: str, type_: TensorType) -> str:
+    """A value that a body gets in each turn."""
+    name = builder.unique(name or "unused")
+    builder.add_input(name, type_)
+    return name

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values whose extents change: from turn to turn of a loop, or with the branch that is taken. Such a value is packed
+into a vector that has room for the largest, beside those of its extents that change, each an int64 []."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import MegccError
+from ...ir.dims import Dim, dim_max, interval, product, symbols
+from ...ir.graph import EXTENT, Op
+from ...ir.limits import MAX_BYTES
+from ...ir.types import TensorType
+from .builder import Node
+
+if TYPE_CHECKING:
+    from .counts import Counts
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How a value is packed.
+
+    name: of the value, for the symbols of its extents. like: its type; extents that change may be any. room: the
+    largest value of each extent that changes, by axis.
+    """
+
+    name: str
+    like: TensorType
+    room: Mapping[int, Dim]
+
+    @property
+    def vector(self) -> TensorType:
+        """The type of the vector."""
+        shape = tuple(self.room.get(axis, dim) for axis, dim in enumerate(self.like.shape))
+        return TensorType(self.like.dtype, (product(shape),))
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        return (self.vector, *(TensorType("int64", ()) for _ in self.room))
+
+    def pack(self, node: Node, value: str) -> list[str]:
+        """The vector and the extents."""
+        type_, (room,) = node.type_of(value), self.vector.shape
+        if isinstance(room, int) and room * type_.itemsize > MAX_BYTES:
+            raise MegccError(f"{room:,} elements can be in '{self.name}', which is too many; state a bound of its "
+                             f"extents: --bound {self.name}=1000")
+        (vector,) = node.emit("reshape", (value,), shape=(type_.size,))
+        if type_.size != room:
+            (vector,) = node.emit("pad", (vector,), before=(0,), after=(room - type_.size,), mode="constant", value=0)
+        return [vector, *(node.extent(type_.shape[axis]) for axis in self.room)]
+
+    def unpack(self, node: Node, counts: Counts, values: Sequence[str], name: str = "") -> str:
+        """The value again; its extents are counts from here on."""
+        vector, *extents = values
+        name, shape = name or self.name, list(self.like.shape)
+        for (axis, most), extent in zip(self.room.items(), extents, strict=True):
+            symbol = name if len(self.room) == 1 else f"{name}[{axis}]"
+            shape[axis] = counts.count(extent, 0, most, node.name, symbol)
+        (part,) = node.emit("slice", (vector,), axes=(0,), starts=(0,), ends=(product(shape),), steps=(1,))
+        return node.emit("reshape", (part,), shape=tuple(shape))[0]
+
+
+def changing(types: Sequence[TensorType], outside: Iterable[str]) -> list[int]:
+    """Axes along which types of one rank differ, or have extents that are not known outside."""
+    return [axis for axis, dims in enumerate(zip(*(type_.shape for type_ in types), strict=True))
+            if len(set(dims)) > 1 or not symbols(dims[0]) <= set(outside)]
+
+
+def largest(dim: Dim, known: Mapping[str, Dim | None], outside: Iterable[str]) -> Dim | None:
+    """The largest value of an extent in terms of symbols that are known outside; None for no limit."""
+    if symbols(dim) <= set(outside):
+        return dim
+    return interval(dim, {name: (0, known.get(name)) for name in symbols(dim)})[1]
+
+
+def bounds_of(ops: Iterable[Op], given: Mapping[str, int | None] | None = None) -> dict[str, int | None]:
+    """Largest values of the symbols that operators count; of some, those that are given."""
+    found: dict[str, int | None] = dict(given or {})
+    for op in ops:
+        if op.kind == EXTENT and op.attrs.symbol.name not in found:
+            bound = op.attrs.bound
+            found[op.attrs.symbol.name] = None if bound is None else \
+                interval(bound, {name: (0, found.get(name)) for name in symbols(bound)})[1]
+    return found
+
+
+def room_of(dims: Sequence[Dim | None]) -> Dim | None:
+    """What holds each of some extents; None for no limit."""
+    room: Dim | None = 0
+    for dim in dims:
+        room = None if room is None or dim is None else dim if room == 0 else dim_max(room, dim)
+    return room

@@ -248,7 +248,7 @@ class Program:
             return Value(self.add("Reshape", f"{x.name} minus"), None)
         if kind == 1 and x.columns:
             half = self.add("Div", f"{self.add('Reshape', self.add('Size', x.name) + ' one')} two")
-            flat = self.add("Reshape", f"{x.name} {self.add('Concat', f'two {half}', axis=0)}")
+            flat = self.add("Reshape", f"{x.name} {self.add('Concat', f'two {half}', axis=0)}", allowzero=1)
             return Value(self.add("Reshape", f"{flat} as_rows"), COLUMNS)
         return Value(self.add("Transpose", x.name, perm=[1, 0]), 0)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tests.onnx_models import fed, graph_proto, model, node
 from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx, importer
+from tvm_megcc.ops.ranges import input_ranges
 from tvm_megcc.runtime.reference import run
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 9
@@ -128,6 +129,21 @@ def test_branches_of_other_extents():
         import_onnx(proto)
 
 
+def test_inputs_are_drawn_so_that_the_branch_that_is_there_runs():
+    """Of a rate that an If compares, where one branch is impossible."""
+    for kind, wanted in (("else_branch", 8), ("then_branch", None)):
+        proto = conditional("b")
+        index = ["then_branch", "else_branch"].index(kind)
+        branch = next(each.g for each in proto.graph.node[0].attribute if each.name == kind)
+        branch.node[0].CopyFrom(node("MatMul", "x x", "ab"[index]))
+        proto.graph.node.insert(0, node("Equal", "rate eight", "c"))
+        del proto.graph.input[1]
+        proto.graph.input.append(helper.make_tensor_value_info("rate", 7, []))
+        proto.graph.initializer.append(numpy_helper.from_array(np.int64(8), "eight"))
+        ranges = input_ranges(import_onnx(proto))
+        assert ranges.get("rate") == (wanted and (wanted, wanted))
+
+
 @pytest.mark.parametrize(("axis", "backward", "stacked", "behind"), [(0, 0, 0, 0), (1, 1, 1, 0), (2, 0, -1, 1)])
 def test_scans(axis: int, backward: int, stacked: int, behind: int):
     shape = [extent for index, extent in enumerate(X.shape) if index != axis]
@@ -162,5 +178,5 @@ def test_a_branch_that_these_shapes_make_impossible(caplog):
     graph = import_onnx(proto)
     assert "a run that takes its then_branch fails" in caplog.text
     assert (run(graph, {"x": X, "c": np.array(False)})["y"] == -X).all()
-    with pytest.raises(ShapeError, match="'condition of y' is 1, and has to lie between 0 and 0"):
+    with pytest.raises(ShapeError, match="the condition of y asks for the branch that was left out"):
         run(graph, {"x": X, "c": np.array(True)})

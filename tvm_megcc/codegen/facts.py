@@ -68,7 +68,8 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
         """How many instructions stand in front of a step; counts among them are noted."""
         nonlocal counts
         items = plan.controls(index)
-        counts += [{"instruction": instruction + place, "name": item.symbol}
+        counts += [{"instruction": instruction + place, "name": item.symbol,
+                    **({"branch": True} if item.required else {})}
                    for place, item in enumerate(items) if isinstance(item, Count)]
         return len(items)
 

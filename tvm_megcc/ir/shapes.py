@@ -84,13 +84,14 @@ class Count:
     """A symbol that a run computes the value of.
 
     value, element: the tensor of int64 that holds it, and where. bound: the largest value, over symbols of inputs and
-    counts before it; None for no limit.
+    counts before it; None for no limit. required: it is asked for even where no extent depends on it.
     """
 
     symbol: str
     value: str
     element: int
     bound: Dim | None
+    required: bool = False
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -102,7 +103,8 @@ def counts_of(graph: Graph) -> tuple[Count, ...]:
     found: list[Count] = []
     for op in graph.ops:
         if op.kind == EXTENT:
-            found.append(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound))
+            found.append(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound,
+                               bool(op.attrs.get("required"))))
         for body in bodies_of(op):
             found += counts_of(body.graph)
     return tuple(found)

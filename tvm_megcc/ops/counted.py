@@ -4,6 +4,8 @@ another number fails; otherwise the run computes it, and it is an extent from th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..errors import MegccError, ShapeError
@@ -40,6 +42,10 @@ class Extent(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         return (x,)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {} if attrs.bound is None else {0: (0, attrs.bound)}
 
     @staticmethod
     def view_offset(attrs: Attrs, inputs: Types, outputs: Types) -> Dim | None:

@@ -57,6 +57,13 @@ def _behind(graph: Graph, op: Op, range_: Range):
     if op.kind in _MOVED:
         for index in _MOVED[op.kind] or range(len(op.inputs)):
             yield op.inputs[index], range_
+    elif op.kind == "logical_not" and low == high and low in (0, 1):
+        yield op.inputs[0], (1 - low, 1 - low)
+    elif op.kind == "equal" and low == high == 1:
+        for value, other in (op.inputs, op.inputs[::-1]):
+            constant = graph.constants.get(other)
+            if constant is not None and constant.size == 1 and constant.dtype.kind in "iub":
+                yield value, (int(constant.item()),) * 2
     elif op.kind in ("add", "sub", "mul") and len(op.inputs) == 2:
         for value, other in (op.inputs, op.inputs[::-1]):
             constant = graph.constants.get(other)

@@ -82,6 +82,9 @@ def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
     """What the run found for a symbol."""
     found = int(values.reshape(-1)[op.attrs.element])
     most = 2**31 - 1 if op.attrs.bound is None else substitute(op.attrs.bound, symbols)
+    if found and op.attrs.get("required"):
+        raise ShapeError(f"the {op.attrs.symbol} asks for the branch that was left out, because the shapes of the "
+                         "inputs make it impossible")
     if not 0 <= found <= most:
         raise ShapeError(f"'{op.attrs.symbol}' is {found}, and has to lie between 0 and {most}")
     return found

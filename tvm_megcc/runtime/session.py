@@ -237,6 +237,10 @@ class Session:
         call = next((c for c in self.calls if found and c["instruction"] == int(found[1])), None)
         count = next((c for c in self.program.get("counts", ()) if found and c["instruction"] == int(found[1])), None)
         if count is not None:
+            if count.get("branch"):
+                return (f"{message}: the {count['name']} asks for the branch that was left out, because the shapes of "
+                        "the inputs make it impossible; give inputs that take the other one, or compile for the shapes "
+                        "that this one has: --input-shapes")
             return f"{message}: the run found more, or less, of '{count['name']}' than there can be"
         return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 

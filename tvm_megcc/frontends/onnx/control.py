@@ -52,7 +52,7 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
     for name in ("then_branch", "else_branch"):
         mark, findings = builder.mark(), len(importer.findings)
         values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
-        if None in values and importer.unsupported:
+        if None in values and (importer.unsupported or importer.refused):
             raise MegccError("its condition is computed at run time, and one of its branches is not supported; do what "
                              "is said above, or fix the input it depends on (--constant sr=16000)")
         if None in values:

@@ -113,6 +113,7 @@ class Importer:
         self.importers = importers
         self.findings: list[str] = []
         self.unsupported = False
+        self.refused = False
         self.expanding: list[tuple[str, str]] = []
         self.expanded = 0
         written = len(self.graph.node) + sum(len(function.node) for function in model.proto.functions)
@@ -136,7 +137,7 @@ class Importer:
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         if self.findings:
-            advice = _UNSUPPORTED_ADVICE if self.unsupported else ""
+            advice = _UNSUPPORTED_ADVICE if self.unsupported else self._shapes_advice(inputs)
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
         self.builder.counts.require_used()
         outputs = self._outputs(scope, inputs)
@@ -270,6 +271,18 @@ class Importer:
             self.builder.copy(now.get(scope[name], scope[name]), name)
         return list(self.output_names)
 
+    def _shapes_advice(self, inputs: Sequence[str]) -> str:
+        """Which inputs have extents that the model leaves open: rules may contradict each other because of that."""
+        types = {name: self.builder.types[name] for name in inputs if name in self.builder.types}
+        open_ = {name: type_ for name, type_ in types.items() if not type_.is_static}
+        if not open_:
+            return ""
+        listed = ", ".join(f"{quoted(name)} {type_}" for name, type_ in open_.items())
+        name, type_ = next(iter(open_.items()))
+        example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in type_.shape)
+        return (f"The model leaves extents of its inputs open: {listed}. If it cannot have every such shape, say which "
+                f'it has: --input-shapes "{name}=({example});..."')
+
     def _near(self, name: str) -> str:
         """Names of the model that somebody who wrote this one may have meant."""
         known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
@@ -336,7 +349,7 @@ class Importer:
             values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
             # What is impossible with these shapes is left out of an If; what is not there yet is not.
-            self.unsupported = self.unsupported or not isinstance(error, ShapeError)
+            self.refused = self.refused or not isinstance(error, ShapeError)
             self.findings.append(f"{label(proto)}: {error}")
         except _CONTRADICTIONS:
             operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))

@@ -143,8 +143,8 @@ class Builder:
                 raise ShapeError(f"its result {type_} has {type_.bytes:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         static = all(type_.is_static for type_ in results)
-        if static and all(type_.size == 0 for type_ in results):
-            return tuple(self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint) for type_ in results)
+        if all(type_.size == 0 for type_ in results) and (static or kind != "expand"):
+            return tuple(self._nothing(type_, origin, hint) for type_ in results)
         if static and all(not name or name in self.constants for name in inputs) \
                 and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
                 and self._folds(kind, attrs, inputs, results):
@@ -163,6 +163,13 @@ class Builder:
             self.ops.append(Op(kind, attrs, inputs, tuple(names), origin=origin))
             self.producers.update(dict.fromkeys(names, self.ops[-1]))
         return tuple(names)
+
+    def _nothing(self, type_: TensorType, origin: str, hint: str) -> str:
+        """A tensor without elements, of which some extents may not be known; no kernel but one sees it."""
+        if type_.is_static:
+            return self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint)
+        zero = self.constant(np.zeros([1] * type_.rank, np.dtype(type_.dtype)), hint)
+        return self.emit("expand", (zero,), Attrs(shape=type_.shape), origin, hint)[0]
 
     def _folds(self, kind: str, attrs: Attrs, inputs: Sequence[str], results: Sequence[TensorType]) -> bool:
         """Whether an operator on constants is computed now; if not, the model computes it in every run."""

@@ -128,8 +128,10 @@ def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
 
 
 def likely_type(type_: TensorType | None) -> TensorType | None:
-    """The type with its extents at their likely values."""
-    return type_ if type_ is None or type_.is_static else type_.with_shape(map(likely, type_.shape))
+    """The type with its extents at their likely values, of which none is 0: speed is of no interest then."""
+    if type_ is None or type_.is_static:
+        return type_
+    return type_.with_shape(dim if isinstance(dim, int) else max(likely(dim), 1) for dim in type_.shape)
 
 
 def likely_types(types: Sequence[TensorType | None]) -> tuple[TensorType | None, ...]:

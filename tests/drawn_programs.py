@@ -222,6 +222,7 @@ class Program:
         x = self.pick()
         some = [self.number() for _ in range(2)]
         mode = self.any_of(["constant", "constant", "edge", "reflect"])
+        mode = mode if x.rows else "constant"  # of no rows there is nothing to repeat
         ends = f"{some[0]} {some[1]}" if x.columns is None else f"{some[0]} zero {some[1]} zero"
         pads = self.add("Concat", ends, axis=0)
         number = " half" if mode == "constant" else ""

@@ -136,11 +136,6 @@ class Lowering:
     plan: KernelPlan
     rows: tuple[Rows, ...] = ()
 
-    @property
-    def graph(self) -> Graph:
-        """With its final operators, layouts and order."""
-        return list(self.stages.values())[-1]
-
 
 def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories = plan_memories) -> Lowering:
     """Brings a graph that `checked` gave to kernels; the graph is verified after every pass.

@@ -113,8 +113,9 @@ def test_cpp(compiler, hostile, tmp_path):
 
 
 def test_words_of_ports_differ():
-    rows = [(name, "float32", (1,), False, None) for name in ("type", "Type", "a b", "a-b", "self", HOSTILE)]
-    inputs, outputs = ports((rows, rows[:2]))
+    rows = [{"name": name, "dtype": "float32", "shape": [1]}
+            for name in ("type", "Type", "a b", "a-b", "self", HOSTILE)]
+    inputs, outputs = ports({"inputs": rows, "outputs": rows[:2], "states": []})
     words = [port.word for port in (*inputs, *outputs)]
     assert len(set(words)) == len(words) and "type" not in words and "self" not in words
     assert all(word.isidentifier() and word.isascii() for word in words)

@@ -70,11 +70,16 @@ def build_(args: argparse.Namespace) -> int:
     return 0
 
 
+def _getting(path: str) -> str:
+    """What the progress line says of a session's coming about."""
+    return f"building {path}" if path.endswith(".megcc") or Path(path).is_dir() else f"compiling and building {path}"
+
+
 def run_(args: argparse.Namespace) -> int:
     from ..api import parse_shapes
     from ..tools import run, source
 
-    with _progress(args, f"compiling and building {args.path}"):
+    with _progress(args, _getting(args.path)):
         session = source.remote_session_of(args.path, args) if args.rpc else source.session_of(args.path, args)
     report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, profile=args.profile,
                      shapes=parse_shapes(args.shape or ""), sequence=args.sequence, real=args.real)
@@ -90,7 +95,7 @@ def bench_(args: argparse.Namespace) -> int:
     if len(args.path) > 1:
         raise MegccError("several models are for --against; without it, bench one at a time")
     path = args.path[0]
-    with _progress(args, f"compiling and building {path}"):
+    with _progress(args, _getting(path)):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     if session.target.bare_metal:
         _print(args, board.bench(session, args.inputs, seed=args.seed), board.text)

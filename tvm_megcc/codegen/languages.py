@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import MegccError
@@ -27,6 +27,10 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
     static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
     typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
     yield arena model outputs reset run ok status block main std core""".split())
+#: Elements as C has them -> typed arrays of JavaScript.
+_ARRAYS = {"float": "Float32Array", "double": "Float64Array", "int8_t": "Int8Array", "uint8_t": "Uint8Array",
+           "int16_t": "Int16Array", "uint16_t": "Uint16Array", "int32_t": "Int32Array", "uint32_t": "Uint32Array",
+           "int64_t": "BigInt64Array", "uint64_t": "BigUint64Array"}
 #: Elements as C has them -> as Rust has them.
 _RUST = {"float": "f32", "double": "f64", "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16",
          "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64"}
@@ -53,24 +57,34 @@ class Port:
         return f"[{_RUST[self.c_type]}; {self.count}]"
 
     @property
+    def array(self) -> str:
+        return _ARRAYS[self.c_type]
+
+    @property
     def c_type(self) -> str:
         return DTYPES[self.dtype].c_type
 
 
-def ports(rows: tuple[Sequence[tuple], Sequence[tuple]]) -> tuple[list[Port], list[Port]]:
-    """Inputs and outputs, with words that differ from each other, from rows of `package.ports_of`."""
+def ports(row: Mapping) -> tuple[list[Port], list[Port]]:
+    """Inputs and outputs of a model of a manifest, with words that differ from each other.
+
+    Raises:
+        MegccError: for a shape that changes from run to run.
+    """
     taken = set(WORDS)
     found: tuple[list[Port], list[Port]] = ([], [])
-    for to, given in zip(found, rows, strict=True):
-        for index, (name, dtype, shape, kept, quant) in enumerate(given):
+    for to, end in zip(found, ("input", "output"), strict=True):
+        for index, port in enumerate(row[f"{end}s"]):
+            name, shape = port["name"], tuple(port["shape"])
             if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
                 raise MegccError(f"the shape of '{printable(name)}' changes from run to run, which packages leave out: "
                                  "compile it again with --input-shapes")
             word = identifier(name)
             while word in taken:
-                word = f"{word}_{'in' if to is found[0] else 'out'}{index}"
+                word = f"{word}_{end.removesuffix('put')}{index}"
             taken.add(word)
-            to.append(Port(index, name, word, dtype, tuple(shape), kept, quant))
+            kept = name in {state[end] for state in row["states"]}
+            to.append(Port(index, name, word, port["dtype"], shape, kept, port.get("quant")))
     return found
 
 

@@ -168,14 +168,6 @@ def package_address(url: str) -> tuple[str, str]:
     return web[1], web[2]
 
 
-def ports_of(row: Mapping) -> tuple[list[tuple], list[tuple]]:
-    """Inputs and outputs of a model: (name, dtype, shape, whether the session keeps it, scale and zero point)."""
-    inputs, outputs = ([(port["name"], port["dtype"], port["shape"],
-                         port["name"] in {state[end] for state in row["states"]}, port.get("quant"))
-                        for port in row[f"{end}s"]] for end in ("input", "output"))
-    return inputs, outputs
-
-
 def _targets(folder: Path, manifest: dict, anywhere: bool) -> list[Target]:
     targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
     if anywhere:
@@ -194,7 +186,7 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")
     name = models[0]["name"]
-    inputs, outputs = ports(ports_of(models[0]))
+    inputs, outputs = ports(models[0])
     return {"inputs": inputs, "outputs": outputs, "head": 80, "align": max(models[0]["alignment"], 8),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 

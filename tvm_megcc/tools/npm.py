@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..codegen.bundle import read_container, read_manifest
+from ..codegen.languages import ports
 from ..codegen.machines import profile
-from ..codegen.package import package_address, package_version, ports_of
+from ..codegen.package import package_address, package_version
 from ..codegen.render import environment
 from ..errors import MegccError
 from ..foreign import printable
-from ..ir.types import DTYPES
 from ..runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
 from ..runtime.toolchain import find_compiler
 from ..target import TARGETS, Target
@@ -24,30 +22,7 @@ from ..version import VERSION
 
 #: What npm takes as a name: https://docs.npmjs.com/cli/configuring-npm/package-json#name
 _NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
-#: Elements as C has them -> typed arrays.
-_ARRAYS = {"float": "Float32Array", "double": "Float64Array", "int8_t": "Int8Array", "uint8_t": "Uint8Array",
-           "int16_t": "Int16Array", "uint16_t": "Uint16Array", "int32_t": "Int32Array", "uint32_t": "Uint32Array",
-           "int64_t": "BigInt64Array", "uint64_t": "BigUint64Array"}
 _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
-
-
-@dataclass(frozen=True)
-class _Port:
-    """An input or output as the templates see it. kept: a state; count: of its elements; array: of JavaScript."""
-
-    name: str
-    dtype: str
-    shape: list[int]
-    kept: bool
-    quant: Mapping | None
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def array(self) -> str:
-        return _ARRAYS[DTYPES[self.dtype].c_type]
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
@@ -69,9 +44,6 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     manifest = read_manifest(folder)
     row = model_of(manifest, None, folder)
     cpu = _target(folder, row, target)
-    if any(isinstance(extent, str) for port in (*row["inputs"], *row["outputs"]) for extent in port["shape"]):
-        raise MegccError(f"{folder}: shapes of '{row['name']}' change from run to run, which the package leaves out: "
-                         "compile it again with --input-shapes")
     package_version(version)
     package_address(url)
     chosen = name or row["name"].replace("_", "-")
@@ -79,7 +51,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and "
                          "'.', perhaps with @scope/ before it")
     embedded = f"{row['name']}_data.c" in manifest["files"]
-    inputs, outputs = ([_Port(*port) for port in ports] for ports in ports_of(row))
+    inputs, outputs = ports(row)
     context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),
                "link": url, "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs,
                "outputs": outputs, "kept": bool(row["states"]), "embedded": embedded,

@@ -17,7 +17,7 @@ import numpy as np
 from ..codegen.bundle import read_container, read_manifest
 from ..codegen.languages import ports
 from ..codegen.machines import profile
-from ..codegen.package import package_version, ports_of, zipped
+from ..codegen.package import package_version, zipped
 from ..codegen.render import environment
 from ..errors import MegccError
 from ..foreign import printable
@@ -60,7 +60,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII) or keyword.iskeyword(name) \
             or name in sys.stdlib_module_names | {"numpy"}:
         raise MegccError(f"'{printable(name)}' is no name of a Python package of its own: give another with --name")
-    inputs, outputs = ports(ports_of(row))
+    inputs, outputs = ports(row)
     for port in (*inputs, *outputs):
         try:
             np.dtype(port.dtype)

@@ -38,6 +38,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
             flash: int | None = None, caller_inputs: bool = False, regions: str | None = None,
+            reproducible: bool = False,
             dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
@@ -72,6 +73,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
         regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
+        reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
         dump: folder that gets every stage as text.
 
     Returns:
@@ -97,6 +99,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured, ram=ram,
                          flash=flash, caller_inputs=caller_inputs,
                          regions=None if regions is None else Regions.parse(regions),
+                         reproducible=reproducible,
                          model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
 

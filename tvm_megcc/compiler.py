@@ -41,7 +41,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
                   keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
                   buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None,
                   log: TuningLog | None = None, ram: int | None = None, flash: int | None = None,
-                  caller_inputs: bool = False, regions: Regions | None = None,
+                  caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
                   dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
@@ -60,6 +60,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         flash: most bytes that the model may have, its code not counted.
         caller_inputs: inputs have no place in the arena: they are bound to memory of the caller's before a run.
         regions: memories that a session may use, in place of `ram` and `flash`: for microcontrollers.
+        reproducible: floats have the same bits on every CPU (docs/reproducible.md).
 
     Raises:
         MegccError: for an unknown `optimize` or a number of threads that the runtime refuses, and for what does not fit
@@ -76,7 +77,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     if regions is not None:
         _require_regions(graph, targets, ram, flash)
         flash = regions.flash
-    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs, regions) for target in targets]
+    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs, regions, reproducible)
+                for target in targets]
     name = identifier(name or graph.name)
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
@@ -111,8 +113,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         name=name, targets=tuple(targets), container=container,
         sources=render_sources(name, [plan for plan, _ in plans], codes),
         manifest=manifest(graph, plans, model or {}, optimize, threads, quantised,
-                          {"ram": ram, "flash": flash, **({"caller_inputs": True} if caller_inputs else {}),
-                           **({"regions": str(regions)} if regions else {})}, rows),
+                          {"ram": ram, "flash": flash, "caller_inputs": caller_inputs, "reproducible": reproducible,
+                           "regions": str(regions or "")}, rows),
         report="\n".join(texts), memory=picture)
 
 
@@ -168,11 +170,12 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
 
 
 def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None,
-               ram: int | None = None, caller_inputs: bool = False, regions: Regions | None = None) -> Context:
+               ram: int | None = None, caller_inputs: bool = False, regions: Regions | None = None,
+               reproducible: bool = False) -> Context:
     """What the kernels of a graph are chosen for.
 
     Raises:
         MegccError: for an unknown `optimize`.
     """
     return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None, ram,
-                   caller_inputs, regions)
+                   caller_inputs, regions, reproducible)

@@ -70,6 +70,7 @@ class Compiling(TypedDict, total=False):
     flash: int | None
     caller_inputs: bool
     regions: str | None
+    reproducible: bool
 
 
 #: Names of `compile` that are others in the parsed command line.
@@ -138,7 +139,7 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
 
     options = _options("explain", model, target, compiling)
     return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
-                               options.ram, options.caller_inputs, source.regions_of(options),
+                               options.ram, options.caller_inputs, source.regions_of(options), options.reproducible,
                                **source.graph_arguments(options)), tool.text)
 
 

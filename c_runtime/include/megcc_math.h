@@ -52,7 +52,7 @@ static MGC_INLINE mgc_v mgc_exp(mgc_v x)
  * normal float; its product with 2^fraction and the sum are one instruction. */
 static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
 {
-#if defined(MGC_POWERS) && !defined(MEGCC_FUSED) /* which is for the same bits as on other CPUs */
+#if defined(MGC_POWERS) && !defined(MEGCC_REPRODUCIBLE) /* which is for the same bits as on other CPUs */
     /* The whole sixteenths of the exponent come from a table: what remains is a short polynomial. */
     const mgc_v rounder = mgc_set1(MGC_ROUNDER / 16.0f), log2_e = mgc_set1(1.44269504f);
     const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);

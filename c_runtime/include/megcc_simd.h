@@ -10,11 +10,14 @@
  *   mgc_load(p) mgc_store(p,v) any address
  *   mgc_load_n mgc_store_n     the first n lanes, 0 <= n <= MGC_LANES; touch exactly n floats, missing lanes read 0
  *   mgc_set1(s) mgc_zero()
- *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can, elsewhere twice; with MEGCC_FUSED once on all
+ *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can, elsewhere twice
+ *   mgc_fma1(a,b,c)            of single floats; rounded twice
  *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, NEON returns NaN, the others `a`
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
+ *   mgc_sums                   sums along a row: mgc_sums_zero(), mgc_sums_add(&sums,k,v) for the elements from k on, a
+ *                              multiple of MGC_LANES, mgc_sums_multiply(&sums,k,a,b) for a * b, mgc_sums_total(&sums)
  *   mgc_even(a,b)              lanes 0, 2, 4, … of a and b one behind the other
  *   mgc_zip_low(a,b) mgc_zip_high(a,b)     lanes of a and b in turn, from their lower or upper halves
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
@@ -26,6 +29,9 @@
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  *   mgc_fma_by(a,s,c)          Helium: a * s + c, of a number s
  *   mgc_load4 mgc_store4       NEON: four vectors of elements in turn
+ *
+ * With MEGCC_REPRODUCIBLE, which a kernel file defines, the same bits come out on every CPU: mgc_fma and mgc_fma1 round
+ * once, mgc_recip is a division, and sums along a row are sixteen on all, added up in one order.
  */
 #ifndef MEGCC_SIMD_H
 #define MEGCC_SIMD_H
@@ -129,7 +135,7 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_HELIUM 0
 #endif
 
-#if MGC_ENABLED && defined(MEGCC_FUSED)
+#if MGC_ENABLED && defined(MEGCC_REPRODUCIBLE)
 /* a * b + c, rounded once, where no instruction does it. The product has 48 bits, so a double holds it. The sum is rounded to
  * odd: of the two doubles around a sum that no double holds, the one whose last bit is set, so that the second rounding sees on
  * which side of a tie it lies. */
@@ -207,6 +213,58 @@ MGC_RAISE_GCC(MGC_RAISED)
 #else
 #include "simd/scalar.h"
 #endif
+
+#if defined(MEGCC_REPRODUCIBLE)
+#define MGC_SUMS (16 / MGC_LANES)
+#if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
+static MGC_INLINE float mgc_fma1(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#else
+static MGC_INLINE float mgc_fma1(float a, float b, float c) { return mgc_fused(a, b, c); }
+#endif
+#else
+#define MGC_SUMS 1
+static MGC_INLINE float mgc_fma1(float a, float b, float c)
+{
+    const float product = a * b;
+    return product + c;
+}
+#endif
+
+typedef struct mgc_sums {
+    mgc_v part[MGC_SUMS];
+} mgc_sums;
+
+static MGC_INLINE mgc_sums mgc_sums_zero(void)
+{
+    mgc_sums sums;
+    for (int i = 0; i < MGC_SUMS; i++)
+        sums.part[i] = mgc_zero();
+    return sums;
+}
+static MGC_INLINE void mgc_sums_add(mgc_sums *sums, int32_t k, mgc_v v)
+{
+    mgc_v *part = sums->part + k / MGC_LANES % MGC_SUMS;
+    *part = *part + v;
+}
+static MGC_INLINE void mgc_sums_multiply(mgc_sums *sums, int32_t k, mgc_v a, mgc_v b)
+{
+    mgc_v *part = sums->part + k / MGC_LANES % MGC_SUMS;
+    *part = mgc_fma(a, b, *part);
+}
+static MGC_INLINE float mgc_sums_total(const mgc_sums *sums)
+{
+#if defined(MEGCC_REPRODUCIBLE)
+    float lane[16];
+    for (int i = 0; i < MGC_SUMS; i++)
+        mgc_store(lane + i * MGC_LANES, sums->part[i]);
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            lane[i] = lane[i] + lane[i + n];
+    return lane[0];
+#else
+    return mgc_sum(sums->part[0]);
+#endif
+}
 #endif
 
 #endif

@@ -110,7 +110,8 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str, ta
 
     optimize: "speed" and "size" as the compiler has them, "size" for a kernel that other calls share and for one that
         none does; "open": speed, with extents known at run time only, those of
-        the case and others that the shape rule's conditions let through.
+        the case and others that the shape rule's conditions let through; "reproducible": speed, and the same bits on
+        every CPU.
     """
     declaration = operator(kind)
     generator = np.random.default_rng(index)
@@ -222,7 +223,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
     tail = tuple(replace(output_types[0], dtype=a.dtype.name) if c == "full" else TensorType(a.dtype.name, a.shape)
                  for a, c in zip(extra, classes, strict=True))
     constant = {*case.constant, *(len(arrays) + i for i, c in enumerate(classes) if c == "channel")}
-    context = Context(target, "size" if optimize == "size" else "speed")
+    context = Context(target, "size" if optimize == "size" else "speed", reproducible=optimize == "reproducible")
     values = [*arrays, *extra]
     known = {index: values[index] for index in constant if index < len(values) and values[index] is not None}
     for site in placements(Site(op, (*types, *tail), tuple(output_types), context, frozenset(constant), known), kernel):
@@ -317,22 +318,31 @@ class Program:
     def run(self, pieces: int = 1) -> list[str]:
         """Runs all jobs, each in so many pieces, of more than one on memory of its inputs where kernels can; returns a
         line for each that differs."""
-        blob = b"".join(self._encode(job, pieces) for job in self.jobs)
-        (output, errors), position, failures = self.answer(blob), 0, []
+        failures = []
+        for job, status, flats in self.results(pieces):
+            if status:
+                failures.append(f"{job.title}: {status}")
+            for flat, type_, expected in zip(flats, job.output_types, job.expected, strict=not status):
+                if text := _difference(flat, type_, expected, job):
+                    failures.append(f"{job.title}: {text}")
+        return failures
+
+    def results(self, pieces: int = 1) -> Iterator[tuple[Job, str, list[np.ndarray]]]:
+        """Each job with what is wrong with its end, "" for nothing, and the memory of its results."""
+        output, errors = self.answer(b"".join(self._encode(job, pieces) for job in self.jobs))
+        position = 0
         for job in self.jobs:
             if position + 4 > len(output):
-                failures.append(f"{job.title}: died: {errors[-2000:]}")
+                yield job, f"died: {errors[-2000:]}", []
                 break
             status = int(np.frombuffer(output, np.int32, 1, position)[0])
             position += 4
-            for parameter, type_, expected in zip(job.bound.outputs, job.output_types, job.expected, strict=True):
+            flats = []
+            for parameter, type_ in zip(job.bound.outputs, job.output_types, strict=True):
                 count = self._size(job, job.bound.spec.outputs[parameter.index].size)
-                flat = np.frombuffer(output, np.dtype(type_.dtype), count, position)
+                flats.append(np.frombuffer(output, np.dtype(type_.dtype), count, position))
                 position += count * type_.itemsize
-                failures += [f"{job.title}: {text}" for text in [_difference(flat, type_, expected, job)] if text]
-            if status:
-                failures.append(f"{job.title}: status {status}")
-        return failures
+            yield job, f"status {status}" if status else "", flats
 
     def _size(self, job: Job, size) -> int:
         spec = job.bound.spec

@@ -239,7 +239,7 @@ def test_fused_products_without_an_instruction(name, tmp_path):
     compiler, _, _ = toolchain(name)
     source, program = tmp_path / "fused.c", tmp_path / "fused"
     source.write_text(f"#define MGC_ISA_{TARGETS[name].isa.name.upper()}\n{FUSED}")
-    subprocess.run([*compiler.command, "-std=c99", "-O2", "-ffp-contract=off", "-DMEGCC_FUSED",
+    subprocess.run([*compiler.command, "-std=c99", "-O2", "-ffp-contract=off", "-DMEGCC_REPRODUCIBLE",
                     f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(program), "-lm"], check=True)
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -12,6 +12,7 @@ import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import main
+from tvm_megcc.codegen.bundle import read_manifest
 from tvm_megcc.errors import MegccError, ToolError
 from tvm_megcc.runtime.session import Port
 from tvm_megcc.target import TARGETS, machine
@@ -99,9 +100,20 @@ def test_floats_without_fused_products_have_one_hash_too(tmp_path):
     if machine() != "x86_64":
         pytest.skip("of x86-64")
     targets = [TARGETS[name] for name in ("c", "x86-64", "wasm32", "wasm32-simd128")]
-    folder = tvm_megcc.compile(DIGITS, ",".join([*map(str, targets), "x86-64-v3"])).save(tmp_path / "digits")
+    folder = tvm_megcc.compile(DIGITS, ",".join(map(str, targets))).save(tmp_path / "digits")
     report = verify.verify(folder, targets)
     found = {row["sha256"] for row in report["targets"] if "sha256" in row}
     assert report["floats"] and len(found) == 1, report
-    fused = {row["sha256"] for row in verify.verify(folder, fused=True)["targets"] if "sha256" in row}
-    assert len(fused) == 1 and not fused & found, "as those with the instruction"
+
+
+@pytest.mark.slow
+def test_a_reproducible_model_has_one_hash_on_all_targets(tmp_path):
+    """With and without an instruction for products and sums, of one lane to sixteen."""
+    if machine() != "x86_64":
+        pytest.skip("of x86-64")
+    folder = tvm_megcc.compile(DIGITS, "c,x86-64-v3,x86-64-v4,arm64,wasm32-simd128", reproducible=True).save(tmp_path)
+    assert read_manifest(folder)["models"][0]["options"]["reproducible"]
+    report = verify.verify(folder, record=True)
+    found = {row["sha256"] for row in report["targets"] if "sha256" in row}
+    assert len(found) == 1 and report["equal"] and not report["floats"], report
+    assert len([row for row in report["targets"] if "sha256" in row]) >= 2

@@ -131,8 +131,6 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("path", metavar="PATH")
     _model_option(verb)
     verb.add_argument("--record", action="store_true", help="write the hashes into the folder's manifest")
-    verb.add_argument("--fused", action="store_true", help="products and sums are rounded once on every target, by "
-                                                           "MEGCC_FUSED (docs/reproducible.md)")
     _target_option(verb, "which targets (default: all of the folder's that run here)")
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
@@ -280,6 +278,8 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
     group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
     group.add_argument("--caller-inputs", action="store_true",
                        help="inputs have no place in a session's memory: they are bound to the caller's own")
+    group.add_argument("--reproducible", action="store_true",
+                       help="floats have the same bits on every CPU (docs/reproducible.md)")
     if limits:
         group.add_argument("--ram", type=_bytes, metavar="SIZE",
                            help="most memory that a session may need, such as 64K: layers are computed by rows where "

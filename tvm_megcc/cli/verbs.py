@@ -146,7 +146,7 @@ def verify_(args: argparse.Namespace) -> int:
     with _progress(args, f"running {args.path}"):
         folder = source.folder_of(args.path, args)
         report = verify.verify(folder, parse_targets(args.target) if args.target else (), args.cc,
-                               source.model_of(args.path, args), args.record, args.fused)
+                               source.model_of(args.path, args), args.record)
     _print(args, report, verify.text)
     return 0 if report["equal"] else REFUSED
 
@@ -170,7 +170,8 @@ def explain_(args: argparse.Namespace) -> int:
     from ..tools import explain, source
 
     report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
-                             args.ram, args.caller_inputs, source.regions_of(args), **source.graph_arguments(args))
+                             args.ram, args.caller_inputs, source.regions_of(args), args.reproducible,
+                             **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 

@@ -45,6 +45,7 @@ class KernelSpec:
     extents: (name, value) in order; the value is None where the extent is an argument of the call.
     tasks, shared, scratch: over the run-time extents.
     lanes: what the epilogue gets, as `Kernel` has it.
+    reproducible: the same bits on every CPU: the file defines MEGCC_REPRODUCIBLE.
     compact: constants leave out code that cannot run, and never add any: loops stay loops.
     """
 
@@ -63,6 +64,7 @@ class KernelSpec:
     operation: str
     algorithm: str
     compact: bool = False
+    reproducible: bool = False
     lanes: str = "f"
 
     @cached_property
@@ -77,7 +79,8 @@ class KernelSpec:
         if self.epilogue is not None:
             kinds = "".join(p.kind[0] for p in self.inputs if p.kind not in ("own", "full"))
             parts.append(expression_name(self.epilogue) + (f"_{kinds}" if kinds else ""))
-        return "_".join(filter(None, parts)) + f"__{self.algorithm}{'_small' * self.compact}_{self.isa.name}"
+        return "_".join(filter(None, parts)) + (
+            f"__{self.algorithm}{'_small' * self.compact}{'_reproducible' * self.reproducible}_{self.isa.name}")
 
     @property
     def runtime_extents(self) -> tuple[str, ...]:
@@ -131,6 +134,7 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         operation=lowered.operation,
         algorithm=lowered.algorithm,
         compact=site.compact,
+        reproducible=site.context.reproducible,
         lanes=choice.kernel.lanes)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.apart)
     return bound if site.compact or shared else with_constants(bound, _numbers(bound))

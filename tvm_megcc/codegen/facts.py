@@ -18,7 +18,7 @@ from .weight_report import shared_weights
 
 
 def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
-             quantised: Mapping[str, Quantisation], limits: Mapping[str, int | None],
+             quantised: Mapping[str, Quantisation], others: Mapping[str, int | bool | None],
              by_rows: Sequence[Sequence[Rows]]) -> dict:
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
@@ -43,7 +43,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
         "megcc": VERSION,
         "model": dict(model),
         "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {}),
-                    **{name: limit for name, limit in limits.items() if limit is not None}},
+                    **{name: given for name, given in others.items() if given}},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "states": [{"output": source, "input": target} for source, target in graph.states],

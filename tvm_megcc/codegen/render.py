@@ -266,6 +266,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         description=_description(spec, origins) + _provenance(template),
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,
+        reproducible="#define MEGCC_REPRODUCIBLE\n" * spec.reproducible,
         integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or "mgc_iload" in helpers + function else "",
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
@@ -286,7 +287,7 @@ _FILE = """\
 
 #if {guard}
 #define MGC_ISA_{isa}
-#include "megcc_simd.h"
+{reproducible}#include "megcc_simd.h"
 #include "megcc_math.h"
 {shares}{integer}#if MGC_ENABLED
 

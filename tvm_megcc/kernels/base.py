@@ -134,6 +134,10 @@ class Kernel:
         """Why this kernel cannot realise the operator on operands laid out like this; None if it can."""
         return None
 
+    def reorders(self, site: Site) -> bool:
+        """Whether the kernel adds floats up in another order than what other CPUs take for the same operator."""
+        return False
+
     def lower(self, site: Site) -> Lowered:
         """The call; only asked where `refuse` gave None."""
         raise NotImplementedError

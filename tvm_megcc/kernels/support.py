@@ -18,6 +18,7 @@ from .site import Site
 
 _VIEW = View()
 OTHER_LAYOUTS = "does not work on these layouts"
+OTHER_ORDER = "adds up in an order of its own, and other CPUs' kernels in another"
 
 
 def candidates(kind: str) -> tuple[Kernel, ...]:
@@ -79,7 +80,10 @@ def refusal(site: Site, kernel: Kernel) -> str | None:
     variable = [i for i in kernel.constants if i < len(site.inputs) and site.op.inputs[i] and i not in site.constants]
     if variable:
         return f"operand {variable[0]} is not constant"
-    return types_refusal(site, kernel) or kernel.refuse(site) or epilogue_refusal(site, kernel)
+    refused = types_refusal(site, kernel) or kernel.refuse(site) or epilogue_refusal(site, kernel)
+    if refused is None and site.context.reproducible and kernel.reorders(site):
+        return OTHER_ORDER
+    return refused
 
 
 def types_refusal(site: Site, kernel: Kernel) -> str | None:

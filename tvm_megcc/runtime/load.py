@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..codegen.manifest import read_manifest
@@ -17,14 +16,13 @@ from .web import WebSession
 
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
-         model: str | None = None, cflags: Sequence[str] = ()) -> Session:
+         model: str | None = None) -> Session:
     """A session on a generated folder, built first where that has not been done.
 
     Args:
         folder: as `megcc compile` and `Artifact.save` write it, or the .megcc file in it.
         target: one of those the folder was made for; by default one that this machine runs.
         model: which one, of a folder with several; a .megcc file says it by its name.
-        cflags: further flags of the compiler.
 
     Raises:
         MegccError: if the folder is none of ours, was made for other targets, or has other models.
@@ -34,7 +32,7 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     manifest = read_manifest(folder)
     target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
-    built = build(folder, target, cc, cflags, model=name)
+    built = build(folder, target, cc, model=name)
     if target.machine == "wasm32":
         return WebSession(built, emulator)
     return EmulatedSession(built, emulator) if emulator else NativeSession(built)

@@ -25,13 +25,14 @@ NAME = 60
 
 def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
             inputs: Mapping[str, Input] | None = None, ram: int | None = None,
-            caller_inputs: bool = False, regions: Regions | None = None, **options) -> dict:
+            caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
+            **options) -> dict:
     """The choice for every operator of a model, or every reason why it cannot be compiled.
 
     Where shapes change, costs and multiply-adds are those of the largest.
 
-    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs, regions: as
-    `compile` takes them. options: of `import_model`.
+    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs, regions,
+    reproducible: as `compile` takes them. options: of `import_model`.
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the model itself")
@@ -43,7 +44,8 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     graph = checked(graph, buckets)
-    plan = lower(graph, context_of(graph, cpu, optimize, times, ram, caller_inputs, regions)).plan
+    context = context_of(graph, cpu, optimize, times, ram, caller_inputs, regions, reproducible)
+    plan = lower(graph, context).plan
     return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
 
 

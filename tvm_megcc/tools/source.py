@@ -32,7 +32,8 @@ COMPILE_FLAGS = (
     ("--bound", "bound", []),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None),
-    ("--caller-inputs", "caller_inputs", False), ("--region", "region", None))
+    ("--caller-inputs", "caller_inputs", False), ("--region", "region", None),
+    ("--reproducible", "reproducible", False))
 #: Those that `megcc compile` has for the folder.
 FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--embed", "embed", False),
                 ("--force", "force", False))
@@ -117,7 +118,8 @@ def compile_arguments(options) -> dict:
     """The options of the command line that change the generated code, as arguments of `api.compile`."""
     return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
             "log": options.log, "ram": options.ram, "flash": options.flash,
-            "caller_inputs": options.caller_inputs, "regions": options.region, **graph_arguments(options),
+            "caller_inputs": options.caller_inputs, "regions": options.region, "reproducible": options.reproducible,
+            **graph_arguments(options),
             "inputs": api.parse_inputs(options.input)}
 
 

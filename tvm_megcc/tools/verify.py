@@ -24,9 +24,6 @@ from ..target import TARGETS, Target
 
 #: Runs of a model that keeps states, so that they count.
 RUNS = 3
-#: What a build of --fused is given, and where its hashes are.
-FUSED = ("-DMEGCC_FUSED",)
-_KEYS = {False: "digests", True: "fused_digests"}
 
 
 def mixed(index: np.ndarray) -> np.ndarray:
@@ -79,18 +76,16 @@ def digest(session: Session) -> str:
 
 
 def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, model: str | None = None,
-           record: bool = False, fused: bool = False) -> dict:
+           record: bool = False) -> dict:
     """Runs a model on targets of its folder, and compares the hashes with those in its manifest.
 
     Args:
         targets: by default all of the folder's; those that cannot be built or run here are left out, by name.
         record: write the hashes into the manifest.
-        fused: build with MEGCC_FUSED, so that products and sums are rounded once on every target. The hashes are
-            recorded apart.
 
     Returns:
         With `equal`: False where a hash is not the one that the manifest has for this target, or, of a model without
-        floats, for any.
+        floats or compiled to be reproducible, for any.
 
     Raises:
         MegccError: if the folder is none of ours, is not for a target, or the model's shapes change from run to run.
@@ -101,7 +96,7 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
     rows, said = [], ""
     for target in asked:
         try:
-            with load(folder, target, cc, name, FUSED if fused else ()) as session:
+            with load(folder, target, cc, name) as session:
                 rows.append({"target": target.name, "sha256": digest(session)})
         except ToolError as missing:
             said = str(missing)
@@ -112,26 +107,27 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
     floats = any(text.startswith(("float", "bfloat")) for text in (
         *(port["dtype"] for port in (*row["inputs"], *row["outputs"])),
         *(call["type"] for program in row["programs"] for call in program["calls"])))
-    recorded = row.get(_KEYS[fused], {})
+    one_for_all = not floats or row["options"].get("reproducible", False)
+    recorded = row.get("digests", {})
     wanted = {target: recorded[target] for target in found if target in recorded}
-    if not floats:
+    if one_for_all:
         one = next(iter(recorded.values()), next(iter(found.values())))
         wanted = dict.fromkeys(found, one) | wanted
     wrong = [target for target, value in wanted.items() if found[target] != value]
     if record and not wrong:
-        _record(folder, name, _KEYS[fused], found)
+        _record(folder, name, found)
     for line in rows:
         if line["target"] in wanted:
             line["equal"] = line["target"] not in wrong
-    return {"model": name, "floats": floats, "targets": rows, "recorded": recorded, "equal": not wrong,
+    return {"model": name, "floats": not one_for_all, "targets": rows, "recorded": recorded, "equal": not wrong,
             "written": record and not wrong}
 
 
-def _record(folder: Path, name: str, key: str, found: Mapping[str, str]) -> None:
+def _record(folder: Path, name: str, found: Mapping[str, str]) -> None:
     with building_in(folder):
         manifest = read_manifest(folder)
         row = next(row for row in manifest["models"] if row["name"] == name)
-        row[key] = dict(sorted({**row.get(key, {}), **found}.items()))
+        row["digests"] = dict(sorted({**row.get("digests", {}), **found}.items()))
         (folder / MANIFEST).write_bytes((json.dumps(manifest, indent=1) + "\n").encode())
 
 
@@ -145,7 +141,7 @@ def text(report: dict) -> str:
     different = len({row["sha256"] for row in report["targets"] if "sha256" in row})
     if report["floats"] and different > 1:
         lines.append(f"  {different} results: floats may differ in their last digits from target to target "
-                     "(docs/reproducible.md)")
+                     "(docs/reproducible.md); compiled with --reproducible they have one")
     if report["written"]:
         lines.append("  written into manifest.json")
     return "\n".join(lines) + "\n"

@@ -26,12 +26,16 @@ static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), v); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), v); }
+#if defined(MEGCC_REPRODUCIBLE)
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return _mm512_div_ps(_mm512_set1_ps(1.0f), v); }
+#else
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
     /* One step of Newton's from 14 bits; a division takes twice as long. */
     const mgc_v guess = _mm512_rcp14_ps(v);
     return _mm512_fmadd_ps(guess, _mm512_fnmadd_ps(v, guess, _mm512_set1_ps(1.0f)), guess);
 }
+#endif
 static MGC_INLINE mgc_v mgc_sqrt(mgc_v v) { return _mm512_sqrt_ps(v); }
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF); }

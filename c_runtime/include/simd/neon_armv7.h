@@ -52,6 +52,9 @@ static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return vreinterpretq_u32_f32(v); }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return vreinterpretq_f32_u32(u); }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return vabsq_f32(v); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return vnegq_f32(v); }
+#if defined(MEGCC_REPRODUCIBLE)
+static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return vdupq_n_f32(1.0f) / v; }
+#else
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
     /* Two steps of Newton's from 8 bits; there is no vector division, and lane by lane it takes 70 cycles. */
@@ -62,6 +65,7 @@ static MGC_INLINE mgc_v mgc_recip(mgc_v v)
     return vmulq_f32(better, vrecpsq_f32(v, better));
 #endif
 }
+#endif
 
 static MGC_INLINE float mgc_sqrt_lane(float s)
 {

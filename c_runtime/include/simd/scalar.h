@@ -27,7 +27,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
 #if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
     return __builtin_fmaf(a, b, c);
-#elif defined(MEGCC_FUSED)
+#elif defined(MEGCC_REPRODUCIBLE)
     return mgc_fused(a, b, c);
 #else
     const float product = a * b;

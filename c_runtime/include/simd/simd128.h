@@ -38,7 +38,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return (mgc_v)wasm_f32x4_splat(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0 }; }
-#if defined(MEGCC_FUSED)
+#if defined(MEGCC_REPRODUCIBLE)
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
     mgc_v v = c;

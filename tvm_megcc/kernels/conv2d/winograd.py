@@ -91,6 +91,9 @@ class WinogradConv(Kernel):
     def layouts(self, site):
         yield around(site, blocked(site.target))
 
+    def reorders(self, site):
+        return True
+
     def refuse(self, site):
         if site.compact:
             return ("its code is several times as large as the sum's" if self.raw else

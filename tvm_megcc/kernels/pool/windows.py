@@ -134,6 +134,9 @@ class GlobalPool(Kernel):
         if site.x.rank == 4 or site.isa.lanes == 1:
             yield (blocked(site.target),), (blocked(site.target),)
 
+    def reorders(self, site):
+        return site.x.rank != 4
+
     def lower(self, site):
         lanes = site.isa.lanes
         N, C, S = extent_symbols("N", "C", "S")
@@ -157,6 +160,9 @@ class PlainGlobalPool(Kernel):
     def layouts(self, site):
         # One value a channel lies the same way in both layouts, up to the pad lanes.
         yield (PLAIN,), (PLAIN,)
+
+    def reorders(self, site):
+        return site.x.rank == 4
 
     def lower(self, site):
         R, S = extent_symbols("R", "S")

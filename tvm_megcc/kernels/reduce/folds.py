@@ -116,6 +116,9 @@ class Reduce(Kernel):
             (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, site.target),
             f"{site.kind}_{pattern}", self.name)
 
+    def reorders(self, site: Site) -> bool:
+        return site.x.layout != PLAIN
+
     def tasks(self, kept: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
         return product(kept)
 

@@ -163,6 +163,9 @@ class DotSteps(Steps):
     name = "dot"
     packed = False
 
+    def reorders(self, site):
+        return all(position in site.constants for position in PackedSteps.constants)
+
     def sizes(self, cell, units, target):
         return 1, 1
 

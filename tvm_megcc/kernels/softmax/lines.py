@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import Symbol, ceildiv
+from ...ir.types import PLAIN
 from ..base import FLOAT32, Lowered, Operand, extent_symbols
 from ..parameters import Parameters
 from ..reduce.along_axis import AlongAxis
@@ -31,6 +32,9 @@ class SoftmaxRows(AlongAxis):
 
     name = "rows"
     dtypes = (FLOAT32,)
+
+    def reorders(self, site: Site) -> bool:
+        return site.x.layout != PLAIN
 
     def refuse(self, site: Site):
         return self.wrong_axis(self.extents(site)["INNER"] == 1)
@@ -61,6 +65,9 @@ class SoftmaxShortRows(SoftmaxRows):
 
     name = "short"
     LONGEST = 8
+
+    def reorders(self, site: Site) -> bool:
+        return True
 
     def refuse(self, site: Site):
         n = self.extents(site)["N"]

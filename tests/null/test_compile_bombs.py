@@ -38,7 +38,7 @@ def chain(op_type: str, count: int, operands: int = 1) -> list[onnx.NodeProto]:
 def agrees(nodes, x=1e-9, **more) -> None:
     """The graph that comes out of the passes computes what the imported one does."""
     graph = import_onnx(model(nodes, **more))
-    lowered = lower(graph, Context(TARGETS["c"])).graph
+    lowered = lower(graph, Context(TARGETS["c"])).plan.graph
     fused = [op.attrs.expr for op in lowered.ops if op.kind == "elementwise"]
     fused += [op.epilogue for op in lowered.ops if op.epilogue is not None]
     assert fused and all(expr.size(expression) <= expr.MOST_CALLS for expression in fused)

@@ -171,7 +171,11 @@ int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 
 /* What megcc_model_memory() returns, as a constant expression for arrays; the generated header has its arguments. */
-#define MEGCC_SESSION_BYTES (40u * sizeof(void *))
+#if defined(MEGCC_NO_DYNAMIC)
+#define MEGCC_SESSION_BYTES (36u * sizeof(void *))
+#else
+#define MEGCC_SESSION_BYTES (48u * sizeof(void *))
+#endif
 #define MEGCC_MEMORY_BYTES(alignment, pointers, words, arena) \
     ((MEGCC_SESSION_BYTES + (pointers) * sizeof(void *) + (words) * 4u + MEGCC_MEMORY_ALIGN(alignment) - 1u) \
          / MEGCC_MEMORY_ALIGN(alignment) * MEGCC_MEMORY_ALIGN(alignment) + (arena))

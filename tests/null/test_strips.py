@@ -86,7 +86,7 @@ def test_limits_are_kept(make):
                       sum(call["macs"] for call in facts["calls"])))
         lowered = lower(graph, context_of(graph, M4, ram=limit))
         assert plan_memory(lowered.plan).plan.arena_bytes == facts["arena_bytes"]
-        for name, array in run(lowered.graph, feeds).items():
+        for name, array in run(lowered.plan.graph, feeds).items():
             np.testing.assert_array_equal(array, expected[name])
         limit = needed - 1
     whole = found[0][2]

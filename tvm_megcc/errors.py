@@ -68,6 +68,10 @@ class ToolError(MegccError):
     """A program we need (compiler, emulator) is missing or failed."""
 
 
+class MissingTool(ToolError):
+    """A program that is not there. What can do without it goes on; where one fails, nothing does."""
+
+
 class InternalError(MegccError):
     """A bug of ours. The command exits with 70 and asks for the stage dumps."""
 

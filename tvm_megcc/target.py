@@ -190,6 +190,14 @@ def _riscv64_v(name: str, isa: str, bits: int) -> Target:
                   clang="riscv64-linux-gnu")
 
 
+def _riscv32(name: str, extensions: str, abi: str) -> Target:
+    description = f"32-bit RISC-V microcontrollers (RV32{extensions.upper()}), bare metal"
+    return Target(name, ISAS["rv32"], "riscv32", description,
+                  ("riscv64-unknown-elf-", "riscv32-unknown-elf-", "riscv-none-elf-"),
+                  cflags=(f"-march=rv32{extensions}", f"-mabi={abi}"), qemu="qemu-system-riscv32", bare_metal=True,
+                  l1=0, l2=0)
+
+
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
 
 TARGETS = {target.name: target for target in (
@@ -236,9 +244,8 @@ TARGETS = {target.name: target for target in (
               "-mfpu=auto"),
     _cortex_m("cortex-m85", "cortex_m55", "Cortex-M85 microcontrollers (Helium)", "-march=armv8.1-m.main+mve.fp+fp.dp",
               "-mfpu=auto"),
-    Target("riscv32", ISAS["rv32"], "riscv32", "32-bit RISC-V microcontrollers (RV32IMC), bare metal",
-           ("riscv64-unknown-elf-", "riscv32-unknown-elf-", "riscv-none-elf-"),
-           cflags=("-march=rv32imc", "-mabi=ilp32"), qemu="qemu-system-riscv32", bare_metal=True, l1=0, l2=0),
+    _riscv32("riscv32", "imc", "ilp32"),
+    _riscv32("riscv32-f", "imafc", "ilp32f"),
     _wasm("wasm32", "wasm32", "WebAssembly without vectors"),
     _wasm("wasm32-simd128", "simd128", "WebAssembly with vectors (browsers since 2021, Safari 16.4)", "simd128"),
     _wasm("wasm32-relaxed", "relaxed_simd", "WebAssembly with relaxed SIMD (Chrome 114, node 22)", "simd128",

@@ -14,7 +14,7 @@ import pytest
 import tvm_megcc
 from tests.c_flags import WARNINGS
 from tvm_megcc import paths
-from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime import build as builds
 from tvm_megcc.runtime.build import build, compile_objects, run_tool
 from tvm_megcc.runtime.device import build_library
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("unshared")
 def compiler():
     try:
         find_compiler(native())
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

@@ -16,7 +16,7 @@ import tvm_megcc
 from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.codegen import bundle
-from tvm_megcc.errors import MegccError, ShapeError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool, ShapeError
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
@@ -28,7 +28,7 @@ SAMPLE = np.load(paths.examples() / "digits.npz")
 def cc() -> str:
     try:
         return " ".join(find_compiler(native()).command)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

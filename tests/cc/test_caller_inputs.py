@@ -12,7 +12,7 @@ from tests.graphs import Builder
 from tests.rows_graphs import fed, separable
 from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.errors import MegccError, ShapeError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool, ShapeError
 from tvm_megcc.ir.dims import Symbol
 from tvm_megcc.ir.shapes import Bucket
 from tvm_megcc.runtime import firmware
@@ -60,7 +60,7 @@ def test_runs_want_them_bound(tmp_path):
     (folder / "probe.c").write_text(MAIN)
     try:
         compiler = find_compiler(TARGETS["c"])
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     sources = [str(path) for path in sorted(folder.rglob("*.c")) if path.name not in ("main.c", "megcc_run.c")]
     command = [*compiler.command, "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-I.", "-Iruntime/include", *sources, "-o",
@@ -78,7 +78,7 @@ def test_same_bits_without_their_memory(target, tmp_path):
         assert (program.tensors[0].storage == container.Storage.caller) == caller
         try:
             session = load(artifact.save(tmp_path / str(caller)))
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         results.append(session.run(fed(graph)))
     for name in results[0]:

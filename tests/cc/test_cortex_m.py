@@ -17,7 +17,7 @@ from tvm_megcc.codegen import bundle
 from tvm_megcc.codegen.machines import STATIC_PROFILE
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
-from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool, ToolError
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import counting, firmware
 from tvm_megcc.runtime.build import build, build_all
@@ -36,7 +36,7 @@ def tools():
     try:
         find_compiler(TARGET)
         find_emulator(TARGET)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

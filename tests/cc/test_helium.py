@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.ir.expr import X, arg, call, clip
 from tvm_megcc.ops.base import Case
 from tvm_megcc.ops.integer import _case, _product
@@ -90,7 +90,7 @@ def test_kernels_on_the_board(tmp_path: Path):
     target = TARGETS["cortex-m55"]
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     program = Firmware(target, jobs(), tmp_path, compiler, ["-O2", *target.cflags], [*emulator])
     failures = program.run(pieces=1) + program.run(pieces=3)

@@ -14,7 +14,7 @@ from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
 from tests.onnx_models import model, node
 from tvm_megcc import Input
 from tvm_megcc.cli import main
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -29,7 +29,7 @@ def compiler(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     try:
         find_compiler(native())
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

@@ -13,7 +13,7 @@ from tests.qdq import random_network
 from tests.qdq_models import of_quantised_operators, random_model
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime.reference import run
@@ -34,7 +34,7 @@ def test_same_bits_everywhere(target, optimize, tmp_path):
         folder = compile_graph(graph, parse_targets(target), optimize=optimize).save(tmp_path / str(seed))
         try:
             session = tvm_megcc.load(folder, None if target == "native" else target)
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         for name, array in session.run(inputs).items():
             np.testing.assert_array_equal(np.asarray(array), expected[name])
@@ -52,7 +52,7 @@ def test_random_models(target, tmp_path):
         folder = compile_graph(graph, parse_targets(target)).save(tmp_path / str(seed))
         try:
             session = tvm_megcc.load(folder, None if target == "native" else target)
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         np.testing.assert_array_equal(np.asarray(next(iter(session.run(inputs).values()))), expected)
 

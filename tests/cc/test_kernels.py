@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tvm_megcc.codegen.render import find_template
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator, runs_here
@@ -36,7 +36,7 @@ def toolchain(name: str) -> tuple[Compiler, list[str], list[str]]:
         flags, target = ["-DMGC_AVX512_ENCODING"], TARGETS["x86-64-v4-vnni"]
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     if "v=true" in target.cpu:
         # Of what clang makes vectors of by itself, there are conversions at which qemu stops before version 8.
@@ -188,7 +188,7 @@ def test_kernels_on_the_board(kind: str, name: str, tmp_path: Path):
     jobs = calls(kind, target, "speed", None if ALL_KERNELS else 0)
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     program = Firmware(target, jobs, tmp_path, compiler, ["-O1", *target.cflags], [*emulator])
     failures = program.run(pieces=1) + program.run(pieces=3)

@@ -10,8 +10,9 @@ import pytest
 
 from tests.tflite_files import Quantized, written
 from tests.tflite_networks import Network
+from tvm_megcc import api, paths
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.runtime import firmware, reference
 from tvm_megcc.runtime.load import load
@@ -57,12 +58,23 @@ def test_same_bits(name: str, tmp_path):
         folder = compile_graph(graph, parse_targets(name), optimize=("speed", "size")[seed]).save(tmp_path / str(seed))
         try:
             session = load(folder)
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         for output, array in session.run(network.feeds).items():
             np.testing.assert_array_equal(array, expected[output])
             varied += len(np.unique(array)) > 1
     assert varied
+
+
+@pytest.mark.slow
+def test_floats_by_the_unit_of_a_risc_v_core(tmp_path):
+    """It is switched on before the program begins."""
+    try:
+        session = load(api.compile(paths.examples() / "digits.onnx", "riscv32-f").save(tmp_path))
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    sample = np.load(paths.examples() / "digits.npz")
+    np.testing.assert_allclose(session.run({"image": sample["in:image"]})["logits"], sample["out:logits"], 1e-4, 1e-4)
 
 
 @pytest.mark.slow
@@ -75,7 +87,7 @@ def test_code_for_another_core_is_an_error(tmp_path):
         for other in FIRST.values():
             try:
                 (compiler,) = find_compiler(TARGETS[other]).command
-            except ToolError as missing:
+            except MissingTool as missing:
                 pytest.skip(str(missing))
             flags = ("-Iruntime/include", "-ffreestanding", *TARGETS[other].cflags)
             command = [compiler, "-c", "kernels.c", "-o", "/dev/null", *flags]
@@ -116,7 +128,7 @@ def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_pa
         folder = compile_graph(graph, parse_targets(name)).save(tmp_path / str(number))
         try:
             session = load(folder, name)
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         assert ("pairs" in session.calls[0]["kernel"]) == (dtype == "int8" or name == "riscv64")
         np.testing.assert_array_equal(session.run({"x": x})["y"], expected)

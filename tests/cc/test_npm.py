@@ -18,7 +18,7 @@ import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import main
-from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools import npm
@@ -50,7 +50,7 @@ console.log(JSON.stringify({ ports, found: lists }));
 def tools():
     try:
         find_compiler(TARGETS["wasm32-simd128"])
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     if not shutil.which("node"):
         pytest.skip("no node on this machine")

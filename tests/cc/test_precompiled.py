@@ -10,7 +10,7 @@ import pytest
 
 import tvm_megcc
 from tvm_megcc import paths
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.build import CFLAGS
 from tvm_megcc.runtime.precompiled import intrinsics
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler
@@ -23,7 +23,7 @@ def kernel(request, tmp_path, monkeypatch):
     target = TARGETS[request.param]
     try:
         compiler = find_compiler(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     if "clang" in compiler.version or "zig" in str(compiler):
         pytest.skip(f"{compiler} is no gcc")

@@ -12,7 +12,7 @@ import tvm_megcc
 from tests.onnx_models import model, node
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.manifest import read_manifest
-from tvm_megcc.errors import MegccError, ShapeError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool, ShapeError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -92,7 +92,7 @@ int main(void)
 def test_in_c(tmp_path):
     try:
         compiler = find_compiler(native()).command
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     folder = tvm_megcc.compile(network(*BODY), "c", name="net").save(tmp_path / "net_megcc", embed=True)
     assert json.loads((folder / "manifest.json").read_text())["models"][0]["inputs"][0]["quant"] == THERE[0]

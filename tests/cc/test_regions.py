@@ -10,7 +10,7 @@ from tests.rows_graphs import fed, separable
 from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Regions
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime import elf, firmware
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -28,7 +28,7 @@ def test_same_bits_in_two_regions(name, embed, tmp_path):
         artifact = compile_graph(graph, parse_targets(name), regions=regions)
         try:
             session = load(artifact.save(tmp_path / str(len(results)), embed=embed))
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         results.append(session.run(feeds))
         if regions:
@@ -45,7 +45,7 @@ def test_the_application_says_the_section(tmp_path):
     target = TARGETS["cortex-m4"]
     try:
         compiler = find_compiler(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     artifact = compile_graph(separable(), [target], regions=Regions.parse("dtcm=3K,sram=64K"))
     folder = artifact.save(tmp_path / "m", embed=True)

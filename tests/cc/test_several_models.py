@@ -9,7 +9,7 @@ import pytest
 import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
-from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -19,7 +19,7 @@ def models(tmp_path_factory):
     """Two models, first: y = x + x over [n, 3], second: y = -x over [n, 4] and z = -w over [m]; a third is digits."""
     try:
         find_compiler(native())
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     folder = tmp_path_factory.mktemp("models")
     saved(model([node("Add", "x x", "y")], {"x": ["n", 3]}, ["y"]), folder / "first.onnx")

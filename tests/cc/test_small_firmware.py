@@ -8,7 +8,7 @@ import pytest
 from tests.rows_graphs import Bytes, fed
 from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime import counting, firmware
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -35,7 +35,7 @@ def test_the_same_bits_in_fewer_bytes(name, tmp_path):
         artifact = compile_graph(graph, [target], optimize=optimize)
         try:
             session = load(artifact.save(tmp_path / optimize, embed=True))
-        except ToolError as missing:
+        except MissingTool as missing:
             pytest.skip(str(missing))
         results.append(session.run(feeds))
         sizes.append(firmware.sizes(session.firmware)["flash"])

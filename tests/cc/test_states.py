@@ -12,7 +12,7 @@ import pytest
 import tvm_megcc
 from tests.onnx_models import model, node
 from tvm_megcc.cli import REFUSED, main
-from tvm_megcc.errors import MegccError, ModelError, ShapeError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool, ModelError, ShapeError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -37,7 +37,7 @@ MEANS = np.cumsum(STEPS, axis=0) / np.arange(1, 6, dtype=np.float32).reshape(5, 
 def folder(tmp_path_factory):
     try:
         find_compiler(native())
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     artifact = tvm_megcc.compile(accumulator(), "native,arm64", states=STATES, name="accumulator")
     return artifact.save(tmp_path_factory.mktemp("states") / "accumulator_megcc")
@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
 def session(request, folder):
     try:
         return tvm_megcc.load(folder, request.param)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.graphs import Builder
 from tests.rows_graphs import GRAPHS, fed, residual, separable
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.load import load
 from tvm_megcc.target import parse_targets
 
@@ -50,7 +50,7 @@ def test_same_bits_in_less_memory(target: str, cases, tmp_path):
             by_rows += "rows" in artifact.manifest["programs"][0]
             try:
                 sessions.append(load(artifact.save(tmp_path / make.__name__ / f"{optimize}{ram}")))
-            except ToolError as missing:
+            except MissingTool as missing:
                 pytest.skip(str(missing))
         whole, rows = (session.run(feeds) for session in sessions)
         for name in whole:

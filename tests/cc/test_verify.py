@@ -13,7 +13,7 @@ from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.bundle import read_manifest
-from tvm_megcc.errors import MegccError, ToolError
+from tvm_megcc.errors import MegccError, MissingTool, ToolError
 from tvm_megcc.runtime.session import Port
 from tvm_megcc.target import TARGETS, machine
 from tvm_megcc.tools import verify
@@ -88,9 +88,15 @@ def test_what_cannot_be_hashed(tmp_path, monkeypatch):
         verify.verify(folder)
 
     def none(*_):
-        raise ToolError("no compiler")
+        raise MissingTool("no compiler")
     monkeypatch.setattr(verify, "load", none)
-    with pytest.raises(ToolError, match=r"none of the targets .* no compiler"):
+    with pytest.raises(MissingTool, match=r"none of the targets .* no compiler"):
+        verify.verify(folder)
+
+    def failing(*_):
+        raise ToolError("error: 1 is 2")
+    monkeypatch.setattr(verify, "load", failing)
+    with pytest.raises(ToolError, match=r"^error: 1 is 2"):
         verify.verify(folder)
 
 

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
 from tests.onnx_models import model, node
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -65,7 +65,7 @@ def network(is_open: bool):
 def test_views_at_every_place(target: str, optimize: str, is_open: bool, tmp_path):
     try:
         find_compiler(native())
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     made = network(is_open)
     ranges = {"dispatch": "reshape[0]=3..9"} if is_open else {}

@@ -15,7 +15,7 @@ import tvm_megcc
 from tests.models.networks import assert_close
 from tvm_megcc import paths
 from tvm_megcc.cli import main
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool, ToolError
 from tvm_megcc.runtime import toolchain
 from tvm_megcc.target import TARGETS
 
@@ -30,7 +30,7 @@ def session(target: str, folder: Path) -> tvm_megcc.Session:
     """The digits; skips where no compiler or engine is."""
     try:
         return tvm_megcc.load(tvm_megcc.compile(DIGITS, target).save(folder / target), target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import tvm_megcc
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 
 from .networks import ALL_NETWORKS, NETWORKS, assert_close
 
@@ -44,7 +44,7 @@ def test_network(name: str, target: str, optimize: str, folders):
     _, folder = folders(name, optimize)
     try:
         session = tvm_megcc.load(folder, target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     for _file, inputs, outputs in network.references():
         assert_close(session.run(inputs), outputs, network.noise)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tvm_megcc.errors import ShapeError, ToolError
+from tvm_megcc.errors import MissingTool, ShapeError
 from tvm_megcc.runtime.build import build
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
@@ -156,7 +156,7 @@ def test_emulated(model):
     network, folder = model
     try:
         session = tvm_megcc.load(folder, "arm64")
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     generator = np.random.default_rng(3)
     for _ in range(3):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tvm_megcc
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.build import compile_objects
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 def folder(tmp_path_factory) -> Path:
     try:
         find_compiler(native())
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     network = NETWORKS["mobilenet_v1_025_224_f32"]
     artifact = tvm_megcc.compile(network.path, "native", name="mobilenet")

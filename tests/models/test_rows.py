@@ -12,7 +12,7 @@ import pytest
 from tests.rows_graphs import fed, person_detection
 from tvm_megcc import api
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime import firmware
 from tvm_megcc.runtime.load import load
 from tvm_megcc.target import parse_targets
@@ -25,7 +25,7 @@ def _macs(artifact) -> int:
 def _loaded(folder):
     try:
         return load(folder)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.tools.size import size
 
 #: (output channels, stride) of the depthwise-separable blocks, Howard et al. 2017, table 1.
@@ -49,7 +49,7 @@ def report(tmp_path_factory):
     folder = artifact.save(tmp_path_factory.mktemp("size") / "mobilenet_v1")
     try:
         return size(folder, "arm64")
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 
 from .networks import Network, assert_close
 
@@ -32,7 +32,7 @@ def compiled(network: Network, shapes: dict, states: dict[str, str] | None, targ
                                  states=states, name=network.name)
     try:
         return tvm_megcc.load(artifact.save(folder / network.name), target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 

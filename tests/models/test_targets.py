@@ -12,7 +12,7 @@ import pytest
 
 import tvm_megcc
 from tvm_megcc import paths
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.toolchain import find_emulator
 from tvm_megcc.target import TARGETS
 
@@ -28,7 +28,7 @@ def session(folder, target: str):
     """The folder on an emulated CPU; skips what the machine lacks."""
     try:
         return tvm_megcc.load(folder, target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 
@@ -67,7 +67,7 @@ def test_integers_are_the_same_everywhere(name: str, form: str, tmp_path):
         artifact = tvm_megcc.compile(folder / f"model.{form}", target, input_shapes=shapes, name="model")
         try:
             found = tvm_megcc.load(artifact.save(tmp_path / target), target).run(inputs)
-        except ToolError:
+        except MissingTool:
             continue
         ran += 1
         for key, wanted in outputs.items():

@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_megcc
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.toolchain import PACKAGES, find_compiler, find_emulator, runs_here
 from tvm_megcc.target import TARGETS
 
@@ -193,7 +193,7 @@ def test_cross_export(mod, name, tmp_path):
     """`tvm.compile` for another CPU, linked by its compiler."""
     try:
         find_compiler(TARGETS[name])
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     library = tmp_path / "model.so"
     tvm_megcc.build(mod, f"megcc-{name}").export_library(str(library))
@@ -223,7 +223,7 @@ def test_cross_library_runs_in_an_emulator(name, tmp_path):
     target = TARGETS[name]
     try:
         compiler, emulator = find_compiler(target), find_emulator(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     if not emulator:
         pytest.skip(f"this machine runs {name} itself")

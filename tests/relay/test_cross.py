@@ -11,7 +11,7 @@ import pytest
 
 import tvm_megcc
 from tvm_megcc.compiler import compile_graph
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.frontends.relay.importer import import_region
 from tvm_megcc.runtime.toolchain import PACKAGES, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
@@ -26,7 +26,7 @@ MACHINES = {"arm64": 0xb7, "armv7": 0x28, "riscv64": 0xf3}
 def compiler_of(name: str):
     try:
         return find_compiler(TARGETS[name])
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
 
 
@@ -56,7 +56,7 @@ def run_entry(library: Path, name: str, x: np.ndarray, shape: tuple[int, ...], f
         pytest.skip(f"there is no C library for {name} (install {PACKAGES[target.machine][0]})")
     try:
         emulator = find_emulator(target)
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     text = [",".join(map(str, dims)) for dims in (x.shape, shape)]
     subprocess.run([*compiler_of(name).command, "-O1", f"-DIN_SHAPE={text[0]}", f"-DIN_SIZE={x.size}",

@@ -13,7 +13,7 @@ import pytest
 
 import tvm_megcc
 from tvm_megcc import paths
-from tvm_megcc.errors import ToolError
+from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
 
@@ -41,7 +41,7 @@ def test_for_another_machine(tmp_path):
     """The command itself; TVM's linker for the other machine is its own option, ours is found."""
     try:
         find_compiler(TARGETS["arm64"])
-    except ToolError as missing:
+    except MissingTool as missing:
         pytest.skip(str(missing))
     output = tmp_path / "model.tar"
     result = subprocess.run(

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from .. import paths
-from ..errors import ToolError
+from ..errors import MissingTool, ToolError
 from ..target import native
 from .toolchain import Compiler, find_compiler
 
@@ -51,7 +51,7 @@ def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Dis
     """
     tool = compiler.command[0].removesuffix("gcc").removesuffix("clang") + "objdump"
     if shutil.which(tool) is None:
-        raise ToolError(f"there is no {tool}")
+        raise MissingTool(f"there is no {tool}")
     command = [tool, "-d", "--no-show-raw-insn", *(["-marmv8.1-m.main"] if helium else []), str(firmware)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:

@@ -40,6 +40,8 @@ class Board:
     libraries: tuple[str, ...] = ()
 
 
+_VIRT = Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
+              libraries=("-nostdlib", "-lgcc"))
 #: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+.
 BOARDS = {
     "cortex-m0plus": Board("mps2-an385"),
@@ -50,8 +52,8 @@ BOARDS = {
     "cortex-m33": Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000),
     "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
     "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
-    "riscv32": Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
-                     libraries=("-nostdlib", "-lgcc")),
+    "riscv32": _VIRT,
+    "riscv32-f": _VIRT,
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..errors import ToolError
+from ..errors import MissingTool, ToolError
 from ..target import Target, machine, native, runs
 
 #: Debian's packages of a compiler and an emulator, by machine; other systems name them much the same.
@@ -60,7 +60,7 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
     """The compiler for a target: `cc`, $MEGCC_CC, $CC (only for this machine), the usual names, then `zig cc`.
 
     Raises:
-        ToolError: if the one asked for does not work, or none is found; says what to install.
+        ToolError: if the one asked for does not work; MissingTool: if none is found, saying what to install.
     """
     local = is_local(target)
     asked = cc or os.environ.get("MEGCC_CC") or (os.environ.get("CC") if local else None)
@@ -89,31 +89,31 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
         return Compiler(command, _version((*zig, "cc")) or "zig cc", not local)
     package = PACKAGES["any" if local else target.machine][0]
     zig_advice = "" if target.bare_metal else " or 'pip install ziglang'"
-    raise ToolError(f"no C compiler for {target} (tried {', '.join(tried)}{', zig cc' if zig_advice else ''}). Install "
-                    f"one with 'apt-get install {package}'{zig_advice}, or give one with --cc")
+    raise MissingTool(f"no C compiler for {target} (tried {', '.join(tried)}{', zig cc' if zig_advice else ''}). "
+                      f"Install one with 'apt-get install {package}'{zig_advice}, or give one with --cc")
 
 
 def find_emulator(target: Target) -> tuple[str, ...]:
     """The command that runs a program of the target; empty where this CPU does.
 
     Raises:
-        ToolError: if it is not installed, saying what to install, or if there is none.
+        MissingTool: if it is not installed, saying what to install, or if there is none.
     """
     if runs_here(target):
         return ()
     if not target.qemu:
-        raise ToolError(f"programs for {target} do not run on this machine ({native()}), and qemu does not know their "
-                        "instructions; run them on a machine that has them")
+        raise MissingTool(f"programs for {target} do not run on this machine ({native()}), and qemu does not know "
+                          "their instructions; run them on a machine that has them")
     if target.machine == "wasm32":
         if found := _find_wasi():
             return found
-        raise ToolError("no node and no wasmtime to run WebAssembly: 'apt-get install nodejs' or "
-                        "'pip install wasmtime'")
+        raise MissingTool("no node and no wasmtime to run WebAssembly: 'apt-get install nodejs' or "
+                          "'pip install wasmtime'")
     path = shutil.which(target.qemu)
     if path is None:
         package = PACKAGES.get(target.machine, ("", "qemu-user"))[1]
-        raise ToolError(f"programs for {target} do not run on this machine ({native()}) and {target.qemu} is not "
-                        f"installed: 'apt-get install {package}'")
+        raise MissingTool(f"programs for {target} do not run on this machine ({native()}) and {target.qemu} is not "
+                          f"installed: 'apt-get install {package}'")
     return (path, "-cpu", target.cpu) if target.cpu else (path,)
 
 

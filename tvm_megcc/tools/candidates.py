@@ -12,7 +12,7 @@ import numpy as np
 
 from ..codegen.bind import KernelSpec
 from ..context import Context
-from ..errors import MegccError, ToolError
+from ..errors import MegccError, MissingTool
 from ..ir.dims import substitute
 from ..ir.graph import Attrs, Graph, Op, network_bytes
 from ..ir.types import DTYPES, TensorType
@@ -181,7 +181,7 @@ def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: boo
     try:
         with compiled_kernels(specs, target, cc) as (_, _, made):
             return {spec: elf.total(path).text for spec, path in made.items() if isinstance(path, Path)}
-    except ToolError:
+    except MissingTool:
         if needed:
             raise
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import ToolError
+from ..errors import MissingTool
 from ..ops.base import OPERATORS
 from ..runtime.toolchain import find_compiler, find_emulator
 from ..target import TARGETS, native
@@ -56,7 +56,7 @@ def _cell(value) -> str:
 def _or_none(ask: Callable[[], str]) -> str | None:
     try:
         return ask()
-    except ToolError:
+    except MissingTool:
         return None
 
 

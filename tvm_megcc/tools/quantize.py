@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..errors import MegccError, ToolError, shortened
+from ..errors import MegccError, MissingTool, shortened
 from ..frontends.onnx import input_dims
 from ..passes.inputs import Input, with_network
 from . import quantize_time
@@ -242,7 +242,7 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
             say(f"timing both models on {target}")
             try:
                 report["times"] = quantize_time.times(path, Path(output), found.feeds[0], target, rows)
-            except ToolError as missing:
+            except MissingTool as missing:
                 report["not_timed"] = str(missing)
     return report
 

@@ -10,7 +10,7 @@ from ..api import parse_inputs, parse_states
 from ..codegen.memory import live_bytes
 from ..codegen.plan import KernelPlan, PlannedMemory, plan_memories
 from ..compiler import context_of, lower
-from ..errors import MegccError, ToolError
+from ..errors import MegccError, MissingTool
 from ..frontends.models import import_model
 from ..ir.dims import likely
 from ..ir.graph import Graph, Op
@@ -87,9 +87,9 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, optio
     calls = [row for row in rows if row["kernel"]]
     try:
         if not runs_here(plan.target):
-            raise ToolError(f"this machine does not run code for {plan.target}.")
+            raise MissingTool(f"this machine does not run code for {plan.target}.")
         session = local_session(folder, plan.target.name, options.cc)
-    except ToolError as error:
+    except MissingTool as error:
         in_log = plan.context.times is not None
         times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]
         what = "times of the tuning log" if in_log else "cycles of the cost model"
@@ -121,7 +121,7 @@ def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, 
              "macs": sum(row["macs"] for row in calls_of(plan)), "code": None, "compiler": None}
     try:
         built = size(folder, str(cpu), cc)
-    except ToolError:
+    except MissingTool:
         return found
     code: dict[str, dict] = {}
     for row in built["files"]:

@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..codegen.memory_report import COLOURS
-from ..errors import ToolError, shortened
+from ..errors import MissingTool, shortened
 from . import layers
 from .lanes import Lanes, lanes
 
@@ -73,7 +73,7 @@ def _port(port: Mapping, kind: str) -> dict:
 def require_bokeh() -> None:
     """Raises ToolError without it, saying what to install: `report` takes a while, so ask before."""
     if not importlib.util.find_spec("bokeh"):
-        raise ToolError("the report is drawn by Bokeh, which is not installed: pip install 'tvm_megcc[report]'")
+        raise MissingTool("the report is drawn by Bokeh, which is not installed: pip install 'tvm_megcc[report]'")
 
 
 def kinds_of(calls: Sequence[Mapping]) -> list[dict]:

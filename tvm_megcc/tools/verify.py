@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..codegen.bundle import MANIFEST, read_manifest
-from ..errors import MegccError, ToolError
+from ..errors import MegccError, MissingTool
 from ..runtime.build import building_in, model_of
 from ..runtime.load import load
 from ..runtime.session import Port, Session
@@ -89,7 +89,7 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
 
     Raises:
         MegccError: if the folder is none of ours, is not for a target, or the model's shapes change from run to run.
-        ToolError: if none of the targets runs here.
+        MissingTool: if none of the targets runs here; ToolError: if a build of one fails.
     """
     row = model_of(read_manifest(folder), model, folder)
     name, asked = row["name"], targets or [TARGETS[target] for target in row["targets"]]
@@ -98,12 +98,12 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
         try:
             with load(folder, target, cc, name) as session:
                 rows.append({"target": target.name, "sha256": digest(session)})
-        except ToolError as missing:
+        except MissingTool as missing:
             said = str(missing)
             rows.append({"target": target.name, "missing": said.splitlines()[0]})
     found = {row["target"]: row["sha256"] for row in rows if "sha256" in row}
     if not found:
-        raise ToolError(f"none of the targets of {folder} runs here: {said}")
+        raise MissingTool(f"none of the targets of {folder} runs here: {said}")
     floats = any(text.startswith(("float", "bfloat")) for text in (
         *(port["dtype"] for port in (*row["inputs"], *row["outputs"])),
         *(call["type"] for program in row["programs"] for call in program["calls"])))

@@ -20,8 +20,14 @@ void reset(void);
 void fault(void);
 
 #if defined(__riscv)
+#if defined(__riscv_flen)
+#define ENABLE_FPU "li t0, 1 << 13\n\tcsrs mstatus, t0\n\t" /* mstatus.FS: initial */
+#else
+#define ENABLE_FPU
+#endif
 __asm__(".section .vectors, \"ax\", @progbits\n\t"
-        ".option push\n\t.option arch, +zicsr\n\tla sp, stack_top\n\tla t0, fault\n\tcsrw mtvec, t0\n\tj reset\n\t"
+        ".option push\n\t.option arch, +zicsr\n\tla sp, stack_top\n\tla t0, fault\n\tcsrw mtvec, t0\n\t"
+        ENABLE_FPU "j reset\n\t"
         ".option pop\n\t.previous");
 #define FAULT __attribute__((used, aligned(4)))
 /* There is a compiler without a C library; and these loops must not become calls of themselves. */

@@ -13,7 +13,7 @@ from pathlib import Path
 import tvm
 from tvm.relay.backend import executor_factory, interpreter
 
-from ...errors import MegccError, ToolError
+from ...errors import MegccError, MissingTool
 from ...runtime import tvm_module
 from ...runtime.toolchain import runs_here
 from ...target import Target, native
@@ -40,7 +40,7 @@ def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
         for symbol in symbols:
             with tvm_module.compile_failing(symbol, f"RuntimeError: {symbol}: {elsewhere([cpu])}", native()) as failing:
                 part.import_module(_shared([failing], native()))
-    except ToolError:  # a cross compiler is enough to export
+    except MissingTool:  # a cross compiler is enough to export
         part.clear_imports()
     return part
 

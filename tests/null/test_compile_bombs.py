@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests import onnx_models
 from tvm_megcc.compiler import compile_graph, lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ModelError, ShapeError
-from tvm_megcc.frontends.onnx import folding, import_onnx
+from tvm_megcc.frontends.onnx import folding, import_onnx, importer
 from tvm_megcc.ir import expr
 from tvm_megcc.ir.dims import Symbol, dim_max, dim_min, to_c
 from tvm_megcc.ir.graph import Attrs, Op, toposort
@@ -268,3 +268,29 @@ def test_a_small_file_of_large_weights_is_compiled_within_4_gb(tmp_path):
     found = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "made").is_dir() and int(found.stdout) < 4 << 20  # KB
+
+
+def test_loops_deep_within_each_other(monkeypatch):
+    """Each is imported more than once: to find out what goes round in it, and for good."""
+    monkeypatch.setattr(importer, "MOST_EXPANDED", 100)
+
+    def body(depth: int) -> onnx.GraphProto:
+        names = [f"{name}{depth}" for name in ("turn", "going", "v", "on", "w")]
+        inner = node("Add", [names[2], names[2]], [names[4]]) if depth == 0 else \
+            node("Loop", ["n", "", names[2]], [names[4]], body=body(depth - 1))
+        values = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in zip(
+            names, (TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT, TensorProto.BOOL, TensorProto.FLOAT),
+            ([], [], [4], [], [4]), strict=True)]
+        nodes = [node("Identity", [names[1]], [names[3]]), inner]
+        return helper.make_graph(nodes, f"body{depth}", values[:3], values[3:])
+
+    def nested(depth: int) -> bytes:
+        given = helper.make_tensor_value_info("n", TensorProto.INT64, [])
+        graph = helper.make_graph([node("Loop", ["n", "", "x"], ["y"], body=body(depth))], "nested",
+                                  [given, helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+
+    import_onnx(nested(2))
+    with pytest.raises(ModelError, match=r"more than 400 nodes are looked at"):
+        import_onnx(nested(30))

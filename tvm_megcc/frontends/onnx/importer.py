@@ -116,6 +116,8 @@ class Importer:
         self.refused = False
         self.expanding: list[tuple[str, str]] = []
         self.expanded = 0
+        #: With those that were imported to find out about a loop or a branch, and again behind it.
+        self.imported = 0
         written = len(self.graph.node) + sum(len(function.node) for function in model.proto.functions)
         self.most_expanded = max(MOST_EXPANDED, 4 * written)
 
@@ -410,8 +412,12 @@ class Importer:
                 values: Mapping[str, str | None]) -> list[str | None]:
         """Imports a subgraph whose inputs have these values; what its outputs are."""
         self.expanded += len(graph.node)
+        self.imported += len(graph.node)
         if self.expanded > self.most_expanded:
             raise MegccError(f"loops and functions become more than {self.most_expanded:,} nodes")
+        if self.imported > 4 * self.most_expanded:
+            raise MegccError(f"loops and branches stand so deep within each other that more than "
+                             f"{4 * self.most_expanded:,} nodes are looked at")
         inner = Scope(scope)
         inner.values.update(values)
         self._initializers(graph, inner)

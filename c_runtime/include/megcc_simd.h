@@ -215,14 +215,14 @@ MGC_RAISE_GCC(MGC_RAISED)
 #endif
 
 #if defined(MEGCC_REPRODUCIBLE)
-#define MGC_SUMS (16 / MGC_LANES)
+#define MGC_ROW_SUMS (16 / MGC_LANES)
 #if MGC_GNU && (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || defined(__aarch64__) || defined(__riscv_flen))
 static MGC_INLINE float mgc_fma1(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static MGC_INLINE float mgc_fma1(float a, float b, float c) { return mgc_fused(a, b, c); }
 #endif
 #else
-#define MGC_SUMS 1
+#define MGC_ROW_SUMS 1
 static MGC_INLINE float mgc_fma1(float a, float b, float c)
 {
     const float product = a * b;
@@ -231,31 +231,31 @@ static MGC_INLINE float mgc_fma1(float a, float b, float c)
 #endif
 
 typedef struct mgc_sums {
-    mgc_v part[MGC_SUMS];
+    mgc_v part[MGC_ROW_SUMS];
 } mgc_sums;
 
 static MGC_INLINE mgc_sums mgc_sums_zero(void)
 {
     mgc_sums sums;
-    for (int i = 0; i < MGC_SUMS; i++)
+    for (int i = 0; i < MGC_ROW_SUMS; i++)
         sums.part[i] = mgc_zero();
     return sums;
 }
 static MGC_INLINE void mgc_sums_add(mgc_sums *sums, int32_t k, mgc_v v)
 {
-    mgc_v *part = sums->part + k / MGC_LANES % MGC_SUMS;
+    mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = *part + v;
 }
 static MGC_INLINE void mgc_sums_multiply(mgc_sums *sums, int32_t k, mgc_v a, mgc_v b)
 {
-    mgc_v *part = sums->part + k / MGC_LANES % MGC_SUMS;
+    mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = mgc_fma(a, b, *part);
 }
 static MGC_INLINE float mgc_sums_total(const mgc_sums *sums)
 {
 #if defined(MEGCC_REPRODUCIBLE)
     float lane[16];
-    for (int i = 0; i < MGC_SUMS; i++)
+    for (int i = 0; i < MGC_ROW_SUMS; i++)
         mgc_store(lane + i * MGC_LANES, sums->part[i]);
     for (int n = 8; n > 0; n /= 2)
         for (int i = 0; i < n; i++)

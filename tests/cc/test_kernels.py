@@ -90,6 +90,8 @@ FEW = {"riscv64-v256", "wasm32-simd128"}
 SHOWN_BY_FEW = {"conv2d_integer", "matmul", "softmax"}
 #: The same header as riscv64-v256, for other lengths of vectors.
 OTHER_LENGTHS = {"riscv64-v", "riscv64-v512"}
+#: Clang takes half a minute for each of these.
+LONG_TO_COMPILE = {("conv2d_integer", "riscv64-v256"), ("matmul", "riscv64-v256")}
 #: Of operators that share their kernels `make check` has one, and these.
 ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "silu", "arg_max", "reduce_max",
          "quantize_linear"}
@@ -110,7 +112,7 @@ def is_quick(kind: str, part: int) -> bool:
 def marks(kind: str, part: int, name: str, optimize: str) -> list:
     second = name in SECOND and (part or kind not in (SHOWN_BY_FEW if name in FEW else ON_BOARD))
     other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get((name, optimize), part % 3)
-    is_long = (second or other or name in OTHER_LENGTHS) and not ALL_KERNELS
+    is_long = (second or other or name in OTHER_LENGTHS or (kind, name) in LONG_TO_COMPILE) and not ALL_KERNELS
     return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long
 
 

@@ -84,7 +84,7 @@ def test_guided(tmp_path: Path):
     if cc is None:
         pytest.skip("no clang with libFuzzer is installed")
     for subject in run.kept(tmp_path):
-        assert run.guided(subject, ["-max_total_time=5", "-seed=1"], cc, tmp_path)
+        assert run.guided(subject, ["-max_total_time=2", "-seed=1"], cc, tmp_path)
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ RUNS = [(name, target, optimize)
         for optimize, networks in (("speed", ALL_NETWORKS), ("size", NETWORKS))
         for name, network in networks.items()
         for target in (("native", "arm64") if network.emulated else ("native",))]
-#: Those that take longest in the emulator.
-LONG = {"ultraface_rfb320", "light_squeezenet", "minilm_l1_f32"}
+#: Those that take longest in the emulator, and on this machine.
+LONG = {("arm64", name) for name in ("ultraface_rfb320", "light_squeezenet", "minilm_l1_f32")} \
+    | {("native", name) for name in ("lw_person_detector_192", "sinet_portrait_seg", "light_inception_v1")}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "target", "optimize"), [
-    pytest.param(*run, id="-".join(run), marks=[pytest.mark.long] * (run[1] == "arm64" and run[0] in LONG))
+    pytest.param(*run, id="-".join(run), marks=[pytest.mark.long] * ((run[1], run[0]) in LONG))
     for run in RUNS])
 def test_network(name: str, target: str, optimize: str, folders):
     network = ALL_NETWORKS[name]

@@ -127,15 +127,15 @@ def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
     return with_symbols(graph, found)
 
 
-def likely_type(type_: TensorType | None) -> TensorType | None:
-    """The type with its extents at their likely values, of which none is 0: speed is of no interest then."""
+def likely_type(type_: TensorType | None, least: int = 0) -> TensorType | None:
+    """The type with its extents at their likely values, or at `least` where they are less."""
     if type_ is None or type_.is_static:
         return type_
-    return type_.with_shape(dim if isinstance(dim, int) else max(likely(dim), 1) for dim in type_.shape)
+    return type_.with_shape(dim if isinstance(dim, int) else max(likely(dim), least) for dim in type_.shape)
 
 
-def likely_types(types: Sequence[TensorType | None]) -> tuple[TensorType | None, ...]:
-    return tuple(map(likely_type, types))
+def likely_types(types: Sequence[TensorType | None], least: int = 0) -> tuple[TensorType | None, ...]:
+    return tuple(likely_type(type_, least) for type_ in types)
 
 
 def _type_with(type_: TensorType, values: Mapping[str, Dim]) -> TensorType:

@@ -88,10 +88,11 @@ class Site:
 
     @cached_property
     def likely(self) -> Site:
-        """The site with the likely values of extents that are not known: what costs are guessed for."""
+        """The site with the likely values of extents that are not known: what costs are guessed for, which divide by
+        them. Where one is 0 speed is of no interest."""
         if all(t is None or t.is_static for t in (*self.types, *self.outputs)):
             return self
-        return self.with_types(likely_types(self.types), likely_types(self.outputs))
+        return self.with_types(likely_types(self.types, 1), likely_types(self.outputs, 1))
 
     def with_types(self, types: Sequence[TensorType | None], outputs: Sequence[TensorType]) -> Site:
         return Site(self.op, tuple(types), tuple(outputs), self.context, self.constants, self.values)

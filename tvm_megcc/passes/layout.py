@@ -95,7 +95,7 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Co
     between plain and channels last element by element."""
     if source == wanted:
         return 0.0
-    type_ = likely_type(type_)
+    type_ = likely_type(type_, 1)
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
     by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
     turned = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0

@@ -173,7 +173,7 @@ def test_what_is_wrong_is_said(library, x, symbol, arguments, codes, text):
 def test_wrapper_has_no_warnings(abi, tmp_path):
     """The generated C under the flags that all our C is clean under."""
     artifact = tvm_megcc.compile(tvm_megcc.paths.examples() / "digits.onnx", "c", name="region0")
-    sources = tvm_module._write({"megcc_region": artifact}, tmp_path, abi)
+    sources = tvm_module._write({"megcc_region0": artifact}, tmp_path, abi)
     module = next(path for path in sources if path.name == "module.c")
     subprocess.run([*find_compiler(TARGETS["c"]).command, "-std=c99", *WARNINGS, f"-I{tmp_path}/runtime/include", "-c",
                     str(module), "-o", str(tmp_path / "module.o")], check=True, cwd=tmp_path)

@@ -98,7 +98,7 @@ ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "sil
 FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kind].kernels]}
 
 #: Target and mode -> which third of the parts `make test` makes for it, of operators with many.
-PART_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2, ("x86-64-v4-vnni", "open"): 2}
+PART_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
 PARTS = {"conv2d": 9, "conv2d_integer": 6, "conv2d_transpose": 4, "matmul": 3, "lstm": 3, "gru": 3, "rnn": 2,
@@ -112,7 +112,8 @@ def is_quick(kind: str, part: int) -> bool:
 def marks(kind: str, part: int, name: str, optimize: str) -> list:
     second = name in SECOND and (part or kind not in (SHOWN_BY_FEW if name in FEW else ON_BOARD))
     other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get((name, optimize), part % 3)
-    is_long = (second or other or name in OTHER_LENGTHS or (kind, name) in LONG_TO_COMPILE) and not ALL_KERNELS
+    is_long = (second or other or name in OTHER_LENGTHS or (kind, name) in LONG_TO_COMPILE
+               or (name, optimize) == ("x86-64-v4-vnni", "open")) and not ALL_KERNELS
     return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long
 
 

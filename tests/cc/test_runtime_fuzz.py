@@ -77,13 +77,14 @@ def test_kept_corpus(name: str, tmp_path: Path):
     assert run.blind(subject, 5000, 3, CC, tmp_path)
 
 
-@pytest.mark.slow
-def test_guided(tmp_path: Path):
-    """A few seconds from each kept corpus, where the compiler can be guided by coverage."""
+@pytest.mark.parametrize("names", [pytest.param(["streaming", "calls"], marks=pytest.mark.slow, id="some"),
+                                   pytest.param([], marks=[pytest.mark.slow, pytest.mark.long], id="all")])
+def test_guided(names: list[str], tmp_path: Path):
+    """A few seconds from kept corpora, where the compiler can be guided by coverage."""
     cc = run.guided_compiler()
     if cc is None:
         pytest.skip("no clang with libFuzzer is installed")
-    for subject in run.kept(tmp_path):
+    for subject in run.kept(tmp_path, names):
         assert run.guided(subject, ["-max_total_time=2", "-seed=1"], cc, tmp_path)
 
 

@@ -61,6 +61,7 @@ def test_wheel_without_the_checkout(dist, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sdist_passes_its_tests(dist, tmp_path):
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as tar:

@@ -118,7 +118,8 @@ def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
     assert by_gcc == by_clang
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in ("light_squeezenet", "dtln_stage2"))) for name in NETWORKS])
 def test_sanitizers_find_nothing(name: str, folders):
     """Also on inputs that no network was trained on."""
     folder = folders(name)

@@ -17,7 +17,8 @@ RUNS = [(name, target, optimize)
         for target in (("native", "arm64") if network.emulated else ("native",))]
 #: Those that take longest in the emulator, and on this machine.
 LONG = {("arm64", name) for name in ("ultraface_rfb320", "light_squeezenet", "minilm_l1_f32")} \
-    | {("native", name) for name in ("lw_person_detector_192", "sinet_portrait_seg", "light_inception_v1")}
+    | {("native", name) for name in ("lw_person_detector_192", "sinet_portrait_seg", "light_inception_v1",
+                                     "basic_pitch_nmp", "light_shufflenet")}
 
 
 @pytest.fixture(scope="module")

@@ -378,6 +378,7 @@ def image(height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_resnet_inside_tvm(resnet):
     from tvm.relax.frontend.onnx import from_onnx
 

@@ -10,7 +10,7 @@ from tests.rows_graphs import fed, separable
 from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Regions
-from tvm_megcc.errors import MissingTool
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime import elf, firmware
 from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -56,3 +56,9 @@ def test_the_application_says_the_section(tmp_path):
                    check=True)
     found = elf.sections(tmp_path / "o.o")
     assert found[".bss.slow"].bss == memories.regions[1] and found[f".bss.{artifact.name}_memory_dtcm"].bss <= 3072
+
+
+@pytest.mark.parametrize("size", ["1]; int evil[1", -1, True, None, 1 << 40])
+def test_sizes_of_a_manifest_are_numbers(size):
+    with pytest.raises(MegccError, match="no number of bytes"):
+        firmware.table({"m": b""}, (), {"m": 0}, {"m": [{"name": "a", "bytes": 1}, {"name": "} evil", "bytes": size}]})

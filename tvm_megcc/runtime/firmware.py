@@ -89,9 +89,18 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
     regions: of memory, of models that have some."""
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
         {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
-         "regions": [{**row, "index": index - 1} for index, row in enumerate(regions[name])][1:],
+         "regions": [{"name": f"region{index}", "bytes": _bytes_of(row)}
+                     for index, row in enumerate(regions[name])][1:],
          "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
         for name, data in containers.items()])
+
+
+def _bytes_of(region: Mapping) -> int:
+    """Of a region in a manifest, which anybody may have written: the number is printed into C."""
+    size = region["bytes"]
+    if type(size) is not int or not 0 <= size < 1 << 31:
+        raise MegccError("the folder's manifest gives a region of memory no number of bytes; compile the model again")
+    return size
 
 
 def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:

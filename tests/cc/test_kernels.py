@@ -101,8 +101,9 @@ FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kin
 PART_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
-PARTS = {"conv2d": 9, "conv2d_integer": 6, "conv2d_transpose": 4, "matmul": 3, "lstm": 3, "gru": 3, "rnn": 2,
-         "matmul_integer": 2}
+PARTS = {"conv2d": 9, "conv2d_integer": 6, "conv2d_transpose": 4, "matmul": 6, "lstm": 6, "gru": 6, "rnn": 6,
+         "matmul_integer": 6, "relayout": 6, "elementwise": 6, "transpose": 6, "resize": 6, "max_pool": 6, "cast": 6,
+         "lstm_fixed": 6, "trees": 6, "avg_pool": 6, "pad": 6, "reduce_max": 6, "recurrent_steps": 6}
 
 
 def is_quick(kind: str, part: int) -> bool:

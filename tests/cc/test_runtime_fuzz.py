@@ -77,7 +77,7 @@ def test_kept_corpus(name: str, tmp_path: Path):
     assert run.blind(subject, 5000, 3, CC, tmp_path)
 
 
-@pytest.mark.parametrize("names", [pytest.param(["streaming", "calls"], marks=pytest.mark.slow, id="some"),
+@pytest.mark.parametrize("names", [pytest.param(["calls"], marks=pytest.mark.slow, id="some"),
                                    pytest.param([], marks=[pytest.mark.slow, pytest.mark.long], id="all")])
 def test_guided(names: list[str], tmp_path: Path):
     """A few seconds from kept corpora, where the compiler can be guided by coverage."""

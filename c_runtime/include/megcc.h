@@ -50,6 +50,7 @@ enum {
     MEGCC_E_SIGNATURE = 0x23,   /* a call does not fit its kernel */
     MEGCC_E_CHECKSUM = 0x24,    /* the weights are damaged */
     MEGCC_E_UNSUPPORTED = 0x25, /* needs something that this build of the runtime leaves out */
+    MEGCC_E_UNTRUSTED = 0x26,   /* megcc_signed.h: not signed with this key, or not for this product */
     /* resources */
     MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned: `needed` says */
     MEGCC_E_ALLOCATION = 0x31,  /* the allocator gave nothing, or there is none */

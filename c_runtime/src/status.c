@@ -31,6 +31,7 @@ static const char *meaning(int32_t status)
     case MEGCC_E_SIGNATURE: return "a call does not fit its kernel";
     case MEGCC_E_CHECKSUM: return "the weights are damaged";
     case MEGCC_E_UNSUPPORTED: return "not supported by this build of the runtime";
+    case MEGCC_E_UNTRUSTED: return "not signed with this key for this product";
     case MEGCC_E_MEMORY: return "the session's memory is too small or misaligned";
     case MEGCC_E_ALLOCATION: return "the allocator gave no memory";
     case MEGCC_E_FILE: return "cannot read the file";

@@ -192,6 +192,25 @@ def command_line() -> argparse.ArgumentParser:
     _target_option(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     _compile_options(verb)
 
+    verb = _verb(verbs, "keygen", run.keygen_, "a pair of keys that sign and check containers")
+    verb.add_argument("name", metavar="NAME", help="of the files NAME.pem, NAME.pub.pem and NAME_key.h")
+
+    verb = _verb(verbs, "pack", run.pack_, "a container, signed: an update for devices (docs/updates.md)")
+    verb.add_argument("path", metavar="PATH", help="a folder that 'megcc compile' wrote, or a .megcc file")
+    verb.add_argument("--key", required=True, metavar="PEM", help="the private key, of 'megcc keygen'")
+    verb.add_argument("--counter", required=True, type=int, metavar="N",
+                      help="which of several is newer: the one with the larger number")
+    verb.add_argument("--product", metavar="NAME", help="what it is for, which devices compare (default: the model's "
+                                                        "name)")
+    verb.add_argument("-o", "--output", metavar="FILE", help="file to write (default: NAME.signed)")
+    _model_option(verb)
+
+    verb = _verb(verbs, "unpack", run.unpack_, "the container in a signed one, if the signature is right")
+    verb.add_argument("path", metavar="FILE", help="as 'megcc pack' writes it")
+    verb.add_argument("--key", required=True, metavar="PEM", help="the public key, or the private one")
+    verb.add_argument("--product", metavar="NAME", help="what it has to be for (default: anything)")
+    verb.add_argument("-o", "--output", metavar="FILE", help="file to write (default: NAME.megcc)")
+
     verb = _verb(verbs, "cv", run.cv_, "operators on images as C functions: resize, rotate, warp, colours, blur")
     verb.add_argument("-o", "--output", metavar="DIR", default="cv", help="folder to write (default: cv)")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")

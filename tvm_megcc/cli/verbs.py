@@ -222,6 +222,27 @@ def export_(args: argparse.Namespace) -> int:
     return 0
 
 
+def keygen_(args: argparse.Namespace) -> int:
+    from ..tools import signed
+
+    _print(args, signed.keygen(args.name), signed.keygen_text)
+    return 0
+
+
+def pack_(args: argparse.Namespace) -> int:
+    from ..tools import signed
+
+    _print(args, signed.pack(args.path, args.key, args.counter, args.output, args.product, args.which), signed.text)
+    return 0
+
+
+def unpack_(args: argparse.Namespace) -> int:
+    from ..tools import signed
+
+    _print(args, signed.unpack(args.path, args.key, args.output, args.product), signed.text)
+    return 0
+
+
 def cv_(args: argparse.Namespace) -> int:
     from ..tools import cv
 

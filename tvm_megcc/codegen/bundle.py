@@ -178,7 +178,7 @@ def _code(text: str) -> str:
 
 def _runtime_files() -> dict[str, bytes]:
     root = paths.c_runtime()
-    found = [*(root / "include").rglob("*.h"), *(root / "src").rglob("*.[ch]")]
+    found = [*(root / "include").rglob("*.h"), *(root / "src").rglob("*.[ch]"), *(root / "signed").glob("*.[ch]")]
     return {f"runtime/{path.relative_to(root).as_posix()}": path.read_bytes() for path in sorted(found)}
 
 

@@ -41,8 +41,9 @@ SYSTEMS = {
     "mlperf-tiny": "the functions that the harness of MLPerf Tiny calls",
     **LANGUAGES,
 }
-#: Files of the runtime that want an operating system.
-_HOSTED = {"runtime/src/pool.c", "runtime/src/host.c"}
+#: Files of the runtime that want an operating system, or check containers that come by themselves.
+_LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_signed.c",
+             "runtime/signed/megcc_signed.h"}
 #: The header that all sources include first, and the line behind which it includes the configuration.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: Where the configuration is, and the line that asks for it.
@@ -219,7 +220,7 @@ def _sources(folder: Path, manifest: dict) -> dict[str, bytes]:
             raise MegccError(f"{folder}: shapes of '{model['name']}' change from run to run, which the runtime of a "
                              "microcontroller leaves out: compile it again with --input-shapes")
     for name in manifest["files"]:
-        if name.endswith((".c", ".h")) and name != "main.c" and name not in _HOSTED:
+        if name.endswith((".c", ".h")) and name != "main.c" and name not in _LEFT_OUT:
             try:
                 data = (folder / name).read_bytes()
             except OSError as error:

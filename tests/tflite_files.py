@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,9 +34,50 @@ class Tensor:
     variable: bool = False
 
 
-def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, ...]], operators: Sequence[tuple],
-            inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1, signatures: Sequence[str] = (),
-            once: Sequence[tuple] = ()) -> bytes:
+@dataclass(frozen=True)
+class Sparse:
+    """A constant whose zeros are not stored.
+
+    order: the axis of each level, from the rank on those within blocks. dense: levels that list all their coordinates.
+    blocks: axis -> how many of it are in a block. wide: bytes of a position.
+    """
+
+    array: np.ndarray
+    order: Sequence[int]
+    dense: Sequence[int] = ()
+    blocks: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    wide: int = 4
+    quantized: Quantized | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.array.dtype.name
+
+    def levels(self) -> tuple[np.ndarray, list[int | tuple[list[int], list[int]]]]:
+        """The values that are stored and, of each level, its size or its segments and indices."""
+        rank, axes = self.array.ndim, list(self.blocks)
+        cut = self.array.reshape([part for axis, extent in enumerate(self.shape) for part in (
+            (extent // self.blocks[axis], self.blocks[axis]) if axis in self.blocks else (extent,))])
+        places = [axis + sum(other < axis for other in axes) for axis in range(rank)]
+        places += [places[axis] + 1 for axis in axes]
+        cut = cut.transpose([places[axis] for axis in self.order])
+        prefixes, levels = [()], []
+        for level, extent in enumerate(cut.shape):
+            listed = level in self.dense or self.order[level] >= rank
+            children = [[at for at in range(extent) if listed or cut[(*prefix, at)].any()] for prefix in prefixes]
+            prefixes = [(*prefix, at) for prefix, some in zip(prefixes, children, strict=True) for at in some]
+            segments = np.cumsum([0, *map(len, children)]).tolist()
+            levels.append(extent if listed else (segments, [prefix[-1] for prefix in prefixes]))
+        return np.array([cut[prefix] for prefix in prefixes], self.array.dtype), levels
+
+
+def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tuple[int, ...]],
+            operators: Sequence[tuple], inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1,
+            signatures: Sequence[str] = (), once: Sequence[tuple] = ()) -> bytes:
     """A file of one graph, of float32 where nothing else is said.
 
     tensors: by name, a constant, a description or a shape.
@@ -65,13 +107,28 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | tuple[int, .
     def numbers(values: Sequence[int]) -> np.ndarray:
         return np.array(values, np.int32)
 
+    def level_table(level: int | tuple, wide: int) -> int:
+        if isinstance(level, int):
+            return table("DimensionMetadata", Format=tflite.DimensionType.DENSE, DenseSize=level)
+        kind = {1: "Uint8Vector", 2: "Uint16Vector", 4: "Int32Vector"}[wide]
+        segments, indices = (table(kind, Values=np.array(each, f"{'i' if wide == 4 else 'u'}{wide}")) for each in level)
+        which = getattr(tflite.SparseIndexVector, kind)
+        return table("DimensionMetadata", Format=tflite.DimensionType.SPARSE_CSR, ArraySegmentsType=which,
+                     ArraySegments=segments, ArrayIndicesType=which, ArrayIndices=indices)
+
     names = list(tensors)
     buffers, described = [table("Buffer")], []
     for name, value in tensors.items():
         array = value if isinstance(value, np.ndarray) else getattr(value, "array", None)
+        more = {}
+        if isinstance(value, Sparse):
+            array, levels = value.levels()
+            more["Sparsity"] = table("SparsityParameters", TraversalOrder=numbers(value.order),
+                                     BlockMap=numbers(list(value.blocks)),
+                                     DimMetadata=vector([level_table(level, value.wide) for level in levels]))
+            value = value.quantized or value
         if array is not None:
             buffers.append(table("Buffer", Data=np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)))
-        more = {}
         if isinstance(value, Quantized):
             scale, zero_point = np.atleast_1d(np.float32(value.scale)), np.atleast_1d(np.int64(value.zero_point))
             zero_point = np.broadcast_to(zero_point, scale.shape).copy()

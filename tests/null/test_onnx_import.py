@@ -235,6 +235,13 @@ def test_symbols_stay():
     assert graph.types["x"].shape == graph.types["y"].shape == expected
 
 
+def test_extents_that_exporters_do_not_know_have_no_name():
+    graph = import_onnx(model([node("Relu", "x", "y")], {"x": ["?", 3, "?", "None"]}, ["y"]))
+    assert graph.types["y"].shape == (Symbol("x_0"), 3, Symbol("x_2"), Symbol("x_3"))
+    proto = model([node("Relu", "x", "y")], {"x": ["?", 3, "?", "?"]}, ["y"])
+    assert import_onnx(proto, {"x": (1, 3, 4, 5)}).types["y"].shape == (1, 3, 4, 5)
+
+
 def test_input_shapes_bind_symbols_everywhere():
     proto = model([node("Add", "a b", "y")], {"a": ["n", 4], "b": ["n", 4]}, ["y"])
     graph = import_onnx(proto, {"a": (3, 4)})

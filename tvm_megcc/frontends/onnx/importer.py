@@ -70,9 +70,18 @@ def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[i
     """Shapes of the model's inputs as it declares them: extents, names of symbols, None where neither is known."""
     graph = load(model).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
-    return {value.name: tuple(dim.dim_param or (dim.dim_value if dim.dim_value > 0 else None)
+    return {value.name: tuple(_symbol_of(dim) or (dim.dim_value if dim.dim_value > 0 else None)
                               for dim in value.type.tensor_type.shape.dim)
             for value in graph.input if value.name not in weights}
+
+
+#: What exporters write for an extent that they do not know: no name, for two of them need not be equal.
+_NAMELESS = frozenset({"?", "*", "-1", "None"})
+
+
+def _symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """The name of an open extent, "" for one without."""
+    return "" if dim.dim_param in _NAMELESS else dim.dim_param
 
 
 def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tuple[str, ...]]]:
@@ -216,9 +225,10 @@ class Importer:
         """Notes which of the model's symbols the user gave an extent."""
         wanted = self.input_shapes.get(value.name, ())
         for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
-            if dim.dim_param and isinstance(extent, int) and bound.setdefault(dim.dim_param, extent) != extent:
-                self.findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(dim.dim_param)}, which "
-                                     f"input_shapes gives as {bound[dim.dim_param]} and as {extent}")
+            symbol = _symbol_of(dim)
+            if symbol and isinstance(extent, int) and bound.setdefault(symbol, extent) != extent:
+                self.findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
+                                     f"input_shapes gives as {bound[symbol]} and as {extent}")
 
     def _input_type(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> TensorType:
         if not value.type.HasField("tensor_type"):
@@ -247,8 +257,8 @@ class Importer:
 
     @staticmethod
     def _model_dim(name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
-        if dim.dim_param:
-            return bound.get(dim.dim_param, Symbol(str(dim.dim_param)))
+        if symbol := _symbol_of(dim):
+            return bound.get(symbol, Symbol(symbol))
         return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
 
     def _outputs(self, scope: Scope, inputs: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ are compared, and what is read together is bounded by the size of the file, for 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from flatbuffers import flexbuffers
 from ...errors import ModelError, ShapeError, quoted
 from ...ir.limits import MAX_BYTES, MAX_RANK
 from ...ir.types import ORDINARY
+from . import sparse
 
 #: What stands behind the first four bytes of a file.
 IDENTIFIER = b"TFL3"
@@ -52,11 +54,10 @@ class Tensor:
     buffer: int = 0
     quantization: Quantization | None = None
     is_variable: bool = False
-    is_sparse: bool = False
 
     @property
     def array(self) -> np.ndarray:
-        """A constant's value, a view of the file."""
+        """A constant's value, a view of the file or of what a sparse one became."""
         return np.frombuffer(self.data, np.dtype(self.dtype)).reshape(self.shape)
 
 
@@ -215,12 +216,39 @@ class _Reader:
             raise _Damaged(f"tensor {quoted(name)} lies in buffer {tensor.Buffer()} of {len(buffers)}")
         data = buffers[tensor.Buffer()] if buffers else np.zeros(0, np.uint8)
         extents = tuple(shape.tolist())
-        is_constant = bool(data.size) and not tensor.IsVariable()
-        if is_constant and dtype in ORDINARY and tensor.Sparsity() is None:
+        is_constant = bool(data.size or tensor.Sparsity()) and not tensor.IsVariable()
+        if is_constant and dtype in ORDINARY:
+            if tensor.Sparsity():
+                data = self.dense(tensor.Sparsity(), name, extents, np.dtype(dtype), data)
             self._check_size(name, extents, dtype, data.size)
         return Tensor(name, extents, tuple(signature.tolist()), dtype, data if is_constant else None, tensor.Buffer(),
-                      self.quantization(tensor.Quantization(), name, extents), bool(tensor.IsVariable()),
-                      tensor.Sparsity() is not None)
+                      self.quantization(tensor.Quantization(), name, extents), bool(tensor.IsVariable()))
+
+    def dense(self, table, name: str, shape: tuple[int, ...], dtype: np.dtype, data: np.ndarray) -> np.ndarray:
+        """The bytes of a sparse constant with its zeros."""
+        bytes_ = math.prod(shape) * dtype.itemsize
+        self.left -= bytes_
+        if min(shape, default=0) < 0 or self.left < 0 or data.size % dtype.itemsize:
+            raise _Damaged(f"sparse tensor {quoted(name)} has more zeros than a file of this size may have")
+        levels = [sparse.Level(level.DenseSize(), *(self.positions(level, kind) for kind in ("Segments", "Indices")))
+                  for level in self.tables(table, "DimMetadata")]
+        try:
+            return sparse.dense(data.view(dtype), shape, self.numbers(table, "TraversalOrder").tolist(),
+                                self.numbers(table, "BlockMap").tolist(), levels).reshape(-1).view(np.uint8)
+        except ValueError as error:
+            raise _Damaged(f"sparse tensor {quoted(name)} contradicts itself: {error}") from None
+
+    def positions(self, level, kind: str) -> np.ndarray | None:
+        """Segments or indices of a level of a sparse constant; None of a dense one."""
+        if level.Format() != tflite.DimensionType.SPARSE_CSR:
+            return None
+        table = getattr(level, f"Array{kind}")()
+        vector = getattr(tflite, _names(tflite.SparseIndexVector).get(getattr(level, f"Array{kind}Type")(), ""), None)
+        if table is None or vector is None:
+            raise _Damaged("a sparse constant has no positions")
+        numbers = vector()
+        numbers.Init(table.Bytes, table.Pos)
+        return self.numbers(numbers, "Values")
 
     @staticmethod
     def _check_size(name: str, shape: tuple[int, ...], dtype: str, size: int) -> None:

@@ -257,9 +257,8 @@ class _Importer:
                 return None
             self.findings.append(f"tensor {quoted(tensor.name)}: is read before an operator gives it")
             return None
-        if tensor.dtype not in ORDINARY or tensor.is_sparse:
-            what = "sparse" if tensor.is_sparse else f"of {tensor.dtype}"
-            self.unsupported.append(f"constant {quoted(tensor.name)}: is {what}, which is not supported")
+        if tensor.dtype not in ORDINARY:
+            self.unsupported.append(f"constant {quoted(tensor.name)}: is of {tensor.dtype}, which is not supported")
             return None
         array = tensor.array
         name = self.builder.constant(array, tensor.name or f"tensor{index}")

@@ -30,6 +30,12 @@ def reshape(node: Node) -> Results:
     return [node.reshaped(value, target)]
 
 
+@imports("DENSIFY")
+def densify(node: Node) -> Results:
+    """Sparse constants have their zeros since they were read."""
+    return [node.value(0)]
+
+
 @imports("EXPAND_DIMS")
 def expand_dims(node: Node) -> Results:
     shape = list(node.type(0).shape)

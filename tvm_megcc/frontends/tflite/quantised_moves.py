@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...errors import ShapeError
 from . import fixed
-from .moves import joined, padded, space_in_batch
+from .moves import densify, joined, padded, space_in_batch
 from .node import Node, Results, Unsupported
 from .quantised import (
     WIDTHS,
@@ -36,6 +36,9 @@ def concatenation(node: Node) -> Results:
     if not -rank <= axis < rank:
         raise ShapeError(f"axis {axis} of {values[0].type}")
     return [joined(node, values, axis % rank)]
+
+
+quantised("DENSIFY", any_width=True)(densify)
 
 
 @quantised("PAD", "PADV2", any_width=True)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sparse constants of a TFLite file, as the schema's SparsityParameters describe them (TACO's storage by levels).
+
+A constant is a tree: a level for each axis in the order of traversal, then one for each axis of the blocks that axes
+are cut into. A dense level has all its coordinates under each entry of the level above; a sparse one has, as rows of a
+CSR matrix have, those of `indices` from `segments[entry]` to `segments[entry + 1]`. The leaves are the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Level:
+    """size: coordinates of a dense level. segments and indices: of a sparse one, None of a dense one."""
+
+    size: int
+    segments: np.ndarray | None = None
+    indices: np.ndarray | None = None
+
+
+def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks: Sequence[int],
+          levels: Sequence[Level]) -> np.ndarray:
+    """The constant with its zeros.
+
+    Args:
+        values: those of the leaves, in the order of the tree, of one axis.
+        order: the axis of each level; from the rank on, those within blocks.
+        blocks: the axis that each axis of the blocks is a piece of.
+
+    Raises:
+        ValueError: where the numbers do not fit together; nothing larger than the constant is allocated before.
+    """
+    rank, size = len(shape), int(np.prod(shape, dtype=object))
+    require(sorted(order) == list(range(rank + len(blocks))) and len(levels) == len(order), "its axes")
+    require(all(0 <= axis < rank for axis in blocks) and len(set(blocks)) == len(blocks), "its blocks")
+    require(all(level.segments is None or axis < rank for level, axis in zip(levels, order, strict=True)), "its blocks")
+    width = [1] * rank
+    for level, axis in zip(levels, order, strict=True):
+        if axis >= rank:
+            width[blocks[axis - rank]] = level.size
+    require(all(each > 0 and extent % each == 0 for each, extent in zip(width, shape, strict=True)), "its blocks")
+    strides = [int(np.prod(shape[axis + 1:], dtype=object)) for axis in range(rank)]
+    position = np.zeros(1, np.int64)  # of each entry of the level, in the dense constant
+    for level, axis in zip(levels, order, strict=True):
+        extent = width[blocks[axis - rank]] if axis >= rank else shape[axis] // width[axis]
+        stride = strides[blocks[axis - rank]] if axis >= rank else strides[axis] * width[axis]
+        if level.segments is None:
+            require(level.size == extent and len(position) * extent <= size, "the size of an axis")
+            position = (position[:, None] + np.arange(extent) * stride).ravel()
+            continue
+        segments, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)
+        counts = np.diff(segments)
+        require(len(counts) == len(position) and segments[0] == 0 and segments[-1] == len(indices), "its segments")
+        require((counts >= 0).all() and len(indices) <= size, "its segments")
+        require(((indices >= 0) & (indices < extent)).all(), "its indices")
+        position = np.repeat(position, counts) + indices * stride
+    require(len(position) == len(values), "the number of its values")
+    result = np.zeros(size, values.dtype)
+    result[position] = values
+    return result.reshape(shape)
+
+
+def require(holds: bool, what: str) -> None:
+    """Raises ValueError where something of a constant contradicts the rest."""
+    if not holds:
+        raise ValueError(what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.onnx_models import fed, graph_proto, model, node
 from tvm_megcc.errors import ModelError, ShapeError
@@ -88,6 +88,37 @@ def growing(step: list, condition: str = "k", constants: dict | None = None, **f
                        {"most": np.int64(20), "two": np.array([2]), "zero": np.array([0]), **(constants or {})})
     made = helper.make_node("Loop", ["n", "", "v0"], ["last"], body=body)
     return model([made], {"v0": [3], "n": ("int64", []), **first}, ["last"])
+
+
+def counting(most: int | None, first: int = 0, step: int = 1, limit: float = 7, go: bool | None = None):
+    """A loop as tf2onnx writes it: it counts a value that goes round up to a limit that goes round, too."""
+    body = graph_proto([node("Add", "c step", "c1"), node("Cast", "c1", "r", to=TensorProto.FLOAT),
+                        node("Less", "r m", "k"), node("Identity", "m", "m1"), node("Mul", "v v", "v1"),
+                        node("Tanh", "v1", "row")],
+                       {"i": ("int64", []), "g": ("bool", []), "c": ("int32", []), "v": [2], "m": []},
+                       {"k": ("bool", []), "c1": ("int32", []), "v1": [2], "m1": [], "row": [2]},
+                       {"step": np.int32(step)})
+    made = helper.make_node("Loop", ["" if most is None else "n", "" if go is None else "go", "c0", "v0", "m0"],
+                            ["count", "last", "limit", "rows"], body=body)
+    constants = {"c0": np.int32(first), "m0": np.float32(limit), "n": np.int64(most or 0), "go": np.array(bool(go))}
+    return model([made], {"v0": [2]}, ["count", "last", "rows"], constants)
+
+
+@pytest.mark.parametrize(("options", "turns"), [
+    ({"most": None}, 7), ({"most": 5}, 5), ({"most": 500}, 7), ({"most": None, "limit": 2}, 2),
+    ({"most": None, "limit": -3}, 1), ({"most": None, "step": 3}, 3), ({"most": None, "limit": 300}, 300),
+    ({"most": None, "go": False}, 0), ({"most": -4}, 0)])
+def test_loops_whose_condition_follows_from_constants(options: dict, turns: int):
+    """As many turns as it is true for, without a bound."""
+    proto = counting(**options)
+    assert import_onnx(proto).types["rows"].shape == (turns, 2)
+    compare(proto, {"v0": np.array([0.9, -1.01], np.float32)})
+
+
+def test_loops_that_have_no_end(monkeypatch):
+    monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
+    with pytest.raises(ModelError, match="has no number of turns"):
+        import_onnx(counting(None, step=0))
 
 
 def test_values_that_grow_from_turn_to_turn():

@@ -20,6 +20,7 @@ from ...ops.rules import axis_of
 from .builder import Builder, Node
 from .loops import ENDLESS, Looped, loop_of
 from .packed import Packed, bounds_of, changing, largest, room_of
+from .turns import counted_turns
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
@@ -119,7 +120,8 @@ def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sco
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
     """The outputs of a Loop: values that go round, then what each turn gives."""
     body = branch_of(node, proto, "body")
-    known = (not node.has(0) or (node.is_const(0) and node.const(0).any())) and (not node.has(1) or node.is_const(1))
+    some = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
+    known = some and (not node.has(1) or node.is_const(1))
     if not known or int(node.const(0).reshape(-1)[0] if node.has(0) else ENDLESS) * len(body.node) > MOST_NODES:
         return _looped(importer, node, body, scope, opsets)
     mark, findings = importer.builder.mark(), len(importer.findings)
@@ -142,9 +144,12 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     given = [value.name for value in body.input]
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
         raise ShapeError(f"has a body of {len(given)} inputs and {len(body.output)} outputs for {len(carried)} values")
-    most = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())[0] if node.has(0) \
-        else node.constant(np.array(ENDLESS))
-    if not builder.counts.known(most):
+    counted = counted_turns(importer, node, body, scope, opsets)
+    most = node.constant(np.array(ENDLESS if counted is None else counted))
+    if node.has(0):
+        (stated,) = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())
+        (most,) = (stated,) if counted is None else node.emit("min", (stated, most))
+    if node.is_constant(most) or not builder.counts.known(most):
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
     room = None if len(body.output) == len(carried) + 1 else _room(node, builder, most)
@@ -154,7 +159,8 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
 
     names = [*given[:2], *(output or f"{node.name}.{index}"
                            for index, output in enumerate(node.outputs[:len(carried)]))]
-    return loop_of(importer, node, Looped(names, given[2:], carried, most, going, room), turn)
+    exact = counted is not None and node.is_constant(most)
+    return loop_of(importer, node, Looped(names, given[2:], carried, most, going, room, exact), turn)
 
 
 def _room(node: Node, builder: Builder, most: str) -> Dim:
@@ -277,7 +283,7 @@ def _scanned_turns(importer: Importer, node: Node, body: onnx.GraphProto, states
     names = ["turn", "going", *(output or f"{node.name}.{index}"
                                 for index, output in enumerate(node.outputs[:len(states)]))]
     return loop_of(importer, node, Looped(names, given, states, node.extent(length), node.constant(np.array(True)),
-                                          length), turn)
+                                          length, exact=True), turn)
 
 
 def _along(node: Node, value: str, axis: int, back: bool) -> str:

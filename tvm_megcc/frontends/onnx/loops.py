@@ -29,7 +29,7 @@ ENDLESS = 2**63 - 1
 class Looped:
     """Of a loop. names: of the turn, of the condition, and of the results that went round. inside: what the body calls
     those. carried: what they are at first. most, going: operands. room: how many turns what it stacks has room for,
-    None if it stacks nothing or nothing limits them."""
+    None if it stacks nothing or nothing limits them. exact: whether it makes so many."""
 
     names: Sequence[str]
     inside: Sequence[str]
@@ -37,6 +37,7 @@ class Looped:
     most: str
     going: str
     room: Dim | None
+    exact: bool = False
 
 
 #: Emits a turn: from its number, the condition and what goes round, the condition, what goes round, and rows; None in
@@ -82,9 +83,7 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
     with builder.importing(node.name):
         final = [plan.unpack(node, builder.counts, [next(left) for _ in plan.types]) if isinstance(plan, Packed)
                  else next(left) for plan in plans]
-    if loop.room is None or not rows:
-        return final
-    if node.op_type == "Scan":
+    if loop.room is None or loop.exact:
         return [*final, *left]
     count = node.count(turns, loop.room)
     return [*final, *(emit_slice(node, value, 0, 0, count) for value in left)]

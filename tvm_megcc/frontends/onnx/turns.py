@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many turns a Loop makes whose condition follows from constants alone: exporters write `while i < n` so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from .builder import Node
+
+if TYPE_CHECKING:
+    from .importer import Importer, Scope
+
+
+def counted_turns(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
+                  opsets: Mapping[str, int]) -> int | None:
+    """The number of turns that the condition of a Loop allows; None where it depends on what the run computes, or is
+    not false within as many turns as it takes to look at a quarter of the nodes that an import may.
+
+    What the condition depends on is imported turn by turn, whereby it is folded, and then forgotten.
+    """
+    carried = len(node.inputs) - 2
+    part, going_round = _condition(body, carried)
+    if part is None or not all(node.is_const(2 + index) for index in going_round) or (node.has(1) and not
+                                                                                      node.is_const(1)):
+        return None
+    builder, mark = importer.builder, importer.builder.mark()
+    findings, expanded = len(importer.findings), importer.expanded
+    values = [node.inputs[2 + index] for index in going_round]
+    names = [body.input[0].name, body.input[1].name, *(body.input[2 + index].name for index in going_round)]
+    going, turns = not node.has(1) or bool(node.const(1).reshape(-1)[0]), 0
+    try:
+        while going:
+            if importer.imported + len(part.node) > importer.most_expanded:
+                return None
+            importer.expanded = expanded
+            start = [node.constant(np.array(turns, np.int64)), node.constant(np.array(True)), *values]
+            condition, *values = importer.inlined(part, scope, opsets, dict(zip(names, start, strict=True)))
+            if condition is None or not all(value in builder.constants for value in (condition, *values)):
+                return None
+            going, turns = bool(builder.constants[condition].reshape(-1)[0]), turns + 1
+        return turns
+    finally:
+        builder.back_to(mark)
+        importer.expanded = expanded
+        del importer.findings[findings:]
+
+
+def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | None, list[int]]:
+    """The part of a body that its condition depends on, and the values that go round in it; None for one with graphs of
+    its own."""
+    if len(body.input) != carried + 2 or len(body.output) < carried + 1:
+        return None, []
+    place = {value.name: index for index, value in enumerate(body.input[2:])}
+    wanted, going_round = {body.output[0].name}, set()
+    while True:
+        nodes = []
+        for proto in reversed(body.node):
+            if not wanted.isdisjoint(proto.output):
+                nodes.append(proto)
+                wanted.update(proto.input)
+        more = {place[name] for name in wanted & place.keys()} - going_round
+        if not more:
+            break
+        going_round |= more
+        wanted.update(body.output[1 + index].name for index in more)
+    if any(attribute.HasField("g") for proto in nodes for attribute in proto.attribute):
+        return None, []
+    order = sorted(going_round)
+    part = onnx.GraphProto(name=body.name, node=reversed(nodes), output=[
+        body.output[0], *(body.output[1 + index] for index in order)])
+    part.initializer.extend(tensor for tensor in body.initializer if tensor.name in wanted)
+    return part, order

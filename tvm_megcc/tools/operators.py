@@ -13,8 +13,10 @@ import onnx
 from ..context import Context
 from ..errors import MegccError
 from ..frontends.onnx.functions import is_function
+from ..frontends.onnx.importer import CONTROL
 from ..frontends.onnx.load import OLDEST_OPSET
 from ..frontends.onnx.refused import REFUSED
+from ..frontends.onnx.sequences import IMPORTERS as SEQUENCES
 from ..ir.graph import Attrs, Op
 from ..ir.types import DTYPES, ORDINARY, TensorType
 from ..kernels.site import Site
@@ -53,6 +55,8 @@ def markdown() -> str:
               ", ".join(_versions(name) for name in sorted(set(DECOMPOSITIONS))) + ".", "",
               "## ONNX operators that are expanded by ONNX's own definition", "",
               ", ".join(_versions(name) for name in _functions(imported)) + ".", "",
+              "## ONNX operators with graphs, and those of sequences and optionals", "",
+              ", ".join(sorted({*CONTROL, *SEQUENCES})) + ".", "",
               "## Refused", "",
               "These say why; every other operator is refused by its name.", ""]
     reasons: dict[str, list[str]] = {}

@@ -24,6 +24,7 @@ from ...ops.base import DECOMPOSITIONS, OPERATORS
 from . import control, sequences
 from .builder import Builder, Node
 from .checks import check_schema, cycle, followed, label, stated_shape
+from .dynamic_lstm import dynamic_lstm
 from .externs import importers
 from .functions import Function, function_of, is_function
 from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
@@ -38,7 +39,9 @@ _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace 
 #: many itself. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
 
-_CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped}
+#: What is imported with a look at its graphs, or as one.
+CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped,
+           "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm}
 
 #: What numpy and Python raise where operands and attributes of a node do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -384,8 +387,8 @@ class Importer:
         name = f"{domain}::{proto.op_type}" if domain else proto.op_type
         if name == "Constant":
             return [self._constant(node)]
-        if name in _CONTROL:
-            return [] if unknown else _CONTROL[name](self, node, proto, scope, opsets)
+        if name in CONTROL:
+            return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
             return [] if unknown else list(SEQUENCES[name](self.sequences, node))
         beside = [each for each in node.inputs if each in self.sequences]

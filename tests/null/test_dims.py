@@ -137,3 +137,12 @@ def test_normal_form():
 @pytest.mark.parametrize("dim", [7, Symbol("n"), Symbol("n") * 3 + 1])
 def test_symbols(dim):
     assert dims.symbols(dim) == (frozenset() if dim == 7 else frozenset({"n"}))
+
+
+def test_multiples_divide_exactly():
+    """What flattening makes of [batch, 512, frames - 6]."""
+    batch, frames = Symbol("batch"), Symbol("frames")
+    whole = batch * frames - 6 * batch
+    assert dims.floordiv(512 * whole, whole) == 512
+    assert dims.floordiv(3 * (batch + 1), batch + 1) == 3
+    assert not isinstance(dims.floordiv(3 * batch + 2, batch + 1), int)

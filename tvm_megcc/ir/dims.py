@@ -215,8 +215,13 @@ def _nested_quotient(terms: dict, constant: int, denominator: Dim) -> Dim | None
 
 
 def _exact_quotient(terms: dict, constant: int, denominator: SymbolicDim) -> Dim | None:
-    """Cancels a product of symbols, as in (batch*heads*64) // (batch*heads)."""
+    """Cancels a product of symbols, as in (batch*heads*64) // (batch*heads), and what is a multiple of the whole
+    denominator, as in (512*batch*frames - 3072*batch) // (batch*frames - 6*batch)."""
     d_terms, d_constant = _terms(denominator)
+    if terms.keys() == d_terms.keys():
+        factor = next(terms[factors] // d_terms[factors] for factors in terms)
+        if constant == factor * d_constant and all(terms[each] == factor * d_terms[each] for each in terms):
+            return factor
     if d_constant or len(d_terms) != 1 or constant:
         return None
     ((d_factors, d_coefficient),) = d_terms.items()

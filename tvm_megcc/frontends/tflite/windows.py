@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+
 import numpy as np
 import tflite
 
@@ -15,6 +18,8 @@ from .value import IMAGES, Value
 
 #: Pads as ONNX calls them.
 _PADDING = {tflite.Padding.SAME: "SAME_UPPER", tflite.Padding.VALID: "VALID"}
+#: TfLitePadding in the structures of custom operators: whether it is "same".
+_PADDING_IN_C = {1: True, 2: False}
 
 
 def windows(node: Node) -> dict:
@@ -80,26 +85,47 @@ def conv3d(node: Node) -> Results:
 
 @imports("TRANSPOSE_CONV", fused=True)
 def conv_transpose(node: Node) -> Results:
-    """Operands: shape of the result, weights [outputs, height, width, inputs], x, bias. What the windows reach beyond
-    the result is cut off, where they do not reach it is the bias."""
-    shape, x, w = node.dims(0, "output_shape"), channels(node, 2), node.images(node.value(1), (3, 0, 1, 2))
+    """Operands: shape of the result, weights [outputs, height, width, inputs], x, bias."""
     attrs = windows(node)
+    return [_transposed(node, channels(node, 2), node.dims(0, "output_shape")[1:3], attrs["strides"],
+                        attrs["auto_pad"] == "SAME_UPPER", node.optional(3))]
+
+
+@imports("CUSTOM Convolution2DTransposeBias")
+def conv_transpose_of_mediapipe(node: Node) -> Results:
+    """x, weights, bias; its options are the three numbers of a C structure: padding, horizontal and vertical stride."""
+    try:
+        padding, *strides = struct.unpack("<3i", node.operator.custom)
+    except struct.error:
+        raise ShapeError(f"has {len(node.operator.custom)} bytes of options, not 12") from None
+    if padding not in _PADDING_IN_C or min(strides) < 1:
+        raise ShapeError(f"has padding {padding} and strides {strides}")
+    same, x = _PADDING_IN_C[padding], channels(node)
+    strides.reverse()
+    result = [extent * stride if same else (extent - 1) * stride + kernel for extent, kernel, stride in zip(
+        node.type_of(x).shape[2:], node.type(1).shape[1:3], strides, strict=True)]
+    return [_transposed(node, x, result, strides, same, node.optional(2))]
+
+
+def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int], same: bool, bias: str) -> Value:
+    """A transposed convolution with a result of this height and width. What the windows reach beyond it is cut off,
+    where they do not reach it is the bias."""
+    w = node.images(node.value(1), (3, 0, 1, 2))
     pads: list[int] = []
     ends: list[int] = []
     added: list[int] = []
-    for extent, result, kernel, stride in zip(node.type_of(x).shape[2:], shape[1:3], node.type_of(w).shape[2:],
-                                              attrs["strides"], strict=True):
+    for extent, result, kernel, stride in zip(node.type_of(x).shape[2:], shape, node.type_of(w).shape[2:], strides,
+                                              strict=True):
         if not (isinstance(extent, int) and isinstance(result, int) and isinstance(kernel, int)) or stride < 1:
-            raise MegccError(f"an extent of {node.type(2)}, {shape} or {node.type(1)} is not known")
+            raise MegccError(f"an extent of {node.type_of(x)}, {shape} or {node.type(1)} is not known")
         total = max((ceildiv(result, stride) - 1) * stride + kernel - result, 0)
-        before = total // 2 if attrs["auto_pad"] == "SAME_UPPER" else 0
+        before = total // 2 if same else 0
         behind = (extent - 1) * stride + kernel - before - result
         pads.append(before)
         ends.append(max(behind, 0))
         added.append(max(-behind, 0))
-    (y,) = node.onnx("ConvTranspose", x, w, node.optional(3), strides=attrs["strides"], pads=[*pads, *ends],
-                     output_padding=added)
-    return [node.made(y, IMAGES[4])]
+    (y,) = node.onnx("ConvTranspose", x, w, bias, strides=list(strides), pads=[*pads, *ends], output_padding=added)
+    return node.made(y, IMAGES[4])
 
 
 @imports("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", fused=True)

@@ -15,7 +15,7 @@ NAVIGATION = (
                 "docs/quantize", "docs/cv", "docs/microcontrollers", "docs/mlperf-tiny", "docs/from-tflite-micro",
                 "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages", "docs/updates", "docs/web",
                 "docs/rust", "docs/limitations", "docs/onnx-tests")),
-    ("Trust", ("docs/errors", "docs/reproducible", "docs/threat-model")),
+    ("Trust", ("docs/errors", "docs/reproducible", "docs/seven-machines", "docs/threat-model")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",

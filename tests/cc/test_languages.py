@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc export` for Rust and C++: what the packages compute, built by their own tools."""
+"""`megcc export` for Rust, C++ and Go: what the packages compute, built by their own tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.codegen import package
-from tvm_megcc.codegen.languages import ports
+from tvm_megcc.codegen.languages import go_module, in_one_folder, ports
 from tvm_megcc.errors import MegccError
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -110,6 +110,100 @@ def test_cpp(compiler, hostile, tmp_path):
         said = ran("./zeros", cwd=made).splitlines()
         found = np.array(said[0].split(": ")[1].split(), np.float32)
         np.testing.assert_array_equal(found, of_zeros(tmp_path / "wanted") if name == "digits" else np.zeros(4))
+
+
+@pytest.mark.slow
+def test_go(tmp_path, monkeypatch):
+    """Digits, and a module in another folder that vendors it."""
+    needs("go", "cc")
+    monkeypatch.setenv("GOCACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GOFLAGS", "-mod=mod")
+    made = tmp_path / "package"
+    command = ["export", str(DIGITS), "--for", "go", "--name", "some_digits", "--target", "c", "-q", "-o", str(made),
+               "--url", "https://example.com/net/digits/"]
+    assert main(command) == 0
+    said = ran("go", "test", "-v", "./...", cwd=made)
+    assert "PASS: Example" in said and "PASS: TestTwoModelsGiveTheSame" in said and "PASS: TestWhatIsRefused" in said
+    assert ran("go", "vet", "./...", cwd=made) == "" and ran("gofmt", "-l", ".", cwd=made) == ""
+    app = tmp_path / "app"
+    written({"go.mod": b"module app\n\ngo 1.17\n", "main.go": b"""package main
+
+import (
+	"fmt"
+
+	digits "example.com/net/digits"
+)
+
+func main() {
+	model, err := digits.New()
+	if err != nil {
+		panic(err)
+	}
+	outputs, err := model.Run(digits.Inputs{Image: make([]float32, digits.InputImageElements)})
+	fmt.Println(outputs.Logits, err)
+}
+"""}, app)
+    ran("go", "mod", "edit", "-require", "example.com/net/digits@v0.0.0", "-replace", f"example.com/net/digits={made}",
+        cwd=app)
+    ran("go", "mod", "vendor", cwd=app)
+    found = ran("go", "run", "-mod=vendor", ".", cwd=app)
+    assert found.endswith("<nil>\n")
+    values = [float(text) for text in found.partition("[")[2].partition("]")[0].split()]
+    np.testing.assert_array_equal(np.array(values, np.float32), of_zeros(tmp_path / "c"))
+
+
+@pytest.mark.slow
+def test_go_with_hostile_names_and_states(hostile, tmp_path, monkeypatch):
+    needs("go", "cc")
+    monkeypatch.setenv("GOCACHE", str(tmp_path / "cache"))
+    made = written(package.package(hostile, "go", name="x_linux"), tmp_path / "package")
+    (made / "sums_test.go").write_text("""package x_linux
+
+import "testing"
+
+func TestStatesAreKept(t *testing.T) {
+	model, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	given := Inputs{Self_in0: []float32{1, 2, 3, 4}, Self_x: []float32{0.5, 0.5, 0.5, 0.5}}
+	for turn := float32(1); turn < 4; turn++ {
+		outputs, err := model.Run(given)
+		if err != nil || outputs.Y_x[3] != 4.5*turn {
+			t.Fatal(outputs, err)
+		}
+	}
+	model.Reset()
+	if outputs, _ := model.Run(given); outputs.Y_x[3] != 4.5 {
+		t.Fatal(outputs)
+	}
+}
+""")
+    assert "PASS: TestStatesAreKept" in ran("go", "test", "-v", "./...", cwd=made)
+
+
+@pytest.mark.parametrize("name", ["func", "range", "internal", "main"])
+def test_words_of_go(name, hostile):
+    with pytest.raises(MegccError, match="a word of the language"):
+        package.package(hostile, "go", name=name)
+
+
+def test_files_in_one_folder():
+    files = {"go.mod": b"", "src/a.c": b'#include "b.h"\n', "src/b.h": b'#include "simd/c.h"\n',
+             "src/simd/c.h": b'#include "d.h"\n#include "b.h"\n#include <math.h>\n', "src/simd/d.h": b"\n"}
+    assert in_one_folder(files) == {"go.mod": b"", "a_.c": b'#include "b.h"\n', "b.h": b'#include "simd_c.h"\n',
+                                    "simd_c.h": b'#include "simd_d.h"\n#include "b.h"\n#include <math.h>\n',
+                                    "simd_d.h": b"\n"}
+    with pytest.raises(MegccError, match="one name"):
+        in_one_folder({"src/simd/c.h": b"", "src/simd_c.h": b""})
+
+
+@pytest.mark.parametrize(("address", "module"), [
+    ("github.com/me/net", "github.com/me/net"), ("example.com", "example.com"), ("localhost", "kws"), ("", "kws"),
+    ("a.b/../c", "kws"), ("a.b/c?d", "kws"), ("a.b:80/c", "kws")])
+def test_paths_of_modules(address, module):
+    assert go_module("kws", address) == module
 
 
 def test_words_of_ports_differ():

@@ -14,7 +14,7 @@ from . import verbs as run
 #: Build systems that `megcc export` writes packages for; what each gets is in codegen/package.py, which would take
 #: longer to import than to print the help.
 SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
-           "rust", "cpp", "npm", "wheel")
+           "rust", "cpp", "go", "npm", "wheel")
 
 
 class _Verb(argparse.ArgumentParser):
@@ -179,7 +179,7 @@ def command_line() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, "export", run.export_, "a model as a package of a build system or a language: Zephyr, "
                                                "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Rust, C++, "
-                                               "Python, npm")
+                                               "Go, Python, npm")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")

@@ -17,6 +17,7 @@ from ..ir.types import DTYPES
 LANGUAGES = {
     "rust": "a Rust crate, no_std and without dependencies",
     "cpp": "a C++17 header with the C sources and CMake",
+    "go": "a Go package, with cgo",
 }
 #: Words that are no names in one of them, beside those of ours.
 WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
@@ -27,6 +28,8 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
     static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
     typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
     yield arena model outputs reset run ok status block main std core""".split())
+#: Words of Go that are no name of a package; names of fields begin with a capital.
+GO_WORDS = set("chan defer fallthrough func go init interface internal map package range select var vendor".split())
 #: Elements as C has them -> typed arrays of JavaScript.
 _ARRAYS = {"float": "Float32Array", "double": "Float64Array", "int8_t": "Int8Array", "uint8_t": "Uint8Array",
            "int16_t": "Int16Array", "uint16_t": "Uint16Array", "int32_t": "Int32Array", "uint32_t": "Uint32Array",
@@ -34,6 +37,9 @@ _ARRAYS = {"float": "Float32Array", "double": "Float64Array", "int8_t": "Int8Arr
 #: Elements as C has them -> as Rust has them.
 _RUST = {"float": "f32", "double": "f64", "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16",
          "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64"}
+#: Elements as C has them -> as Go has them.
+_GO = {"float": "float32", "double": "float64", "int8_t": "int8", "uint8_t": "uint8", "int16_t": "int16",
+       "uint16_t": "uint16", "int32_t": "int32", "uint32_t": "uint32", "int64_t": "int64", "uint64_t": "uint64"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,19 @@ class Port:
     @property
     def count(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.count * DTYPES[self.dtype].bytes
+
+    @property
+    def go(self) -> str:
+        return _GO[self.c_type]
+
+    @property
+    def field(self) -> str:
+        """Its name in Go, where names with a capital are those that others see."""
+        return self.word[0].upper() + self.word[1:]
 
     @property
     def rust(self) -> str:
@@ -104,3 +123,30 @@ class Memory:
         if not rows:
             raise MegccError(f"{name}.h does not say what memory a session needs; compile the model again")
         return Memory(*(max(map(int, column)) for column in zip(*rows, strict=True)))
+
+
+def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """C files and headers of `src/` side by side, as cgo wants them: `src/runtime/vm.c` becomes `runtime_vm_.c`, and
+    includes follow. The last `_` is there because Go leaves out files for other machines by how their names end, such
+    as `_arm64.c`.
+
+    Raises:
+        MegccError: if two files get the same name.
+    """
+    inside = [path for path in files if path.startswith("src/")]
+    names = {path: path.removeprefix("src/").replace("/", "_") for path in inside}
+    names = {path: f"{name[:-2]}_.c" if name.endswith(".c") else name for path, name in names.items()}
+    if len(set(names.values())) < len(names):
+        raise MegccError("two files of the package would have one name: give the model another with --name")
+    found = {name: data for name, data in files.items() if name not in names}
+    for path, name in names.items():
+        def followed(include: re.Match, path: str = path) -> str:
+            near = f"{path.rpartition('/')[0]}/{include[1]}"
+            return f'#include "{names.get(near) or names.get(f"src/{include[1]}") or include[1]}"'
+        found[name] = re.sub(r'^#include "([^"]+)"', followed, files[path].decode(), flags=re.MULTILINE).encode()
+    return found
+
+
+def go_module(name: str, rest: str) -> str:
+    """The path of a module: that of the address where it will be (`rest`, behind the scheme), or the package's name."""
+    return rest if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", rest) else name

@@ -23,7 +23,7 @@ from ..foreign import c_name, printable
 from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
-from .languages import LANGUAGES, WORDS, Memory, ports
+from .languages import GO_WORDS, LANGUAGES, WORDS, Memory, go_module, in_one_folder, ports
 from .machines import profile
 from .manifest import read_manifest
 from .quantised import Quantisation
@@ -136,10 +136,14 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
                "cores": _cores(targets), "web": web, "url": bool(url)}
     if system in LANGUAGES:
         context |= _language(folder, models, sources)
+    if system == "go":
+        context["module"] = go_module(name, web[1].rstrip("/") if url else "")
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
         files[path] = _render(template.removeprefix("export/").removesuffix(".j2"), context)
+    if system == "go":
+        return in_one_folder(files)
     if system == "cmsis-pack":
         files[f"tvm_megcc.{name}.{version}.pack"] = zipped(files)
     return files
@@ -147,7 +151,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 def package_name(name: str, system: str) -> str:
     """The name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
-    if system in LANGUAGES and name in WORDS:
+    words = WORDS | GO_WORDS if system == "go" else WORDS if system in LANGUAGES else ()
+    if name in words:
         raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
         raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")

@@ -14,7 +14,7 @@ NAVIGATION = (
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/streaming", "docs/quantised",
                 "docs/quantize", "docs/cv", "docs/microcontrollers", "docs/mlperf-tiny", "docs/from-tflite-micro",
                 "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages", "docs/updates", "docs/web",
-                "docs/rust", "docs/go", "docs/limitations", "docs/onnx-tests")),
+                "docs/rust", "docs/go", "docs/windows", "docs/limitations", "docs/onnx-tests")),
     ("Trust", ("docs/errors", "docs/reproducible", "docs/seven-machines", "docs/threat-model")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (

@@ -78,6 +78,24 @@ void *memcpy(void *to, const void *from, size_t size);
 #if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
 #if MGC_GNU && defined(__x86_64__)
 #include <immintrin.h>
+#if defined(_MSC_VER) && defined(__clang__) && !defined(MGC_ISA_SSE2)
+/* clang-cl's header leaves out what flags do not allow. */
+#include <smmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <fmaintrin.h>
+#include <f16cintrin.h>
+#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2_VNNI)
+#include <avx512fintrin.h>
+#include <avx512vlintrin.h>
+#include <avx512bwintrin.h>
+#include <avx512dqintrin.h>
+#include <avx512vlbwintrin.h>
+#include <avx512vldqintrin.h>
+#include <avx512vnniintrin.h>
+#include <avx512vlvnniintrin.h>
+#endif
+#endif
 #define MGC_ENABLED 1
 #else
 #define MGC_ENABLED 0

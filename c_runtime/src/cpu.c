@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-#if !defined(MEGCC_NO_CPU_DETECT) && defined(__x86_64__) && defined(__GNUC__)
+#if !defined(MEGCC_NO_CPU_DETECT) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
 #include <cpuid.h>
 

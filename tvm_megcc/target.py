@@ -20,12 +20,13 @@ from .errors import MegccError
 class Pairs:
     """bits: of the words that products of two pixels are in. columns: channels in a tile of four pixels, as many as
     there are registers for (MGC_COLUMNS). line: channels in a tile of one pixel (MGC_LINE); apart: their weights do not
-    lie in turn, but one column behind the other."""
+    lie in turn, but one column behind the other; folded: two weights of two of them are a word there, too."""
 
     bits: int
     columns: int
     line: int
     apart: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ ISAS = {isa.name: isa for isa in (
     Isa("rvv", 0x00040002, 8, 16, 16, _RV64, fallback="c"),
     Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv"),
     Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256"),
-    Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c", pairs=Pairs(32, 4, 8)),
+    Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c",
+        pairs=Pairs(32, 4, 16, folded=True)),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c", pairs=Pairs(32, 1, 4, True)),
     Isa("cortex_m3", 0x00080001, 1, 16, 16, "defined(__ARM_ARCH_7M__)", fallback="c", pairs=Pairs(32, 1, 8)),
     Isa("cortex_m4", 0x00050001, 1, 32, 16, "defined(__ARM_ARCH_7EM__)", fallback="c", dsp=True),

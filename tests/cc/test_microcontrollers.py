@@ -102,12 +102,13 @@ def test_code_for_another_core_is_an_error(tmp_path):
 @pytest.mark.parametrize("dtype", ["int8", pytest.param("uint8", marks=pytest.mark.long)])
 def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_path):
     """Operands at their ends, with all signs next to each other: no half of a word reaches the other. Weights of uint8
-    have -128, less their zero point: those are for another kernel."""
+    that have -128, less their zero point, are for another kernel; those of one pixel have not."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     random = np.random.default_rng(5)
-    for number, (channels, size, outputs) in enumerate(((12, 3, 5), (40, 1, 9), (7, 3, 3))):
-        shape, weights = (1, 5, 3, channels), (outputs, size, size, channels)
-        least = -127 if dtype == "int8" else 0
+    for number, (channels, size, outputs, height, width) in enumerate((
+            (12, 3, 5, 5, 3), (40, 1, 9, 5, 3), (7, 3, 3, 5, 3), (71, 1, 21, 1, 1), (8, 1, 40, 1, 1))):
+        shape, weights, single = (1, height, width, channels), (outputs, size, size, channels), height == 1
+        least = -127 if dtype == "int8" else int(single)
         w = random.choice([least, high], weights)
         w[0], w[1], w[2, ..., ::2] = high, least, high
         scale = 0.02 / (size * channels**0.5)
@@ -115,20 +116,23 @@ def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_pa
             "x": Quantized(shape, 0.5, low + 100, dtype),
             "w": Quantized(weights, 0.01, 0 if dtype == "int8" else 128, dtype, 0, w.astype(dtype)),
             "b": Quantized((outputs,), 0.005, 0, "int32", 0, random.integers(-9999, 9999, outputs).astype(np.int32)),
-            "y": Quantized((1, 5, 3, outputs), 1 / (32 * scale), low + 120, dtype)}
+            "y": Quantized((1, height, width, outputs), 1 / (32 * scale), low + 120, dtype)}
         options = {"Padding": 0, "StrideW": 1, "StrideH": 1}
         path = tmp_path / f"{number}.tflite"
         operator = "CONV_2D", "Conv2DOptions", options, ["x", "w", "b"], ["y"]
         path.write_bytes(written(tensors, [operator], ["x"], ["y"]))
         graph = import_tflite(path)
         x = random.choice([low, high], shape).astype(dtype)
-        x[:, :2], x[:, 2, ::2] = low, high
-        expected = reference.run(graph, {"x": x})["y"]
+        if not single:
+            x[:, :2], x[:, 2, ::2] = low, high
+        inputs = [x, np.full_like(x, low), np.full_like(x, high)] if single else [x]
+        expected = [reference.run(graph, {"x": x})["y"] for x in inputs]
         assert len(np.unique(expected)) > 8
         folder = compile_graph(graph, parse_targets(name)).save(tmp_path / str(number))
         try:
             session = load(folder, name)
         except MissingTool as missing:
             pytest.skip(str(missing))
-        assert ("pairs" in session.calls[0]["kernel"]) == (dtype == "int8" or name == "riscv64")
-        np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
+        kernel = session.calls[0]["kernel"]
+        assert "_single_flat" in kernel if single else ("_pairs" in kernel) == (dtype == "int8" or name == "riscv64")
+        np.testing.assert_array_equal([session.run({"x": x})["y"] for x in inputs], expected)

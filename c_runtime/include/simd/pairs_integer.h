@@ -9,9 +9,10 @@
  *   mgc_pair                       a word
  *   mgc_lay4_<type>(to,p,q,r,s,n)  n elements of four rows of bytes, n even; of uint8 less 128: of two elements the words of the
  *                                  first two rows, then those of the others
- *   mgc_tile_4(x,w,n,s,c)          sums of four such rows with c columns of weights [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a
- *                                  multiple of 4: s[4 * column + row], of whole MGC_COLUMNS
- *   mgc_line_<type>(x,w,n,s)       of one row of bytes with MGC_LINE columns, [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n])
+ *   mgc_tile_4(x,w,n,s,c,b)        sums of four such rows with c columns of weights [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a
+ *                                  multiple of 4, and b[column]: s[4 * column + row], of whole MGC_COLUMNS
+ *   mgc_line_<type>(x,w,n,s)       of one row of bytes with MGC_LINE columns, [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n]; RV32:
+ *                                  [n/2][MGC_LINE][2], weights with the highest bit turned over, of uint8 numbers less 128)
  *   mgc_close_<kind> mgc_within_<type>   as dsp_integer.h has them
  */
 #ifndef MEGCC_PAIRS_INTEGER_H
@@ -142,18 +143,19 @@ MGC_LAY4(u8, uint8_t, 128)
 
 #if defined(__arm__) && defined(__ARM_ARCH_7M__) && MGC_GNU
 /* Compilers keep sums on the stack; here each of the 14 registers has its part. sp[0]: n, sp[1]: sums, sp[11]: columns.
- * Each fold begins with 2^15 (r3), so that the low half is not negative; the total of these is taken off beforehand. */
+ * sp[12]: b. Each fold begins with 2^15 (r3), so that the low half is not negative; the total of these is taken off
+ * beforehand. */
 #define MGC_COLUMNS 1
 #define MGC_LINE 8
 #define MGC_FOLD(a, b, t, h) \
     "mla " a ", " a ", r8, r3\n\tmla " a ", " b ", r9, " a "\n\tadd " t ", " a "\n\tadd " h ", " h ", " a ", asr #16\n\t"
 #define MGC_FOLDS MGC_FOLD("r4", "r5", "r10", "r11") MGC_FOLD("r6", "r7", "r12", "lr")
 MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED,
-                     int32_t columns MGC_UNUSED)
+                     int32_t columns MGC_UNUSED, const int32_t *b MGC_UNUSED)
 {
     __asm__ volatile("push {r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tmovw r3, #32768\n"
-                     "1:\n\tldr r4, [sp]\n\tadd r2, r1, r4\n\tlsl r10, r4, #14\n\trsb r10, r10, #0\n\tmov r12, r10\n\t"
-                     "mov r11, #0\n\tmov lr, #0\n"
+                     "1:\n\tldr r4, [sp]\n\tadd r2, r1, r4\n\tldr r5, [sp, #48]\n\tldr r11, [r5], #4\n\tstr r5, [sp, #48]\n\t"
+                     "add r10, r11, r11, lsl #16\n\tsub r10, r10, r4, lsl #14\n\tmov r12, r10\n\tmov lr, r11\n"
                      "2:\n\tldmia r0!, {r4, r5, r6, r7}\n\tldrsb r8, [r1], #4\n\tldrsb r9, [r1, #-3]\n\t" MGC_FOLDS
                      "ldmia r0!, {r4, r5, r6, r7}\n\tldrsb r8, [r1, #-2]\n\tldrsb r9, [r1, #-1]\n\t" MGC_FOLDS
                      "cmp r1, r2\n\tbne 2b\n\t"
@@ -183,7 +185,7 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 
 #elif defined(__arm__) && defined(__ARM_ARCH_6M__) && MGC_GNU
 /* The same for 8 low registers, and high ones that can be added to. What the shift of a word leaves in the carry is the
- * highest bit of its low half. sp[0]: n, sp[1]: sums, sp[11]: columns; r10: where the weights of a column end. */
+ * highest bit of its low half. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: where the weights of a column end. */
 #define MGC_COLUMNS 1
 #define MGC_LINE 4
 #define MGC_SAVE "push {r4, r5, r6, r7, lr}\n\tmov r4, r8\n\tmov r5, r9\n\tmov r6, r10\n\tmov r7, r11\n\tpush {r4, r5, r6, r7}\n\t"
@@ -193,10 +195,11 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 #define MGC_FOLDS(a, b) \
     "movs r2, #" a "\n\tldrsb r2, [r1, r2]\n\tmovs r3, #" b "\n\tldrsb r3, [r1, r3]\n\t" MGC_FOLD("r8", "r6") MGC_FOLD("r9", "r7")
 MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED,
-                     int32_t columns MGC_UNUSED)
+                     int32_t columns MGC_UNUSED, const int32_t *b MGC_UNUSED)
 {
     __asm__ volatile(".syntax unified\n\t" MGC_SAVE "push {r2, r3}\n"
-                     "1:\n\tldr r2, [sp]\n\tadds r2, r2, r1\n\tmov r10, r2\n\tmovs r6, #0\n\tmovs r7, #0\n\tmov r8, r6\n\tmov r9, r6\n"
+                     "1:\n\tldr r2, [sp]\n\tadds r2, r2, r1\n\tmov r10, r2\n\tldr r2, [sp, #48]\n\tldmia r2!, {r6}\n\tstr r2, [sp, #48]\n\t"
+                     "mov r7, r6\n\tlsls r2, r6, #16\n\tadds r2, r2, r6\n\tmov r8, r2\n\tmov r9, r2\n"
                      "2:\n\t" MGC_FOLDS("0", "1") MGC_FOLDS("2", "3") "adds r1, #4\n\tcmp r1, r10\n\tbne 2b\n\t"
                      "mov r4, r8\n\tlsls r2, r6, #16\n\tsubs r4, r4, r2\n\tmov r5, r6\n\tmov r6, r9\n\tlsls r2, r7, #16\n\tsubs r6, r6, r2\n\t"
                      "ldr r2, [sp, #4]\n\tstmia r2!, {r4, r5, r6, r7}\n\tstr r2, [sp, #4]\n\t"
@@ -234,14 +237,16 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 #endif
 #if MGC_PAIR_BITS == 32
 /* Both sums are whole in a word: the first pixel's plus 2^32 times that of the second. */
-#define MGC_SUMS(c, k) mgc_pair t##c##_0 = 0, t##c##_1 = 0;
+#define MGC_SUMS(c, k) mgc_pair t##c##_0 = (mgc_pair)b[c] + ((mgc_pair)b[c] << MGC_PAIR_BITS), t##c##_1 = t##c##_0;
 #define MGC_FOLD(c, i) t##c##_##i += x##i##_0 * w0 + x##i##_1 * w1;
 #define MGC_KEEP(c, i) \
     s[4 * c + 2 * i] = (int32_t)(uint32_t)t##c##_##i; \
     s[4 * c + 2 * i + 1] = (int32_t)(uint32_t)((t##c##_##i + ((mgc_pair)1 << 31)) >> 32);
 #else
 /* Each fold has 2^15 in both halves added, so that neither is negative. */
-#define MGC_SUMS(c, k) mgc_pair t##c##_0 = 0, t##c##_1 = 0, h##c##_0 = 0, h##c##_1 = 0;
+#define MGC_SUMS(c, k) \
+    mgc_pair t##c##_0 = (mgc_pair)b[c] + ((mgc_pair)b[c] << MGC_PAIR_BITS), t##c##_1 = t##c##_0; \
+    mgc_pair h##c##_0 = (mgc_pair)b[c], h##c##_1 = h##c##_0;
 #define MGC_FOLD(c, i) \
     { \
         const mgc_pair fold = x##i##_0 * w0 + x##i##_1 * w1; \
@@ -267,7 +272,8 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
     }
 #if defined(__riscv) && __riscv_xlen == 32 && MGC_GNU
 /* Sixteen totals, two pixels by two columns of operands and what else there is take all 28 registers: compilers keep some
- * on the stack. ra: where the words end; 52(sp): n, sums, columns. Where n is no multiple of 8, the loop is entered half way. */
+ * on the stack. ra: where the words end; 52(sp): x, sums, where they end, b, n % 8. Where n is no multiple of 8, the loop is
+ * entered half way. */
 #define MGC_HALF(a, b, t, h) \
     "mul t4, " a ", a7\n\tmul t5, " b ", t3\n\tadd t4, t4, t5\n\tadd " t ", " t ", t4\n\tadd t4, t4, t6\n\t" \
     "srai t4, t4, 16\n\tadd " h ", " h ", t4\n\t"
@@ -277,19 +283,21 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 #define MGC_FOUR_STEPS(a, b, c, d, w0, w1, w2, w3, w4, w5, w6, w7) \
     MGC_FOUR_WORDS(a, b, c, d) MGC_WHOLE(w0, w1, "s0", "s1", "s2", "s3") MGC_WHOLE(w2, w3, "s4", "s5", "s6", "s7") \
     MGC_WHOLE(w4, w5, "s8", "s9", "s10", "s11") MGC_WHOLE(w6, w7, "t0", "t1", "t2", "a4")
+#define MGC_START(t, h, u, i) "slli " t ", " h ", 16\n\tadd " t ", " t ", " h "\n\tmv " u ", " t "\n\tmv " i ", " h "\n\t"
 #define MGC_WRITE(a, b, c, d, t, h, u, i) \
     "slli t4, " h ", 16\n\tslli t5, " i ", 16\n\tsub " t ", " t ", t4\n\tsub " u ", " u ", t5\n\t" \
     "sw " t ", " a "(a3)\n\tsw " h ", " b "(a3)\n\tsw " u ", " c "(a3)\n\tsw " i ", " d "(a3)\n\t"
 MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED,
-                     int32_t columns MGC_UNUSED)
+                     int32_t columns MGC_UNUSED, const int32_t *b MGC_UNUSED)
 {
-    __asm__ volatile("addi sp, sp, -64\n\tsw ra, 0(sp)\n\tsw s0, 4(sp)\n\tsw s1, 8(sp)\n\tsw s2, 12(sp)\n\tsw s3, 16(sp)\n\t"
+    __asm__ volatile("addi sp, sp, -80\n\tsw ra, 0(sp)\n\tsw s0, 4(sp)\n\tsw s1, 8(sp)\n\tsw s2, 12(sp)\n\tsw s3, 16(sp)\n\t"
                      "sw s4, 20(sp)\n\tsw s5, 24(sp)\n\tsw s6, 28(sp)\n\tsw s7, 32(sp)\n\tsw s8, 36(sp)\n\tsw s9, 40(sp)\n\t"
-                     "sw s10, 44(sp)\n\tsw s11, 48(sp)\n\tsw a2, 52(sp)\n\tsw a3, 56(sp)\n\tsw a4, 60(sp)\n\tlui t6, 8\n"
-                     "1:\n\tlw a2, 52(sp)\n\tslli a2, a2, 3\n\tadd ra, a0, a2\n\t"
-                     "li s0, 0\n\tli s1, 0\n\tli s2, 0\n\tli s3, 0\n\tli s4, 0\n\tli s5, 0\n\tli s6, 0\n\tli s7, 0\n\t"
-                     "li s8, 0\n\tli s9, 0\n\tli s10, 0\n\tli s11, 0\n\tli t0, 0\n\tli t1, 0\n\tli t2, 0\n\tli a4, 0\n\t"
-                     "andi a2, a2, 32\n\tbeqz a2, 2f\n\taddi a0, a0, -32\n\taddi a1, a1, -16\n\tj 3f\n"
+                     "sw s10, 44(sp)\n\tsw s11, 48(sp)\n\tsw a0, 52(sp)\n\tsw a3, 56(sp)\n\tslli a4, a4, 4\n\tadd a4, a4, a3\n\t"
+                     "sw a4, 60(sp)\n\tsw a5, 64(sp)\n\tandi a3, a2, 4\n\tsw a3, 68(sp)\n\tslli a2, a2, 3\n\tadd ra, a0, a2\n\tlui t6, 8\n"
+                     "1:\n\tlw a2, 64(sp)\n\tlw s1, 0(a2)\n\tlw s5, 4(a2)\n\tlw s9, 8(a2)\n\tlw t1, 12(a2)\n\taddi a2, a2, 16\n\tsw a2, 64(sp)\n\t"
+                     MGC_START("s0", "s1", "s2", "s3") MGC_START("s4", "s5", "s6", "s7") MGC_START("s8", "s9", "s10", "s11")
+                     MGC_START("t0", "t1", "t2", "a4")
+                     "lw a2, 68(sp)\n\tbeqz a2, 2f\n\taddi a0, a0, -32\n\taddi a1, a1, -16\n\tj 3f\n"
                      "2:\n\t" MGC_FOUR_STEPS("0", "4", "8", "12", "0", "1", "4", "5", "8", "9", "12", "13")
                      MGC_FOUR_STEPS("16", "20", "24", "28", "2", "3", "6", "7", "10", "11", "14", "15")
                      "3:\n\t" MGC_FOUR_STEPS("32", "36", "40", "44", "16", "17", "20", "21", "24", "25", "28", "29")
@@ -297,17 +305,16 @@ MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, i
                      "addi a0, a0, 64\n\taddi a1, a1, 32\n\tbne a0, ra, 2b\n\tlw a3, 56(sp)\n\t"
                      MGC_WRITE("0", "4", "8", "12", "s0", "s1", "s2", "s3") MGC_WRITE("16", "20", "24", "28", "s4", "s5", "s6", "s7")
                      MGC_WRITE("32", "36", "40", "44", "s8", "s9", "s10", "s11") MGC_WRITE("48", "52", "56", "60", "t0", "t1", "t2", "a4")
-                     "addi a3, a3, 64\n\tsw a3, 56(sp)\n\tlw a2, 52(sp)\n\tslli a2, a2, 3\n\tsub a0, a0, a2\n\t"
-                     "lw a2, 60(sp)\n\taddi a2, a2, -4\n\tsw a2, 60(sp)\n\tbgtz a2, 1b\n\t"
+                     "addi a3, a3, 64\n\tsw a3, 56(sp)\n\tlw a0, 52(sp)\n\tlw a2, 60(sp)\n\tbltu a3, a2, 1b\n\t"
                      "lw ra, 0(sp)\n\tlw s0, 4(sp)\n\tlw s1, 8(sp)\n\tlw s2, 12(sp)\n\tlw s3, 16(sp)\n\t"
                      "lw s4, 20(sp)\n\tlw s5, 24(sp)\n\tlw s6, 28(sp)\n\tlw s7, 32(sp)\n\tlw s8, 36(sp)\n\tlw s9, 40(sp)\n\t"
-                     "lw s10, 44(sp)\n\tlw s11, 48(sp)\n\taddi sp, sp, 64\n\tret" ::: "memory");
+                     "lw s10, 44(sp)\n\tlw s11, 48(sp)\n\taddi sp, sp, 80\n\tret" ::: "memory");
 }
 #else
 #define MGC_KEEPS(c, k) MGC_KEEP(c, 0) MGC_KEEP(c, 1)
-MGC_APART mgc_tile_4(const mgc_pair *laid, const int8_t *w, int32_t n, int32_t *s, int32_t columns)
+MGC_APART mgc_tile_4(const mgc_pair *laid, const int8_t *w, int32_t n, int32_t *s, int32_t columns, const int32_t *b)
 {
-    for (; columns > 0; columns -= MGC_COLUMNS, s += 4 * MGC_COLUMNS) {
+    for (; columns > 0; columns -= MGC_COLUMNS, s += 4 * MGC_COLUMNS, b += MGC_COLUMNS) {
         MGC_EACH_COLUMN(MGC_SUMS, 0)
         for (const mgc_pair *x = laid, *last = laid + 2 * n; x != last; x += 8, w += 4 * MGC_COLUMNS) {
             MGC_STEP(0)
@@ -349,6 +356,54 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
         total = (total << 7) + (total << 39); \
         MGC_KEEP_OF(0) MGC_KEEP_OF(1) MGC_KEEP_OF(2) MGC_KEEP_OF(3) \
     }
+#elif defined(MGC_ISA_RV32)
+/* Weights of two columns are a word, too, and its products with two numbers are folded as in tiles: the odd bytes of a
+ * word less the even ones, by the second number times 2^24, have their sum in the high half of the product. */
+#define MGC_LINE 16
+#if defined(__riscv) && __riscv_xlen == 32 && MGC_GNU
+#define MGC_TWO(at, t, h) \
+    "lw t5, " at "(a1)\n\tand t6, t5, t3\n\tsub t5, t5, t6\n\tmul t6, t6, a5\n\tmulhsu t5, a6, t5\n\tadd t6, t6, t5\n\t" \
+    "add t6, t6, a7\n\tadd " t ", " t ", t6\n\tsrai t6, t6, 16\n\tadd " h ", " h ", t6\n\t"
+#define MGC_ENDS(a, b, t, h) \
+    "slli t5, " h ", 16\n\tadd " t ", " t ", a5\n\tsub " t ", " t ", t5\n\tsw " t ", " a "(a3)\n\tsw " h ", " b "(a3)\n\t"
+/* less: what makes the numbers in a5 and a6 ones of eight bits and a sign. a7: 2^15 less 128 times their sum, twice. */
+#define MGC_LINE_OF(name, type, load, less) \
+    MGC_NAKED mgc_line_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
+    { \
+        __asm__ volatile("addi sp, sp, -64\n\tsw ra, 0(sp)\n\tsw s0, 4(sp)\n\tsw s1, 8(sp)\n\tsw s2, 12(sp)\n\tsw s3, 16(sp)\n\t" \
+                         "sw s4, 20(sp)\n\tsw s5, 24(sp)\n\tsw s6, 28(sp)\n\tsw s7, 32(sp)\n\tsw s8, 36(sp)\n\tsw s9, 40(sp)\n\t" \
+                         "sw s10, 44(sp)\n\tsw s11, 48(sp)\n\tsw a2, 52(sp)\n\tadd a2, a0, a2\n\tlui ra, 8\n\t" \
+                         "li t3, 0x00ff00ff\n\tli t4, -0x00800080\n\t" \
+                         "li s0, 0\n\tli s1, 0\n\tli s2, 0\n\tli s3, 0\n\tli s4, 0\n\tli s5, 0\n\tli s6, 0\n\tli s7, 0\n\t" \
+                         "li s8, 0\n\tli s9, 0\n\tli s10, 0\n\tli s11, 0\n\tli t0, 0\n\tli t1, 0\n\tli t2, 0\n\tli a4, 0\n" \
+                         "1:\n\t" load " a5, 0(a0)\n\t" load " a6, 1(a0)\n\t" less "add a7, a5, a6\n\tmul a7, a7, t4\n\t" \
+                         "add a7, a7, ra\n\tslli a6, a6, 24\n\t" \
+                         MGC_TWO("0", "s0", "s1") MGC_TWO("4", "s2", "s3") MGC_TWO("8", "s4", "s5") MGC_TWO("12", "s6", "s7") \
+                         MGC_TWO("16", "s8", "s9") MGC_TWO("20", "s10", "s11") MGC_TWO("24", "t0", "t1") MGC_TWO("28", "t2", "a4") \
+                         "addi a0, a0, 2\n\taddi a1, a1, 32\n\tbne a0, a2, 1b\n\tlw a5, 52(sp)\n\tslli a5, a5, 14\n\tneg a5, a5\n\t" \
+                         MGC_ENDS("0", "4", "s0", "s1") MGC_ENDS("8", "12", "s2", "s3") MGC_ENDS("16", "20", "s4", "s5") \
+                         MGC_ENDS("24", "28", "s6", "s7") MGC_ENDS("32", "36", "s8", "s9") MGC_ENDS("40", "44", "s10", "s11") \
+                         MGC_ENDS("48", "52", "t0", "t1") MGC_ENDS("56", "60", "t2", "a4") \
+                         "lw ra, 0(sp)\n\tlw s0, 4(sp)\n\tlw s1, 8(sp)\n\tlw s2, 12(sp)\n\tlw s3, 16(sp)\n\t" \
+                         "lw s4, 20(sp)\n\tlw s5, 24(sp)\n\tlw s6, 28(sp)\n\tlw s7, 32(sp)\n\tlw s8, 36(sp)\n\tlw s9, 40(sp)\n\t" \
+                         "lw s10, 44(sp)\n\tlw s11, 48(sp)\n\taddi sp, sp, 64\n\tret" ::: "memory"); \
+    }
+MGC_LINE_OF(i8, int8_t, "lb", "")
+MGC_LINE_OF(u8, uint8_t, "lbu", "addi a5, a5, -128\n\taddi a6, a6, -128\n\t")
+#else
+#define MGC_LINE_OF(name, type, less) \
+    MGC_APART mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    { \
+        for (int32_t c = 0; c < MGC_LINE; c++) { \
+            s[c] = 0; \
+            for (int32_t i = 0; i < n; i++) { \
+                s[c] += (x[i] - less) * ((w[(i / 2 * MGC_LINE + c) * 2 + i % 2] & 255) - 128); \
+            } \
+        } \
+    }
+MGC_LINE_OF(i8, int8_t, 0)
+MGC_LINE_OF(u8, uint8_t, 128)
+#endif
 #else
 #if defined(MGC_ISA_CORTEX_M0)
 #define MGC_LINE 4
@@ -380,8 +435,10 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
         MGC_EACH_SUM(MGC_KEEP_OF, 0) \
     }
 #endif
+#if !defined(MGC_ISA_RV32)
 MGC_LINE_OF(i8, int8_t)
 MGC_LINE_OF(u8, uint8_t)
+#endif
 #endif
 
 #endif

@@ -101,10 +101,10 @@ def _outputs_first(array: np.ndarray, outputs_first: bool) -> np.ndarray:
 
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
-                 step: int) -> np.ndarray:
+                 step: int, turned: int = 0) -> np.ndarray:
     """[O, I, KH, KW], or a matrix, as `less` makes int8 of it → [groups][O/width][runs][K/step][width][step]: K in the
     order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
-    whole vectors. Zeros where there is no row or column."""
+    whole vectors. Zeros where there is no row or column. turned: bits that all are turned over in the end."""
     width, packed = vectors * lanes, []
     for group in np.split(_outputs_first(array, outputs_first), groups):
         outputs = group.shape[0]
@@ -114,7 +114,7 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
             packed.append(np.swapaxes(part.reshape(-1, step, part.shape[2]), 1, 2).reshape(-1))
-    return np.concatenate(packed)
+    return np.concatenate(packed) ^ np.int8(turned)
 
 
 def less(dtype: str, zero: int) -> int:
@@ -130,16 +130,20 @@ def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 @packer("dot_sums")
-def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
-    """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated."""
+def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, behind: int = 0) -> np.ndarray:
+    """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated. Behind
+    them so many zeros."""
     weights = _outputs_first(array, outputs_first)
-    return (-x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)).astype(np.int32)
+    sums = -x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)
+    return np.pad(sums.astype(np.int32), (0, behind))
 
 
 @packer("dot_bias")
 def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
     """The same added to a bias; int32 wraps."""
-    return (bias.reshape(-1).astype(np.uint32) + pack_sums(array, *how).astype(np.uint32)).astype(np.int32)
+    sums = pack_sums(array, *how).astype(np.uint32)
+    sums[:bias.size] += bias.reshape(-1).astype(np.uint32)
+    return sums.astype(np.int32)
 
 
 def is_narrow(site: Site, zero: int) -> bool:
@@ -148,13 +152,16 @@ def is_narrow(site: Site, zero: int) -> bool:
     return weights is not None and weights.size > 0 and int(weights.min()) - less(weights.dtype.name, zero) > -128
 
 
-def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim) -> tuple[Operand, ...]:
-    """Operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`."""
-    if not zero:
+def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
+              behind: int | None = None) -> tuple[Operand, ...]:
+    """Operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. behind: zeros
+    behind a bias, which there is always then."""
+    if not zero and behind is None:
         return operands
+    how, size = (*how, zero, behind or 0), size + (behind or 0)
     if site.has(2):
-        return (*operands[:2], Operand("b", 2, size, ("dot_bias", *how, zero), also=(1,)))
-    return (*operands, Operand("b", 1, size, ("dot_sums", *how, zero), "int32"))
+        return (*operands[:2], Operand("b", 2, size, ("dot_bias", *how), also=(1,)))
+    return (*operands, Operand("b", 1, size, ("dot_sums", *how), "int32"))
 
 
 def _runs(s: Geometry) -> tuple[int, int]:

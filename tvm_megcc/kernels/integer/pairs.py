@@ -25,14 +25,15 @@ _DEEPEST = 1 << 15
 class PairsParameters(ByteParameters):
     """Of `pairs.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
     a pixel at a time. flat: windows are pixels, without padding. down: from the last pixel to the first, so that the
-    output can begin where x does. width: channels whose weights lie together. block: channels at a time. close: the
-    epilogue."""
+    output can begin where x does. deep: what the elements of a window are rounded up to. width: channels whose weights
+    lie together. block: channels at a time. close: the epilogue."""
 
     result: str
     short: str
     single: bool
     flat: bool
     down: bool
+    deep: int
     width: int
     block: int
     close: Closing
@@ -61,23 +62,28 @@ class PairProducts(PixelProducts):
         pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels <= 2
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
-        depth = round_up(IC * s.taps, 4)
+        folded = single and pairs.folded
+        deep = 2 if folded else 4
+        depth = round_up(IC * s.taps, deep)
         width = pairs.line if single else pairs.columns
-        gathered = (0 if flat and s.ic % (4 if single else 2) == 0 else 1 if single else 4) * depth
-        step = round_up(s.ic * s.taps, 4) if single and pairs.apart else 4
+        gathered = (0 if flat and s.ic % (deep if single else 2) == 0 else 1 if single else 4) * depth
+        step = round_up(s.ic * s.taps, 4) if single and pairs.apart else deep
         # Words hold numbers of eight bits and a sign: of uint8 128 less.
-        laid_zero = x_zero - (128 if site.x.dtype == "uint8" and not single else 0)
+        laid_zero = x_zero - (128 if site.x.dtype == "uint8" and (folded or not single) else 0)
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth,
-                                   ("dot", outputs_first, w_zero, s.g, 1, width, 1, step), "int8"),
+                                   ("dot", outputs_first, w_zero, s.g, 1, width, 1, step,
+                                                          -128 * folded), "int8"),
                            Operand("b", 2, G * OC))
-        operands = with_sums(site, operands, (outputs_first, w_zero), laid_zero, G * OC)
+        # Sums of whole tiles of channels begin with the bias.
+        operands = with_sums(site, operands, (outputs_first, w_zero), laid_zero, G * OC,
+                             None if single else pairs.columns - 1)
         close = closing(site, zeros, outputs_first)
         takes_over, down = in_place(site, s, single)
         bias = len(operands) > 2
         parameters = PairsParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
-                                     "i8" if site.x.dtype == "int8" else "u8", single, flat, down, width,
-                                     width if single else _BLOCK, close)
+                                     "i8" if site.x.dtype == "int8" else "u8", single, flat, down, deep,
+                                     width, width if single else _BLOCK, close)
         return Lowered("integer/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
                        ("single" if single else "pairs") + "_flat" * flat + "_down" * down + close.name,

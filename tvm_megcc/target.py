@@ -56,6 +56,7 @@ class Isa:
     pairs: how two pixels are multiplied by a weight at once, where there are no vectors (simd/pairs_integer.h).
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
         products of bytes are summed up over a vector (simd/helium_integer.h).
+    wide: vectors may be several registers; products of bytes are added up in int16 by one instruction (RISC-V).
     """
 
     name: str
@@ -77,6 +78,7 @@ class Isa:
     dsp: bool = False
     pairs: Pairs | None = None
     helium: bool = False
+    wide: bool = False
 
 
     @property
@@ -112,9 +114,9 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
-    Isa("rvv", 0x00040002, 8, 16, 16, _RV64, fallback="c"),
-    Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv"),
-    Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256"),
+    Isa("rvv", 0x00040002, 8, 16, 16, _RV64, fallback="c", wide=True),
+    Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv", wide=True),
+    Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256", wide=True),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c",
         pairs=Pairs(32, 4, 16, folded=True)),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c", pairs=Pairs(32, 1, 4, True)),

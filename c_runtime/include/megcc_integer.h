@@ -276,7 +276,34 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 }
 #endif
 
-#if MGC_HELIUM
+#if defined(MGC_ISA_RVV) && __clang_major__ >= 20
+/* Both roundings are those of one instruction each; halves go away from 0 by the 1 that is taken off beforehand. Clang
+ * takes vectors of its own as operands of assembler since version 20. */
+#if defined(MGC_ISA_RVV512)
+#define MGC_E32 "vsetivli zero, 16, e32, m1, ta, ma\n\t"
+#elif defined(MGC_ISA_RVV256)
+#define MGC_E32 "vsetivli zero, 16, e32, m2, ta, ma\n\t"
+#else
+#define MGC_E32 "vsetivli zero, 8, e32, m2, ta, ma\n\t"
+#endif
+static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    const mgc_i zero = mgc_iset1(0), by = mgc_shift(shift), less = mgc_imin(by, zero);
+    mgc_i v = (mgc_i)((mgc_u)x << (mgc_u)mgc_imax(by, zero)), sign;
+    __asm__(MGC_E32 "csrwi vxrm, 0\n\tvsmul.vv %0, %0, %2\n\tvand.vv %1, %0, %3\n\tvsra.vi %1, %1, 31\n\t"
+            "vsadd.vv %0, %0, %1\n\tvssra.vv %0, %0, %4"
+            : "+vr"(v), "=&vr"(sign) : "vr"(multiplier), "vr"(less), "vr"(zero - less) : "vl", "vtype", "vxrm", "vxsat");
+    return v;
+}
+static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
+{
+    mgc_i sign;
+    __asm__(MGC_E32 "csrwi vxrm, 0\n\tvsmul.vv %0, %0, %2\n\tvsra.vi %1, %0, 31\n\tvsadd.vv %0, %0, %1\n\tvssra.vv %0, %0, %3"
+            : "+vr"(x), "=&vr"(sign) : "vr"(multiplier), "vr"(mgc_iset1(0) - shift) : "vl", "vtype", "vxrm", "vxsat");
+    return x;
+}
+static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc_i shift) { return mgc_rescale_down(x, multiplier, shift); }
+#elif MGC_HELIUM
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t none = vdupq_n_s32(0), by = (int32x4_t)mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
@@ -341,7 +368,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #include "simd/helium_integer.h"
 #elif defined(MGC_ISA_CORTEX_M4)
 #include "simd/dsp_integer.h"
-#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512) && !defined(MEGCC_PAIRS_INTEGER_H)
+#elif !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512) && !defined(MEGCC_PAIRS_INTEGER_H) && !defined(MGC_E32)
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     return mgc_rescale_fixed(x, multiplier, shift);

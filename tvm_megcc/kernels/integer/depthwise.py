@@ -14,7 +14,7 @@ from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
 from .channels import OneFilterAChannel
-from .dot import ByteParameters, Laid, weight_type, with_sums, zero_name
+from .dot import ByteParameters, Laid, is_narrow, weight_type, with_sums, zero_name
 from .rescaled import Closing, closing
 
 
@@ -69,6 +69,17 @@ class LinesParameters(ByteParameters):
     close: Closing
 
 
+@dataclass(frozen=True)
+class WideParameters(ConvParameters):
+    """Of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: bytes have their highest bit turned over. fill:
+    what lies around x then. together: taps whose products are added up in int16."""
+
+    unit: str
+    flip: bool
+    fill: int
+    together: int
+
+
 @packer("depthwise_bytes")
 def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
     """[C, 1, KH, KW], less the zero point → [KH, KW, C]."""
@@ -108,6 +119,8 @@ class DepthwiseBytes(OneFilterAChannel):
             return self._by_lines(site, s, lowered)
         if lanes == 1:
             return lowered
+        if site.isa.wide and weight == "int8":
+            return self._by_registers(site, s, lowered)
         laid = Laid.of(site.isa, site.x.dtype, zero)
         if site.isa.sums in _DOTS and weight == "int8" and laid.dtype == site.isa.laid:
             return self._by_fours(site, s, lowered, laid)
@@ -140,6 +153,24 @@ class DepthwiseBytes(OneFilterAChannel):
         return replace(lowered, template="integer/depthwise_lines", params=parameters, inputs=operands,
                        algorithm="lines" + close.name, scratch=s.kh * columns * C,
                        operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
+
+    @staticmethod
+    def _by_registers(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+        """For vectors of several registers, in four vectors of channels."""
+        lanes, zeros = site.isa.lanes, (site.attrs.x_zero, site.attrs.w_zero)
+        block, flip = 4 * lanes, site.x.dtype == "uint8"
+        fill = zeros[0] - 128 * flip
+        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
+        operands = with_sums(site, lowered.inputs, (True, zeros[1]), fill, C)
+        parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill,
+                                    1 + is_narrow(site, zeros[1]))
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
+        return replace(lowered, template="integer/depthwise_wide", params=parameters, inputs=operands,
+                       extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes, max(_STRIP, site.target.l2 // 8))},
+                       tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS), algorithm="wide",
+                       scratch=block * (4 + 4 * OW + s.taps + reached * columns),
+                       operation=replace(s, bias=len(operands) > 2).name("depthwise_integer") + zero_name(zeros[0]))
 
     @staticmethod
     def _by_pairs(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:

@@ -136,3 +136,33 @@ def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_pa
         kernel = session.calls[0]["kernel"]
         assert "_single_flat" in kernel if single else ("_pairs" in kernel) == (dtype == "int8" or name == "riscv64")
         np.testing.assert_array_equal([session.run({"x": x})["y"] for x in inputs], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("channels", "stride", "zeros"), [(4, 1, (0, 255)), (32, 1, (255, 0)), (13, 2, (255, 255))])
+def test_depthwise_of_uint8_by_helium(channels: int, stride: int, zeros: tuple[int, int], tmp_path):
+    """Zero points at both ends, numbers at theirs: in rows of neighbouring pixels, and pixel by pixel."""
+    random = np.random.default_rng(channels)
+    height, width = (11 + stride - 1) // stride, (13 + stride - 1) // stride
+    tensors = {
+        "x": Quantized((1, 11, 13, channels), 0.5, zeros[0], "uint8"),
+        "w": Quantized((1, 3, 3, channels), 0.01, zeros[1], "uint8", 0,
+                       random.choice([0, 3, 255], (1, 3, 3, channels)).astype(np.uint8)),
+        "b": Quantized((channels,), 0.005, 0, "int32", 0, random.integers(-9999, 9999, channels).astype(np.int32)),
+        "y": Quantized((1, height, width, channels), 9.0, 120, "uint8")}
+    options = {"Padding": 0, "StrideW": stride, "StrideH": stride, "DepthMultiplier": 1}
+    path = tmp_path / "depthwise.tflite"
+    operator = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", options, ["x", "w", "b"], ["y"]
+    path.write_bytes(written(tensors, [operator], ["x"], ["y"]))
+    graph = import_tflite(path)
+    x = random.choice([0, 130, 255], (1, 11, 13, channels)).astype(np.uint8)
+    expected = reference.run(graph, {"x": x})["y"]
+    assert len(np.unique(expected)) > 8
+    folder = compile_graph(graph, parse_targets("cortex-m55")).save(tmp_path / "folder")
+    try:
+        session = load(folder, "cortex-m55")
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    kernel = session.calls[0]["kernel"]
+    assert "_wide" in kernel and ("_rows" in kernel) == (stride == 1)
+    np.testing.assert_array_equal(session.run({"x": x})["y"], expected)

@@ -140,6 +140,8 @@ Conv2dInteger.cases = (
     _case((1, 8, 7, 20), (8, 1, 3, 4), pads=(2, 3, 1, 0), dilations=(2, 3), groups=8, x_zero=127),
     _case((1, 64, 25, 5), (64, 1, 25, 5), groups=64, x_zero=-128),
     _case((1, 5, 4, 4), (10, 1, 3, 3), pads=_SAME, groups=5, x_zero=-1),
+    _case((1, 37, 6, 9), (37, 1, 3, 3), pads=_SAME, groups=37, x_zero=255, dtypes=("uint8", "int8")),
+    _case((1, 20, 5, 6), (20, 1, 3, 4), pads=_SAME, groups=20, w_zero=255, dtypes=("int8", "uint8")),
     _case((1, 300, 1, 1), (70, 300, 1, 1), x_zero=64),
     _case((1, 19, 37, 41), (21, 19, 3, 3), pads=(0, 1, 2, 1), x_zero=-128, ends=True),
     _case((2, 40, 5, 6), (44, 40, 3, 3), bias=False, pads=(3, 0, 0, 2), x_zero=255, dtypes=("uint8", "int8")),

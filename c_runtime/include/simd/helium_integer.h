@@ -8,6 +8,8 @@
  *                          row with eight columns
  *   mgc_taps_9(p)          products of nine taps with weights [9][16], for sixteen channels p->blocks times; pointers move
  *                          on. mgc_taps(p): of p->pairs times two taps, weights [pairs][2][16]
+ *   mgc_taps_9_<type>(p)   the same of bytes of the type and weights of int16, [9][8], for eight channels p->blocks times;
+ *                          mgc_taps_<type>(p): of p->pairs taps, weights [pairs][8]
  *   mgc_close_<kind>_<of>_<rows>(p)   sums of p->n channels become bytes as `Closing` of the compiler says; each: a
  *                          multiplier and a shift for each channel, bytes: shifts of int8, all: one of each; rows:
  *                          of sums [n/4][rows][4]
@@ -152,6 +154,39 @@ MGC_NAKED(mgc_taps, const mgc_any)
         "add r5, r5, #16\n\tsubs r4, r4, #1\n\tbne 1b\n\tvpop {d8, d9, d10, d11, d12, d13, d14, d15}\n\t"
         "pop {r4, r5, r6, r7, r8, r9, r10, pc}" ::: "memory");
 }
+
+/* Weights less their zero point that are no bytes: products are 32 bits. Sums of channels 0, 2, … are in q4, of others in q5.
+ * Loads that widen have addresses in r0 to r7. */
+#define MGC_WIDE_FIRST(load, x) load " q0, " x "\n\tvldrh.u16 q1, [r9], #16\n\tvmullb.s16 q4, q0, q1\n\tvmullt.s16 q5, q0, q1\n\t"
+#define MGC_WIDE(load, x) \
+    load " q0, " x "\n\tvldrh.u16 q1, [r9], #16\n\tvmullb.s16 q2, q0, q1\n\tvmullt.s16 q3, q0, q1\n\t" \
+    "vadd.i32 q4, q4, q2\n\tvadd.i32 q5, q5, q3\n\t"
+#define MGC_WIDE_STORE(to) "vst20.32 {q4, q5}, [" to "]\n\tvst21.32 {q4, q5}, [" to "]!\n\t"
+#define MGC_TAPS_WIDE(name, load) \
+    MGC_NAKED(mgc_taps_9_##name, mgc_nine) \
+    { \
+        __asm__ volatile( \
+            "push {r0, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tvpush {d8, d9, d10, d11}\n\t" \
+            "ldr lr, [r0, #44]\n\tldm r0, {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10}\n\tdls lr, lr\n" \
+            "1:\n\t" MGC_WIDE_FIRST(load, "[r0], #8") MGC_WIDE(load, "[r1], #8") MGC_WIDE(load, "[r2], #8") MGC_WIDE(load, "[r3], #8") \
+            MGC_WIDE(load, "[r4], #8") MGC_WIDE(load, "[r5], #8") MGC_WIDE(load, "[r6], #8") MGC_WIDE(load, "[r7], #8") \
+            "mov r11, r7\n\tmov r7, r8\n\t" MGC_WIDE(load, "[r7], #8") "mov r8, r7\n\tmov r7, r11\n\t" \
+            MGC_WIDE_STORE("r10") \
+            "le lr, 1b\n\tvpop {d8, d9, d10, d11}\n\tpop {r12}\n\t" \
+            "stm r12, {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory"); \
+    } \
+    MGC_NAKED(mgc_taps_##name, const mgc_any) \
+    { \
+        __asm__ volatile( \
+            "push {r4, r5, r6, r7, r8, r9, r10, lr}\n\tvpush {d8, d9, d10, d11}\n\t" \
+            "mov r8, r0\n\tldrd r9, r10, [r8, #4]\n\tldrd r4, r5, [r8, #12]\n" \
+            "1:\n\tldr r6, [r8]\n\tldr lr, [r8, #20]\n\tvmov.i32 q4, #0\n\tvmov q5, q4\n\tdls lr, lr\n" \
+            "2:\n\tldr r0, [r6], #4\n\tadd r0, r0, r5\n\t" MGC_WIDE(load, "[r0]") "le lr, 2b\n\t" MGC_WIDE_STORE("r10") \
+            "add r5, r5, #8\n\tsubs r4, r4, #1\n\tbne 1b\n\tvpop {d8, d9, d10, d11}\n\t" \
+            "pop {r4, r5, r6, r7, r8, r9, r10, pc}" ::: "memory"); \
+    }
+MGC_TAPS_WIDE(i8, "vldrb.s16")
+MGC_TAPS_WIDE(u8, "vldrb.u16")
 
 /* r1 sums, r2 bias, r3 multiplier, r4 shift, r5 and r6 y, r7 how many, r8 zero. q2 and q3 multiply and shift, and q6 and
  * q7 are free, of two rows q0 and q1. */
@@ -334,6 +369,37 @@ static MGC_INLINE void mgc_taps(const mgc_any *p)
         }
     }
 }
+#define MGC_TAPS_WIDE(name, type) \
+    static MGC_INLINE int32_t mgc_tap_##name(const int8_t *p, const int8_t *w) \
+    { \
+        int16_t weight; \
+        memcpy(&weight, w, sizeof weight); \
+        return (type)*p * weight; \
+    } \
+    static MGC_INLINE void mgc_taps_9_##name(mgc_nine *p) \
+    { \
+        for (int32_t i = 0; i < 8 * p->blocks; i++) { \
+            p->to[i] = 0; \
+            for (int32_t tap = 0; tap < 9; tap++) { \
+                p->to[i] += mgc_tap_##name(p->from[tap] + i, p->w + 2 * ((i / 8 * 9 + tap) * 8 + i % 8)); \
+            } \
+        } \
+        for (int32_t tap = 0; tap < 9; tap++) { \
+            p->from[tap] += 8 * p->blocks; \
+        } \
+        p->w += 144 * p->blocks; \
+    } \
+    static MGC_INLINE void mgc_taps_##name(const mgc_any *p) \
+    { \
+        for (int32_t i = 0; i < 8 * p->blocks; i++) { \
+            p->to[i] = 0; \
+            for (int32_t tap = 0; tap < p->pairs; tap++) { \
+                p->to[i] = mgc_sum_of(p->to[i], mgc_tap_##name(p->from[tap] + p->at + i, p->w + 2 * ((i / 8 * p->pairs + tap) * 8 + i % 8))); \
+            } \
+        } \
+    }
+MGC_TAPS_WIDE(i8, int8_t)
+MGC_TAPS_WIDE(u8, uint8_t)
 static MGC_INLINE void mgc_close(const mgc_closing *p, int32_t rows, int is_once, int each)
 {
     for (int32_t i = 0; i < rows * p->n; i++) {

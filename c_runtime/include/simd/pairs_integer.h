@@ -361,7 +361,7 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
  * word less the even ones, by the second number times 2^24, have their sum in the high half of the product. */
 #define MGC_LINE 16
 #if defined(__riscv) && __riscv_xlen == 32 && MGC_GNU
-#define MGC_TWO(at, t, h) \
+#define MGC_COUPLE(at, t, h) \
     "lw t5, " at "(a1)\n\tand t6, t5, t3\n\tsub t5, t5, t6\n\tmul t6, t6, a5\n\tmulhsu t5, a6, t5\n\tadd t6, t6, t5\n\t" \
     "add t6, t6, a7\n\tadd " t ", " t ", t6\n\tsrai t6, t6, 16\n\tadd " h ", " h ", t6\n\t"
 #define MGC_ENDS(a, b, t, h) \
@@ -378,8 +378,8 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
                          "li s8, 0\n\tli s9, 0\n\tli s10, 0\n\tli s11, 0\n\tli t0, 0\n\tli t1, 0\n\tli t2, 0\n\tli a4, 0\n" \
                          "1:\n\t" load " a5, 0(a0)\n\t" load " a6, 1(a0)\n\t" less "add a7, a5, a6\n\tmul a7, a7, t4\n\t" \
                          "add a7, a7, ra\n\tslli a6, a6, 24\n\t" \
-                         MGC_TWO("0", "s0", "s1") MGC_TWO("4", "s2", "s3") MGC_TWO("8", "s4", "s5") MGC_TWO("12", "s6", "s7") \
-                         MGC_TWO("16", "s8", "s9") MGC_TWO("20", "s10", "s11") MGC_TWO("24", "t0", "t1") MGC_TWO("28", "t2", "a4") \
+                         MGC_COUPLE("0", "s0", "s1") MGC_COUPLE("4", "s2", "s3") MGC_COUPLE("8", "s4", "s5") MGC_COUPLE("12", "s6", "s7") \
+                         MGC_COUPLE("16", "s8", "s9") MGC_COUPLE("20", "s10", "s11") MGC_COUPLE("24", "t0", "t1") MGC_COUPLE("28", "t2", "a4") \
                          "addi a0, a0, 2\n\taddi a1, a1, 32\n\tbne a0, a2, 1b\n\tlw a5, 52(sp)\n\tslli a5, a5, 14\n\tneg a5, a5\n\t" \
                          MGC_ENDS("0", "4", "s0", "s1") MGC_ENDS("8", "12", "s2", "s3") MGC_ENDS("16", "20", "s4", "s5") \
                          MGC_ENDS("24", "28", "s6", "s7") MGC_ENDS("32", "36", "s8", "s9") MGC_ENDS("40", "44", "s10", "s11") \

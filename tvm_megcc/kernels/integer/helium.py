@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions and products of bytes by Helium: sixteen products at a time, of two pixels and four columns of weights
-or a pixel and eight; of one filter a channel, sixteen channels of int8 at a time."""
+or a pixel and eight; of one filter a channel, sixteen channels of int8 at a time, or eight of others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product, round_up
+from ...ir.types import DTYPES
 from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
@@ -18,8 +19,6 @@ from .channels import OneFilterAChannel
 from .dot import is_narrow, less, pack_weights, with_sums, zero_name
 from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from .rescaled import Closing, closing
-
-_INT8 = ("int8",)
 
 
 @dataclass(frozen=True)
@@ -108,9 +107,10 @@ class HeliumMatMul(HeliumProducts, PixelMatMul):
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(ConvParameters):
-    """Of `helium_depthwise.c.j2`. x_zero: zero point of x. to_unsigned: the result is uint8. row: pixels that are
-    neighbours are sixteens of channels. nine: taps have registers of their own; else pairs: of taps, apart: of a tap
-    and nothing. close: the epilogue."""
+    """Of `helium_depthwise.c.j2`. x_zero: what lies around x, as int8. to_unsigned: the result is uint8. row: pixels
+    that are neighbours are sixteens of channels. nine: taps have registers of their own; else pairs: of taps, apart: of
+    a tap and nothing. wide: weights are int16, and blocks eight channels: what functions call the type of x, else "";
+    pairs are taps then. close: the epilogue."""
 
     x_zero: int
     to_unsigned: bool
@@ -118,6 +118,7 @@ class HeliumDepthwiseParameters(ConvParameters):
     nine: bool
     pairs: int
     apart: bool
+    wide: str
     close: Closing
 
 
@@ -134,40 +135,51 @@ def pack_sixteens(array: np.ndarray, zero: int, taps: int, apart: bool) -> np.nd
     return np.swapaxes(packed.reshape(-1, 16, taps), 1, 2)
 
 
+@packer("eights")
+def pack_eights(array: np.ndarray, zero: int) -> np.ndarray:
+    """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8] of int16, zeros behind the last channel. Fewer channels
+    than 8 are repeated where that makes a whole block."""
+    channels = array.shape[0]
+    packed = array.reshape(channels, -1).astype(np.int16) - np.int16(zero)
+    packed = np.tile(packed, (8 // channels, 1)) if 8 % channels == 0 else np.pad(packed, ((0, -channels % 8), (0, 0)))
+    return np.swapaxes(packed.reshape(-1, 8, packed.shape[1]), 1, 2)
+
+
 class HeliumDepthwise(OneFilterAChannel):
     """Sixteen channels at a time, channels last. A task is a row of the result. Products of two taps are summed up in
-    16 bits, for which no weight may be -128."""
+    16 bits, for which no weight may be -128. Bytes of other types, and weights with a zero point, are widened: eight
+    channels at a time."""
 
     name = "helium_depthwise"
-    dtypes = (_INT8, _INT8, ("int32",))
 
     def refuse(self, site: Site):
-        if refusal := super().refuse(site) or HeliumProducts.unable(site, site.attrs.w_zero):
-            return refusal
-        return "weights have a zero point" if site.attrs.w_zero else None
+        return super().refuse(site) or (None if site.isa.helium else "for cores with Helium")
 
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
-        apart = not is_narrow(site, zeros[1])
+        as_bytes = (site.x.dtype, site.inputs[1].dtype, zeros[1]) == ("int8", "int8", 0)
+        wide = "" if as_bytes else DTYPES[site.x.dtype].short
+        apart = not wide and not is_narrow(site, zeros[1])
         nine = s.taps == 9 and not apart
-        pairs = s.taps if apart else -(-s.taps // 2)
-        wide, taps = round_up(C, 16), 9 if nine else 2 * pairs
-        how = ("sixteens", zeros[1], taps, apart)
-        operands = present(site, Operand("x", 0, N * IH * IW * C), Operand("w", 1, wide * taps, how, "int8"),
-                           Operand("b", 2, C))
+        pairs = s.taps if apart or wide else -(-s.taps // 2)
+        channels, taps = round_up(C, 16), 9 if nine else 2 * pairs
+        weights = Operand("w", 1, round_up(C, 8) * s.taps, ("eights", zeros[1]), "int16") if wide else \
+            Operand("w", 1, channels * taps, ("sixteens", zeros[1], taps, apart), "int8")
+        operands = present(site, Operand("x", 0, N * IH * IW * C), weights, Operand("b", 2, C))
         operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)
         close = _close(site, zeros, True)
         is_row = nine and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and close.kind != ""
-        scratch = 576 + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * wide
-        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0],
-                                               site.y.dtype == "uint8", is_row, nine, pairs, apart,
-                                               close)
+        blocks = 1152 if wide else 576
+        scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * channels
+        parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
+                                               site.y.dtype == "uint8", is_row, nine, pairs, apart, wide, close)
         return Lowered("integer/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "helium" + "_rows" * is_row + "_apart" * apart + close.name, scratch=scratch, channels=C)
+                       "helium" + "_rows" * is_row + "_apart" * apart + "_wide" * bool(wide) + close.name,
+                       scratch=scratch, channels=C)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)

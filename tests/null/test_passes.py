@@ -14,7 +14,7 @@ from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError, ModelError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
-from tvm_megcc.passes import absorb, channels, concats, elementwise, epilogue, layout, schedule, transposes
+from tvm_megcc.passes import absorb, attention, channels, concats, elementwise, epilogue, layout, schedule, transposes
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
 
@@ -132,6 +132,57 @@ def softmax_of_rows():
     return b.graph(b.op("transpose", b.op("softmax", y, axis=3), perm=(0, 2, 3, 1)))
 
 
+def masked_attention():
+    """As exporters write it: heads are a transpose, keys are turned over, a mask of the run is added."""
+    b = Builder()
+    q, k, v = (b.op("reshape", b.input(name, 2, 16, 96), shape=(2, 16, 3, 32)) for name in "qkv")
+    q, v = (b.op("transpose", x, perm=(0, 2, 1, 3)) for x in (q, v))
+    y = b.op("matmul", q, b.op("transpose", k, perm=(0, 2, 3, 1)), trans_a=0, trans_b=0)
+    y = b.op("div", y, b.const("root", value=np.float32(4)))
+    y = b.op("softmax", b.op("add", y, b.input("mask", 2, 1, 1, 16)), axis=3)
+    y = b.op("transpose", b.op("matmul", y, v, trans_a=0, trans_b=0), perm=(0, 2, 1, 3))
+    return b.graph(b.op("reshape", y, shape=(2, 16, 96)))
+
+
+def causal_attention_of_one_tensor():
+    """Queries, keys and values are parts of one tensor; a constant hides later keys."""
+    b = Builder()
+    x = b.op("transpose", b.input("x", 1, 16, 3, 2, 32), perm=(2, 0, 3, 1, 4))
+    q, k, v = (b.op("gather", x, b.const(f"i{i}", value=np.array(i)), axis=0) for i in range(3))
+    y = b.op("mul", b.op("matmul", q, k, trans_a=0, trans_b=1), b.const("scale", value=np.float32(0.25)))
+    mask = np.where(np.tri(16, dtype=bool), 0, -np.inf).astype(np.float32)
+    y = b.op("softmax", b.op("add", y, b.const("mask", value=mask)), axis=-1)
+    return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
+
+
+def attention_in_groups():
+    """Four heads of queries look at two of keys; what each may see is a condition."""
+    b = Builder()
+    k, v = b.input("k", 2, 2, 24, 16), b.input("v", 2, 2, 24, 16)
+    q = b.op("reshape", b.input("q", 2, 4, 6, 16), shape=(2, 2, 12, 16))
+    y = b.op("reshape", b.op("matmul", q, k, trans_a=0, trans_b=1), shape=(2, 4, 6, 24))
+    allowed = b.op("greater", b.input("x", 2, 1, 6, 24), b.const("zero", value=np.float32(0)))
+    y = b.op("where", allowed, y, b.const("no", value=np.float32(-1e38)))
+    y = b.op("reshape", b.op("softmax", y, axis=3), shape=(2, 2, 12, 24))
+    return b.graph(b.op("reshape", b.op("matmul", y, v, trans_a=0, trans_b=0), shape=(2, 4, 6, 16)))
+
+
+def attention_whose_weights_are_read():
+    b = Builder()
+    q, k, v = (b.input(name, 1, 2, 16, 32) for name in "qkv")
+    y = b.op("softmax", b.op("matmul", q, k, trans_a=0, trans_b=1), axis=3)
+    return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0), y)
+
+
+def attention_whose_mask_is_scaled():
+    """The number is a factor of the mask too."""
+    b = Builder()
+    q, k, v = (b.input(name, 1, 2, 16, 32) for name in "qkv")
+    y = b.op("add", b.op("matmul", q, k, trans_a=0, trans_b=1), b.input("mask", 1, 1, 1, 16))
+    y = b.op("softmax", b.op("mul", y, b.const("scale", value=np.float32(0.25))), axis=3)
+    return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
+
+
 def fused(graph, target):
     return epilogue.fuse_epilogues(elementwise.fuse_elementwise(graph, target), target)
 
@@ -152,6 +203,11 @@ CASES = {
     "absorb_transposes": (transposes.absorb_transposes, softmax_of_channels),
     "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),
+    "fuse_attention": (attention.fuse_attention, masked_attention),
+    "fuse_causal_attention": (attention.fuse_attention, causal_attention_of_one_tensor),
+    "fuse_attention_in_groups": (attention.fuse_attention, attention_in_groups),
+    "keep_attention_whose_weights_are_read": (attention.fuse_attention, attention_whose_weights_are_read),
+    "keep_attention_whose_mask_is_scaled": (attention.fuse_attention, attention_whose_mask_is_scaled),
     "choose_layouts": (lambda graph, context: layout.choose_layouts(graph, context).graph, two_branches),
 }
 

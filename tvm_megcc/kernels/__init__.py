@@ -7,6 +7,7 @@ The table says which kernels can realise which operator; of several that can at 
 from __future__ import annotations
 
 from .. import ops
+from .attention.queries import AttentionColumns, AttentionLines
 from .base import realise
 from .conv2d.depthwise import DepthwiseConv
 from .conv2d.direct import DirectConv
@@ -78,6 +79,7 @@ realise(ops.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True), D
 realise(ops.conv3d.Conv3d, RowsConv3d())
 realise(ops.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
 realise(ops.deform_conv.DeformConv, WindowsDeformConv())
+realise(ops.attention_fused.Attention, AttentionColumns(), AttentionLines())
 realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())

@@ -3,6 +3,7 @@
 
 from . import (
     activation,
+    attention_fused,
     chosen,
     columns,
     contrib,
@@ -70,8 +71,9 @@ from . import (
     unique,
 )
 
-__all__ = ["activation", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm", "contrib_quant",
-           "control", "conv", "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv", "detections",
+__all__ = ["activation", "attention_fused", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm",
+           "contrib_quant", "control", "conv", "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv",
+           "detections",
            "draws", "dynamic_quantize", "einsum", "elementwise", "extern", "fourier", "gather", "grams", "inputs",
            "integer", "integer_sums", "inverse_root",
            "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",

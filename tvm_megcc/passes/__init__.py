@@ -9,6 +9,7 @@ from ..context import Context
 from ..ir.graph import Graph
 from . import (
     absorb,
+    attention,
     channels,
     concats,
     dead_channels,
@@ -37,6 +38,8 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("make_trees", trees.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
     ("absorb_transposes", transposes.absorb_transposes, "anywhere: they touch nothing else"),
+    ("fuse_attention", attention.fuse_attention,
+     "behind integers, which keep their own; while masks and factors are operators, and all around softmax is gone"),
     ("split_elementwise", concats.split_elementwise,
      "before scales and epilogues, which then find the convolutions behind a concat"),
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of attention: scores of a few queries at a time in workspace, and never of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...foreign import digest
+from ...ir.dims import Dim, ceildiv, dim_min, product
+from ...ops.attention_fused import extents_of
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..parameters import Parameters
+from ..site import Site
+from ..tiling import Tiling
+
+KEYS = 256
+"""Keys whose scores are in workspace at a time, on all CPUs: sums go over so many before they are joined."""
+
+
+@dataclass(frozen=True)
+class AttentionParameters(Parameters):
+    """Of `lines.c.j2`.
+
+    scale: as C has it. mask: "" for none; which line a query takes: "shared" the only one, "rows" its own, "repeated"
+    that of its place modulo P. mask_b, mask_n: there is one for each of a batch, of heads. mask_row: elements of each.
+    keys: whose scores are in workspace at a time. rows: of a tile. columns: vectors of values in a tile.
+    """
+
+    q_axes: str
+    k_axes: str
+    v_axes: str
+    y_axes: str
+    q_at: int
+    k_at: int
+    v_at: int
+    scale: str
+    mask: str
+    mask_b: bool
+    mask_n: bool
+    mask_row: str
+    causal: bool
+    keys: int
+    rows: int
+    columns: int
+
+    @property
+    def operation(self) -> str:
+        """The left part of a kernel's name."""
+        operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
+        axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
+        mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
+        return f"attention_{axes}{mask}{'_causal' * self.causal}_x{digest(self.scale, 4)}"
+
+
+@dataclass(frozen=True)
+class ColumnsParameters(AttentionParameters):
+    """Of `columns.c.j2`. vectors: of queries. by_lane: tiles take keys four numbers at a time."""
+
+    vectors: int
+    by_lane: bool
+
+
+class AttentionColumns(Kernel):
+    """A block of queries a task, each in a lane."""
+
+    name = "columns"
+    dtypes = (FLOAT32,)
+
+    def refuse(self, site: Site):
+        axes = site.attrs.v_axes, site.attrs.y_axes
+        return None if all(each.endswith("v") for each in axes) else "values are not neighbours"
+
+    def tile(self, site: Site) -> tuple[int, int, int]:
+        """(rows, vectors, columns) of the tiles."""
+        vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
+        rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).most_pixels(vectors), 8)
+        return rows, vectors, vectors
+
+    def lower(self, site: Site) -> Lowered:
+        rows, vectors, columns = self.tile(site)
+        common = self.parameters(site, rows, columns)
+        params = ColumnsParameters(**vars(common), vectors=vectors,
+                                   by_lane=site.isa.lane_fma and common.k_axes.endswith("h"))
+        S, T, H = extent_symbols("S", "T", "H")
+        width, keys = vectors * site.isa.lanes, KEYS if site.compact else dim_min(T, KEYS)
+        lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys), self.name)
+        # A task takes its queries before it writes their results, which lie alike where heads have as many numbers.
+        alike = params.q_axes.replace("h", "v") == params.y_axes
+        return replace(lowered, in_place=((0, 0),) if alike else ())
+
+    @staticmethod
+    def parameters(site: Site, rows: int, columns: int) -> AttentionParameters:
+        attrs, mask = site.attrs, site.inputs[3].shape if site.has(3) else ()
+        lines = "" if not mask else "shared" if mask[2] == 1 else "rows" if attrs.groups == 1 else "repeated"
+        return AttentionParameters(
+            attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
+            f"{float(attrs.scale):.9e}f", lines, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
+            {"rows": "S * T", "repeated": "P * T"}.get(lines, "T"), attrs.causal, KEYS, rows, columns)
+
+    @staticmethod
+    def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:
+        """The call of a template: blocks of queries a head, bytes of workspace a worker."""
+        extents = extents_of(site.attrs, site.inputs[:3])
+        given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
+        if params.mask == "repeated":
+            given["P"] = site.inputs[3].shape[2]
+
+        def size(axes: str) -> Dim:
+            return product(extent_symbols(*axes.upper()))
+
+        mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
+        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, size(params.k_axes)),
+                         Operand("v", 2, size(params.v_axes)), Operand("mask", 3, size(mask)))
+        return Lowered("attention/" + algorithm.partition("_")[0], params, given, inputs,
+                       (Operand("y", 0, size(params.y_axes)),), size("bn") * blocks, params.operation, algorithm,
+                       scratch=scratch)
+
+    def cost(self, site: Site) -> float:
+        """Of tiles, which take whole vectors of queries; exponentials, and what is read and turned."""
+        extents = extents_of(site.attrs, site.inputs[:3])
+        _, vectors, _ = self.tile(site)
+        width = vectors * site.isa.lanes
+        blocks = extents["b"] * extents["n"] * -(-extents["s"] // width)
+        columns = -(-extents["v"] // site.isa.lanes)
+        products = 0.7 * extents["t"] * (vectors * extents["h"] + min(extents["s"], width) * columns)
+        return 500 + blocks * (products + vectors * (12 * extents["t"] + 4 * extents["h"]))
+
+
+class AttentionLines(AttentionColumns):
+    """A few queries a task, whose keys are read once for all: one word of a decoder."""
+
+    name = "lines"
+
+    def reorders(self, site: Site) -> bool:
+        return True
+
+    def refuse(self, site: Site):
+        if not all(axes.endswith("h") for axes in (site.attrs.q_axes, site.attrs.k_axes)):
+            return "the numbers of a key are not neighbours"
+        return super().refuse(site)
+
+    def tile(self, site: Site) -> tuple[int, int, int]:
+        queries = extents_of(site.attrs, site.inputs[:3])["s"]
+        rows = min(queries, 4) if isinstance(queries, int) else 4
+        return max(rows, 1), 1, 2 if rows > 1 or site.isa.helium else 8 if site.isa.lanes > 4 else 4
+
+    def lower(self, site: Site) -> Lowered:
+        rows, _, columns = self.tile(site)
+        (S,) = extent_symbols("S")
+        return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * KEYS,
+                         f"{self.name}_{rows}q")
+
+    def cost(self, site: Site) -> float:
+        """Of sums over lanes, exponentials, and products."""
+        extents, lanes = extents_of(site.attrs, site.inputs[:3]), site.isa.lanes
+        scores = extents["b"] * extents["n"] * extents["s"] * extents["t"]
+        return 500 + scores * (6 + 20 / lanes + 1.2 * -(-extents["h"] // lanes) + 1.0 * -(-extents["v"] // lanes))

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from . import folders
 from .codegen.artifact import Artifact
 from .compiler import Dump, compile_graph
 from .context import Regions
@@ -106,7 +106,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
 
 def _model_facts(path: Path) -> dict:
     """File name and digest of a model file, for the manifest."""
-    return {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return {"file": path.name, "sha256": folders.sha256(path)}
 
 
 def load(path: str | Path, target: str | None = None, model: str | None = None) -> Session:

@@ -7,13 +7,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
+
+import numpy as np
 
 from .codegen.artifact import Artifact
 from .codegen.device_model import assemble, container_text
 from .codegen.facts import manifest
 from .codegen.fit import Memories, Rows, fit, require_memory, rows_text
 from .codegen.memory_report import plan_picture, plans_text
-from .codegen.plan import KernelPlan, PlannedMemory, plan_memories, plan_text
+from .codegen.plan import KernelPlan, PlannedMemory, Weight, plan_memories, plan_text
 from .codegen.quantised import quantised_ports
 from .codegen.table import Code, render_sources
 from .context import Context, Regions
@@ -87,11 +90,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     texts: list[str] = []
     rows: list[tuple[Rows, ...]] = []
     memories_of = partial(plan_memories, keep_inputs=keep_inputs, buckets=buckets)
+    kept: dict[tuple[bytes, np.dtype], np.ndarray] = {}
     for context in contexts:
-        lowering = lower(graph, context, threads, memories_of)
-        for number, (stage, value) in enumerate(lowering.stages.items(), start=1):
-            dump(f"{number:02}_{stage}.{context.target}", graph_text(value))
-        plan, ranges, stage = lowering.plan, lowering.plan.buckets(buckets), len(lowering.stages) + 1
+        numbers = count(1)
+        # Graphs are not kept: each may have weights of its own.
+        lowering = lower(graph, context, threads, memories_of, lambda stage, value: dump(
+            f"{next(numbers):02}_{stage}.{context.target}", graph_text(value)))  # noqa: B023  (called within)
+        plan, stage = replace(lowering.plan, weights=_kept_once(lowering.plan.weights, kept)), next(numbers)
+        ranges = plan.buckets(buckets)
         if context.target.bare_metal and plan.unbounded(ranges):
             raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
                              f"{', '.join(limitless(ranges))}; give bounds with --bound NAME=1000, or ranges of inputs "
@@ -99,23 +105,29 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         memories = memories_of(plan)
         plans.append((plan, memories))
         rows.append(lowering.rows)
-        texts.append(plans_text(plan, memories, peak_bytes(lowering.stages["choose_layouts"])) + rows_text(rows[-1]))
+        texts.append(plans_text(plan, memories, lowering.peak) + rows_text(rows[-1]))
         dump(f"{stage:02}_plan.{context.target}", plan_text(plan, memories[-1]))
         dump(f"{stage + 1:02}_memory.{context.target}", texts[-1])
     codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
-    container = assemble(name, plans, codes, quantised)
-    require_memory(name, container, targets, optimize, ram, flash)
-    dump(f"{stage + 2:02}_container", container_text(container))
+    image = assemble(name, plans, codes, quantised)
+    require_memory(name, image, targets, optimize, ram, flash)
+    dump(f"{stage + 2:02}_container", container_text(image))
     picture = plan_picture(name, plans[0][0], plans[0][1][-1])
     dump("memory.svg", picture)
     return Artifact(
-        name=name, targets=tuple(targets), container=container,
+        name=name, targets=tuple(targets), image=image,
         sources=render_sources(name, [plan for plan, _ in plans], codes),
         manifest=manifest(graph, plans, model or {}, optimize, threads, quantised,
                           {"ram": ram, "flash": flash, "caller_inputs": caller_inputs, "reproducible": reproducible,
                            "regions": str(regions or "")}, rows),
         report="\n".join(texts), memory=picture)
+
+
+def _kept_once(weights: Mapping[str, Weight], kept: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
+    """The weights of a plan, those that are packed as other plans have them in the same memory."""
+    return {name: replace(weight, data=kept.setdefault((weight.digest, weight.data.dtype), weight.data))
+            for name, weight in weights.items()}
 
 
 def _require_regions(graph: Graph, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
@@ -131,33 +143,34 @@ def _require_regions(graph: Graph, targets: Sequence[Target], ram: int | None, f
 
 @dataclass(frozen=True)
 class Lowering:
-    """A graph as calls of kernels. stages: the graph after each pass, by the pass's name. rows: what of it is computed
-    by rows."""
+    """A graph as calls of kernels. rows: what of it is computed by rows. peak: most bytes that are there at once, in
+    the order of the model."""
 
-    stages: Mapping[str, Graph]
     plan: KernelPlan
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[Rows, ...]
+    peak: int
 
 
-def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories = plan_memories) -> Lowering:
+def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories = plan_memories,
+          passed: Callable[[str, Graph], None] = lambda name, graph: None) -> Lowering:
     """Brings a graph that `checked` gave to kernels; the graph is verified after every pass.
 
     Args:
         memories: where the values of a plan lie, by bucket, for the context's limit of RAM.
+        passed: receives the graph after each pass, with the pass's name.
 
     Raises:
         ModelError: naming the operators that no kernel realises; MegccError: if it does not fit into the RAM there is.
     """
-    stages: dict[str, Graph] = {}
-
     def seen(name: str, graph: Graph) -> None:
         verify(graph)
-        stages[name] = graph
+        passed(name, graph)
 
     verify(graph)
     graph = before_layouts(graph, context, seen)
     placed = choose_layouts(graph, context)
     seen("choose_layouts", placed.graph)
+    peak = peak_bytes(placed.graph)
     placed = replace(placed, graph=reorder(placed.graph))
     seen("schedule", placed.graph)
     bodies = {op.outputs[0]: [lower(body.graph, replace(context, ram=None, regions=None), workers).plan
@@ -166,7 +179,7 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
     fitted = fit(placed, context, workers, memories, bodies)
     if fitted.rows:
         seen("compute_by_rows", fitted.placed.graph)
-    return Lowering(stages, fitted.plan, fitted.rows)
+    return Lowering(fitted.plan, fitted.rows, peak)
 
 
 def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None,

@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import glob
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 try:
     import fcntl
@@ -24,8 +26,18 @@ except ImportError:  # Windows
 
 #: Of renameat2(2).
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: Bytes of a file that are compared at once.
+_PART = 1 << 22
 #: What lies in the folder beside, in which a new folder is made: it, and the one that it replaces.
 _NEW, _OLD = "new", "old"
+
+
+class Contents(Protocol):
+    """What a large file holds: how many bytes, and their pieces in order."""
+
+    def __len__(self) -> int: ...
+
+    def pieces(self) -> Iterable: ...
 
 
 @contextmanager
@@ -46,13 +58,13 @@ def locked(folder: Path) -> Iterator[None]:
             _unlock(held)
 
 
-def replace(folder: Path, files: Mapping[str, bytes], keep: str) -> None:
+def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> None:
     """Makes the folder one of these files. Whoever looks, and whatever goes wrong, finds the old one or the new one.
 
     A folder of just these files is left alone. What processes that were killed left beside the folder is removed.
 
     Args:
-        files: name below the folder -> contents.
+        files: name below the folder -> contents, large ones in pieces.
         keep: a folder below it that the new one gets from the old one.
 
     Raises:
@@ -72,7 +84,7 @@ def replace(folder: Path, files: Mapping[str, bytes], keep: str) -> None:
             for name, data in files.items():
                 path = new / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+                _write(path, data)
             with _one_writer(folder):
                 if not _consists_of(folder, files, keep):  # another process may have written the same
                     _put(new, folder, keep)
@@ -179,12 +191,44 @@ def _prefix(folder: Path) -> str:
     return f".{folder.name}.megcc-"
 
 
-def _consists_of(folder: Path, files: Mapping[str, bytes], keep: str) -> bool:
+def sha256(path: Path) -> str:
+    """Digest of a file, which may be larger than memory."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(_PART):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def pieces(data: bytes | Contents) -> Iterable:
+    """What a file holds, a piece at a time."""
+    return (data,) if isinstance(data, bytes) else data.pieces()
+
+
+def _write(path: Path, data: bytes | Contents) -> None:
+    with path.open("wb") as file:
+        file.writelines(pieces(data))
+
+
+def _holds(path: Path, data: bytes | Contents) -> bool:
+    if path.stat().st_size != len(data):
+        return False
+    with path.open("rb") as file:
+        return all(file.read(len(part)) == part for piece in pieces(data)
+                   for part in _parts(memoryview(piece)))
+
+
+def _parts(piece: memoryview) -> Iterator[memoryview]:
+    """A piece, a few megabytes at a time."""
+    return (piece[begin:begin + _PART] for begin in range(0, len(piece), _PART))
+
+
+def _consists_of(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> bool:
     """Whether the folder has these files and no others, but for those in `keep`."""
     try:
         present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
         present = {name: path for name, path in present.items() if not name.startswith(keep + "/")}
-        return present.keys() == files.keys() and all(present[name].read_bytes() == files[name] for name in files)
+        return present.keys() == files.keys() and all(_holds(present[name], files[name]) for name in files)
     except OSError:  # it is being replaced
         return False
 

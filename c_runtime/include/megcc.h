@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define MEGCC_API 1u
+#define MEGCC_API 2u
 #define MEGCC_MAX_RANK 8
 #define MEGCC_MAX_REGIONS 4
 #define MEGCC_NONE 0xFFFFFFFFu
@@ -137,9 +137,13 @@ typedef struct megcc_program {
 typedef struct megcc_model {
     const char *name;
     const uint8_t *data;        /* the container */
-    uint32_t size;
+    uint32_t size;              /* without weights that lie behind it */
+#if SIZE_MAX > UINT32_MAX
+    uint32_t weight_unit;       /* bytes that Tensor.data of a weight counts */
+#endif
     const uint8_t *weights;
-    uint32_t weights_bytes, weights_crc;
+    size_t weights_bytes;
+    uint32_t weights_crc;
     uint64_t id;
     megcc_program program;
 } megcc_model;

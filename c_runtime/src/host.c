@@ -13,6 +13,7 @@
 #include <unistd.h>
 #endif
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,7 +68,7 @@ static bool map(megcc_file *file, const char *path)
     if (fd < 0)
         return false;
     void *data = MAP_FAILED;
-    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0 && facts.st_size <= INT32_MAX)
+    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0 && (uint64_t)facts.st_size <= SIZE_MAX)
         data = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
     if (data == MAP_FAILED)
@@ -84,7 +85,7 @@ static bool read_all(megcc_file *file, FILE *stream)
     if (fseek(stream, 0, SEEK_END) != 0)
         return false;
     const long size = ftell(stream);
-    if (size < 0 || size > INT32_MAX || fseek(stream, 0, SEEK_SET) != 0) /* no container is larger */
+    if (size < 0 || size == LONG_MAX || fseek(stream, 0, SEEK_SET) != 0) /* the latter is a folder */
         return false;
     file->data = megcc_heap_get((size_t)size, FILE_ALIGNMENT);
     if (file->data == NULL)

@@ -159,6 +159,17 @@ static inline bool is_aligned(const void *pointer, size_t alignment)
     return ((uintptr_t)pointer & (alignment - 1)) == 0;
 }
 
+/* Where a weight begins in the weights. */
+static inline size_t weight_begin(const megcc_model *model, const tensor_row *row)
+{
+#if SIZE_MAX > UINT32_MAX
+    return (size_t)row->data * model->weight_unit;
+#else
+    (void)model;
+    return row->data;
+#endif
+}
+
 /* --- status.c -------------------------------------------------------------------------------------------------- */
 
 /* Fills `error`, which may be NULL, and returns `status`. */
@@ -167,8 +178,8 @@ int32_t megcc_fail(megcc_error *error, int32_t status, const char *where, uint32
 
 /* --- verify.c -------------------------------------------------------------------------------------------------- */
 
-/* Checks the container and finds the program for `cpu`. */
-int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error);
+/* Checks the container, of `size` bytes, and finds the program for `cpu`. */
+int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module, uint32_t cpu, megcc_error *error);
 
 /* Finds the bucket `index` of a program that is verified. */
 void megcc_device_model(const megcc_model *model, uint32_t index, device_model *result);

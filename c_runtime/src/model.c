@@ -16,12 +16,9 @@ int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_m
                           MEGCC_KERNEL_ABI);
     if (!is_aligned(data, 8))
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, 64);
-    if (size > INT32_MAX)
-        return megcc_fail(error, MEGCC_E_FORMAT, AT("size"), MEGCC_NONE, 0, INT32_MAX);
     memset(model, 0, sizeof *model);
     model->data = data;
-    model->size = (uint32_t)size;
-    return megcc_verify(model, module, options != NULL && options->cpu != 0 ? options->cpu : megcc_cpu(), error);
+    return megcc_verify(model, size, module, options != NULL && options->cpu != 0 ? options->cpu : megcc_cpu(), error);
 }
 
 int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
@@ -32,7 +29,7 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
         0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C, 0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C,
     };
     uint32_t crc = 0xFFFFFFFFu;
-    for (uint32_t i = 0; i < model->weights_bytes; i++) {
+    for (size_t i = 0; i < model->weights_bytes; i++) {
         crc ^= model->weights[i];
         crc = crc >> 4 ^ table[crc & 15];
         crc = crc >> 4 ^ table[crc & 15];

@@ -28,7 +28,7 @@ uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
         if (slot->bytes != 0)
             return megcc_session_at(session, slot->offset);
 #endif
-        return (uint8_t *)(uintptr_t)(session->model->weights + row->data); /* never an output: see verify.c */
+        return (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row)); /* never an output: see verify.c */
     case STORAGE_ARENA:
     case STORAGE_STATE:
         return megcc_session_at(session, slot->offset);
@@ -45,7 +45,8 @@ void megcc_session_copy_weights(megcc_session *session)
         const tensor_slot *slot = row_at(session->bucket.tensors, i, sizeof *slot);
         const tensor_row *row = tensor_at(p, i);
         if (row->storage == STORAGE_WEIGHT && slot->bytes != 0)
-            memcpy(megcc_session_at(session, slot->offset), session->model->weights + row->data, row->bytes);
+            memcpy(megcc_session_at(session, slot->offset), session->model->weights + weight_begin(session->model, row),
+                   row->bytes);
     }
 }
 #endif

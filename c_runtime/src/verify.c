@@ -6,8 +6,16 @@
  */
 #include "fb.h"
 
+/* The newest format, and the bytes that it counts weights in: format 1 has them in a vector, format 2, which machines of
+ * 64 bits read, behind everything else. */
+#if SIZE_MAX > UINT32_MAX
+enum { FORMAT = 2, WEIGHT_UNIT = 64 };
+#else
+enum { FORMAT = 1 };
+#endif
+
 /* Slots of the tables in the schema. */
-enum { MODEL_FORMAT, MODEL_FLAGS, MODEL_ID, MODEL_CRC, MODEL_NAME, MODEL_PROGRAMS, MODEL_WEIGHTS };
+enum { MODEL_FORMAT, MODEL_FLAGS, MODEL_ID, MODEL_CRC, MODEL_NAME, MODEL_PROGRAMS, MODEL_WEIGHTS, MODEL_BEGIN };
 enum { PROGRAM_ISA, PROGRAM_CODE_ID, PROGRAM_ALIGNMENT, PROGRAM_WORKERS, PROGRAM_SYMBOLS, PROGRAM_VALUES,
        PROGRAM_VECTOR };
 enum { BUCKET_BOUNDS, BUCKET_TENSORS, BUCKET_CALLS, BUCKET_ARENA_BYTES, BUCKET_REGIONS };
@@ -44,7 +52,7 @@ enum { IS_TRUSTED = 0 };
     } while (0)
 
 /* Whether [begin, begin + count) lies in [0, end). */
-static bool within(uint32_t begin, uint32_t count, uint32_t end)
+static bool within(size_t begin, size_t count, size_t end)
 {
     return begin <= end && count <= end - begin;
 }
@@ -104,7 +112,8 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
         REQUIRE(t->data % element == 0, "Tensor.data", i);
     } else if (t->storage == STORAGE_WEIGHT) {
         REQUIRE(t->root == 0, "Tensor.root", i);
-        REQUIRE(t->data % p->alignment == 0 && within(t->data, t->bytes, model->weights_bytes), "Tensor.data", i);
+        const size_t begin = weight_begin(model, t);
+        REQUIRE(begin % p->alignment == 0 && within(begin, t->bytes, model->weights_bytes), "Tensor.data", i);
     } else {
         REQUIRE(t->root == 0, "Tensor.root", i);
         REQUIRE(t->data == 0, "Tensor.data", i);
@@ -423,15 +432,15 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
 }
 
 /* Reads the table of the model; `programs` is its list of them. */
-static int32_t read_model(fb_reader *r, megcc_model *model, megcc_rows *programs, megcc_error *error)
+static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_rows *programs, megcc_error *error)
 {
     if (r->size < 8 || memcmp(r->data + 4, "MGCC", 4) != 0)
         return megcc_fail(error, MEGCC_E_FORMAT, AT("file_identifier"), MEGCC_NONE, 0, 0);
     fb_enter(r, 0);
     const uint32_t format = fb_number(r, MODEL_FORMAT);
     REQUIRE(r->ok, "Model", 0);
-    if (format != 1)
-        return megcc_fail(error, MEGCC_E_FORMAT, AT("Model.format"), MEGCC_NONE, format, 1);
+    if (format != 1 && format != FORMAT)
+        return megcc_fail(error, MEGCC_E_FORMAT, AT("Model.format"), MEGCC_NONE, format, FORMAT);
     const uint32_t flags = fb_number(r, MODEL_FLAGS);
     if (flags != 0)
         return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Model.flags"), MEGCC_NONE, flags, 0);
@@ -441,6 +450,23 @@ static int32_t read_model(fb_reader *r, megcc_model *model, megcc_rows *programs
     REQUIRE(r->ok, "Model.weights", 0);
     model->weights = weights.data;
     model->weights_bytes = weights.count;
+#if SIZE_MAX > UINT32_MAX
+    const uint64_t begin = fb_long(r, MODEL_BEGIN);
+    REQUIRE(r->ok && (format == 1 ? begin == 0 : begin % WEIGHT_UNIT == 0 && begin <= size), "Model.weights_begin", 0);
+    model->weight_unit = 1;
+    if (format == 2) {
+        model->weights = model->data + begin;
+        model->weights_bytes = size - begin;
+        model->weight_unit = WEIGHT_UNIT;
+        if (begin < model->size)
+            model->size = (uint32_t)begin;
+        *r = fb_open(model->data, model->size); /* nothing but weights lies in the weights */
+        fb_enter(r, 0);
+        REQUIRE(r->ok, "Model.weights_begin", 0);
+    } else
+#endif
+    if (size > INT32_MAX)
+        return megcc_fail(error, MEGCC_E_FORMAT, AT("size"), MEGCC_NONE, 0, INT32_MAX);
     const uint32_t name = fb_field(r, MODEL_NAME, 4);
     model->name = name == 0 ? "" : fb_string(r, name);
     REQUIRE(r->ok, "Model.name", 0);
@@ -460,11 +486,12 @@ static const megcc_code *find_code(fb_reader *r, const megcc_module *module)
     return NULL;
 }
 
-int32_t megcc_verify(megcc_model *model, const megcc_module *module, uint32_t cpu, megcc_error *error)
+int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module, uint32_t cpu, megcc_error *error)
 {
+    model->size = size < INT32_MAX ? (uint32_t)size : INT32_MAX;
     fb_reader r = fb_open(model->data, model->size);
     megcc_rows programs = { NULL, 0 };
-    const int32_t status = read_model(&r, model, &programs, error);
+    const int32_t status = read_model(&r, model, size, &programs, error);
     bool has_code = false;
     for (uint32_t i = 0; status == MEGCC_OK && i < programs.count; i++) {
         fb_enter(&r, (uint32_t)(programs.data - r.data) + 4 * i);

@@ -43,7 +43,8 @@ typedef struct fixture {
 static const megcc_module *module_of(const char *name)
 {
     const int is_static = strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 || strcmp(name, "half") == 0
-                          || strcmp(name, "regions") == 0;
+                          || strcmp(name, "regions") == 0 || strcmp(name, "large") == 0
+                          || strcmp(name, "sparse") == 0;
     return is_static ? &static_module : &dynamic_module;
 }
 
@@ -106,6 +107,36 @@ static void test_run(void)
     start(&f, "static", NULL);
     CHECK(megcc_model_check(&f.model, &f.error) == MEGCC_OK);
     run_once(&f, 3, 1);
+    finish(&f);
+}
+
+/* Weights behind everything else; of one container more than 4 GB. */
+static void test_large(void)
+{
+    fixture f = { 0 };
+#if SIZE_MAX > UINT32_MAX
+    unsigned char *copy;
+    start(&f, "large", NULL);
+    CHECK(megcc_model_check(&f.model, &f.error) == MEGCC_OK);
+    run_once(&f, 3, 1);
+    copy = megcc_heap_get(f.file.size, 64);
+    memcpy(copy, f.file.data, f.file.size);
+    CHECK(megcc_model_open(&f.model, &static_module, copy, f.file.size - 96, NULL, &f.error) == MEGCC_E_CORRUPT);
+#ifndef MEGCC_NO_STRINGS
+    CHECK(strcmp(f.error.where, "Tensor.data") == 0);
+#endif
+    CHECK(megcc_model_open(&f.model, &static_module, copy, f.file.size - 161, NULL, &f.error) == MEGCC_E_CORRUPT);
+    megcc_heap_free(copy);
+    finish(&f);
+    memset(&f, 0, sizeof f);
+    start(&f, "sparse", NULL);
+    CHECK(f.file.size > 5000000000u && f.model.weights_bytes > 5000000000u);
+    run_once(&f, 3, 1);
+#else
+    char path[1024];
+    snprintf(path, sizeof path, "%s/large.megcc", folder);
+    CHECK(megcc_model_load_file(&f.model, &f.file, &static_module, path, NULL, &f.error) == MEGCC_E_FORMAT);
+#endif
     finish(&f);
 }
 
@@ -325,7 +356,7 @@ static void test_open(void)
     CHECK(megcc_model_open(&f.model, &static_module, (const char *)data + 4, size - 4, NULL, NULL) == MEGCC_E_ARGUMENT);
     CHECK(megcc_model_open(&f.model, &static_module, data, 7, NULL, NULL) == MEGCC_E_FORMAT);
     CHECK(megcc_model_open(&f.model, &static_module, data, (size_t)INT32_MAX + 1, NULL, NULL) == MEGCC_E_FORMAT);
-    CHECK(megcc_model_open_version(2, &f.model, &static_module, data, size, NULL, &f.error) == MEGCC_E_VERSION);
+    CHECK(megcc_model_open_version(MEGCC_API + 1, &f.model, &static_module, data, size, NULL, &f.error) == MEGCC_E_VERSION);
     CHECK(megcc_model_open(&f.model, &dynamic_module, data, size, NULL, &f.error) == MEGCC_E_CODE);
     module.kernel_abi++;
     CHECK(megcc_model_open(&f.model, &module, data, size, NULL, &f.error) == MEGCC_E_VERSION);
@@ -983,6 +1014,9 @@ static void test_damaged(void)
     damage("static");
     damage("wide");
     damage("half");
+#if SIZE_MAX > UINT32_MAX
+    damage("large");
+#endif
 #ifndef MEGCC_NO_DYNAMIC
     damage("dynamic");
     damage("unbounded");
@@ -997,7 +1031,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {
-    TEST(run), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(half),
+    TEST(run), TEST(large), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(half),
     TEST(regions),
     TEST(open),
     TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),

@@ -181,9 +181,9 @@ static void print_info(const megcc_model *model)
     size_t alignment;
     const size_t memory = megcc_model_memory(model, &alignment);
     megcc_tensor tensor;
-    printf("model %s\nisa 0x%08x\nworkers %u\nmemory %llu\nalignment %llu\narena %u\nweights %u\ninstructions %u\n",
+    printf("model %s\nisa 0x%08x\nworkers %u\nmemory %llu\nalignment %llu\narena %u\nweights %llu\ninstructions %u\n",
            model->name, (unsigned)p->isa, (unsigned)p->workers, (unsigned long long)memory,
-           (unsigned long long)alignment, (unsigned)p->arena_bytes, (unsigned)model->weights_bytes,
+           (unsigned long long)alignment, (unsigned)p->arena_bytes, (unsigned long long)model->weights_bytes,
            (unsigned)p->rows[MEGCC_INSTRUCTIONS].count);
     for (uint32_t i = 0; megcc_model_input(model, i, &tensor) == MEGCC_OK; i++)
         print_tensor("input", i, &tensor);

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+from tvm_megcc.codegen import container
 from tvm_megcc.codegen.container import (
     ALLOCATED,
     Bound,
@@ -167,8 +168,13 @@ def half_model() -> ContainerModel:
             DeviceModel((), (TensorSlot(0, 96), TensorSlot(0, 48)), (CallSlot(0, 144),), 144),)),), b"")
 
 
+def large_model() -> ContainerModel:
+    """As static, with its weights behind everything else."""
+    return container.read(container.write(replace(static_model(), weights_begin=64)))
+
+
 MODELS = {"static": static_model, "dynamic": dynamic_model, "unbounded": unbounded_model, "wide": wide_model,
-          "pair": pair_model, "half": half_model, "regions": regions_model}
+          "pair": pair_model, "half": half_model, "regions": regions_model, "large": large_model}
 #: The module in c_runtime/tests/kernels.c that has the code of a model.
-MODULES = {name: "static_module" if name in ("static", "wide", "half", "regions") else "dynamic_module"
+MODULES = {name: "static_module" if name in ("static", "wide", "half", "regions", "large") else "dynamic_module"
            for name in MODELS}

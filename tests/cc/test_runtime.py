@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +64,20 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("containers")
     for name, model in MODELS.items():
         (path / f"{name}.megcc").write_bytes(container.write(model()))
+    _write_sparse(path / "sparse.megcc")
     return path
+
+
+def _write_sparse(path: Path) -> None:
+    """As large, with the weight 5 GB further on; what is not written takes no room."""
+    large, beyond = MODELS["large"](), 5 << 30
+    moved = container.Image(replace(large, programs=tuple(replace(program, tensors=tuple(
+        replace(row, data=row.data + beyond) if row.storage == container.Storage.weight else row
+        for row in program.tensors)) for program in large.programs)))
+    with path.open("wb") as file:
+        file.writelines(list(moved.pieces())[:-1])
+        file.seek(beyond, os.SEEK_CUR)
+        file.write(large.weights)
 
 
 def build(output: Path, *flags, cc: str = "", sources=(*SOURCES, *TEST_SOURCES)) -> Path:

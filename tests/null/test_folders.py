@@ -155,7 +155,7 @@ def test_a_file_is_replaced(tmp_path):
 def test_a_disk_that_is_full(folder, monkeypatch):
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(folders, "_write", full)
     with pytest.raises(OSError, match="No space"):
         folders.replace(folder, SECOND, KEEP)
     assert_whole(folder)

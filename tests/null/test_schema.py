@@ -173,7 +173,7 @@ class Reader:
         return [self.value(kind, begin + 4 + step * index) for index in range(self.at("I", begin)[0])]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "large"])  # test_container.py
 def test_the_bytes_are_those_of_the_schema(name: str):
     """What Python writes is what somebody who has the schema only reads; a field of its default is absent."""
     model = MODELS[name]()

@@ -19,11 +19,11 @@ class Artifact(Compiled):
                            for port in self.manifest[kind]) for kind in ("inputs", "outputs")]
         return (f"<Artifact {self.name} for {', '.join(target.name for target in self.targets)}: "
                 f"{shortened(' -> '.join(ports), 200)}; {len(self.sources)} C files, "
-                f"container of {len(self.container):,} bytes>")
+                f"container of {len(self.image):,} bytes>")
 
     def _repr_html_(self) -> str:
         title = (f"{self.name} for {', '.join(target.name for target in self.targets)}: {len(self.sources)} C files, "
-                 f"container of {len(self.container):,} bytes")
+                 f"container of {len(self.image):,} bytes")
         return notebook.model(title, self.manifest, self.memory, self.targets[0].name)
 
     def save(self, folder: str | Path, embed: bool = False, force: bool = False) -> Path:

@@ -26,7 +26,8 @@ from ..target import TARGETS, Target
 from ..version import VERSION
 from . import container
 from .compiled import Compiled
-from .device_model import container_part
+from .container import Image
+from .device_model import part_of
 from .headers import HEADER, kernels_header
 from .machines import by_machine, machine_of, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
@@ -65,14 +66,18 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool = False
     return folder
 
 
-def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, bytes]:
-    """The files of the folder: name below it -> bytes, the manifest with the hashes of all others last."""
+def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, bytes | Image]:
+    """The files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of all
+    others last."""
     if len({a.name for a in artifacts}) != len(artifacts):
         raise MegccError("two models have the same name; give one another with --name")
     for artifact in artifacts:
         if artifact.name in HEADERS:
             raise MegccError(f"a model cannot be called '{artifact.name}': that is a C header; "
                              "give it another name with --name")
+        if embed and container.is_large(artifact.image.model.weights):
+            raise MegccError(f"{artifact.name} has {len(artifact.image.model.weights):,} bytes of weights, too many "
+                             "for an array in C; leave out --embed")
     texts = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
@@ -95,10 +100,10 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     files = {name: text.encode() for name, text in texts.items()}
     files |= _runtime_files()
     if not embed:
-        files |= {f"{a.name}.megcc": a.container for a in artifacts}
+        files |= {f"{a.name}.megcc": a.image for a in artifacts}
     manifest = {"generator": f"tvm_megcc {VERSION}",
                 "models": [{"name": m.name, "targets": [t.name for t in m.artifact.targets],
-                            "container_bytes": len(m.container),
+                            "container_bytes": len(m.image),
                             **({"embedded_bytes": list(map(len, m.parts))} if embed else {}), **m.manifest}
                            for m in models],
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
@@ -147,7 +152,7 @@ def _refuse_if_not_ours(folder: Path) -> None:
         raise MegccError(f"{error}{advice}") from None
     present = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     edited = [name for name, digest in recorded.items()
-              if name in present and _sha256(present[name].read_bytes()) != digest]
+              if name in present and folders.sha256(present[name]) != digest]
     added = [name for name in present
              if name not in recorded and name != MANIFEST and not name.startswith(BUILD + "/")]
     if edited or added:
@@ -186,8 +191,11 @@ def _render(name: str, context: Mapping) -> str:
     return environment().get_template(f"bundle/{name}.j2").render(context)
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def _sha256(data: bytes | Image) -> str:
+    digest = hashlib.sha256()
+    for piece in folders.pieces(data):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -292,8 +300,8 @@ class _View:
         return self.artifact.manifest
 
     @property
-    def container(self) -> bytes:
-        return self.artifact.container
+    def image(self) -> Image:
+        return self.artifact.image
 
     @property
     def shapes(self) -> str:
@@ -338,12 +346,13 @@ class _View:
     @cached_property
     def parts(self) -> tuple[bytes, ...]:
         """The containers of the machines that it can be built for."""
-        return tuple(container_part(self.container, machine.codes) for machine in machines(self.artifact.targets))
+        return tuple(bytes(Image(part_of(self.image.model, machine.codes)))
+                     for machine in machines(self.artifact.targets))
 
     @property
     def memory(self) -> str:
         """The macro with the bytes that a session needs."""
-        model = container.read(self.container)
+        model = self.image.model
         return self._macro("MEMORY_BYTES", [
             container.memory_expression(replace(model, programs=tuple(
                 row for row in model.programs if row.isa in machine.codes)))
@@ -354,7 +363,7 @@ class _View:
         """The regions of memory, if there are several or one has a name."""
         if "regions" not in self.manifest["options"]:
             return ()
-        model, found = container.read(self.container), machines(self.artifact.targets)
+        model, found = self.image.model, machines(self.artifact.targets)
         names = [name for name, _ in Regions.parse(self.manifest["options"]["regions"]).ram]
         blocks = [[max(row.device_models[0].regions[index] for row in model.programs if row.isa in machine.codes)
                    for machine in found] for index in range(len(names))]
@@ -364,7 +373,7 @@ class _View:
     @property
     def container_size(self) -> str:
         """The macro with the bytes of the container, be it a file."""
-        return self._macro("CONTAINER_BYTES", [f"{len(self.container)}u"])
+        return self._macro("CONTAINER_BYTES", [f"{len(self.image)}u"])
 
     @property
     def embedded_size(self) -> str:

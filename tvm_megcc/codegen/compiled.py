@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..target import Target
+from .container import Image
 
 
 @dataclass(frozen=True, repr=False)
@@ -14,7 +15,7 @@ class Compiled:
     """A compiled model, as the generated folder is made of it.
 
     name: a C identifier; prefix of everything this model adds to a program.
-    container: the .megcc file.
+    image: the .megcc file in pieces; `container` is all of it, a copy.
     sources: file name below the generated folder -> text: `kernels/<symbol>.c` and `kernels.c`, which defines
         `const megcc_module <name>_module`; they include `kernels/kernels.h`, which all models of a folder share.
     manifest: facts about the model that are no code. Read by the generated folder, reports and the command:
@@ -31,8 +32,13 @@ class Compiled:
 
     name: str
     targets: tuple[Target, ...]
-    container: bytes
+    image: Image
     sources: Mapping[str, str]
     manifest: Mapping
     report: str
     memory: str
+
+    @property
+    def container(self) -> bytes:
+        """The bytes of the .megcc file."""
+        return bytes(self.image)

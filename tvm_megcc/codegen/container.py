@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import reduce
 from typing import Any
 
 import flatbuffers
@@ -21,10 +22,15 @@ from flatbuffers.table import Table
 
 from ..errors import MegccError
 from ..ir.types import DTYPES
+from .weights import Bytes, Weights
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1
+#: Weights lie behind everything else, and are counted in 64 bytes.
+LARGE_FORMAT = 2
 WEIGHTS_ALIGNMENT = 64
+#: Most bytes of weights within a flatbuffer, which ends at 2 GB.
+MOST_INSIDE = 0x7fff0000
 #: CallSlot.workspace of a call whose workspace is allocated when it runs.
 ALLOCATED = 0xFFFFFFFF
 
@@ -123,13 +129,18 @@ class Program:
 
 @dataclass(frozen=True)
 class ContainerModel:
-    """A whole container; the format number and the checksum of the weights are added when it is written."""
+    """A whole container; the format number and the checksum of the weights are added when it is written.
+
+    weights_begin: where weights begin that lie behind everything else; for writing, anything but 0 asks for that, which
+        weights of 2 GB have in any case.
+    """
 
     name: str
     model_id: int
     programs: tuple[Program, ...]
-    weights: bytes | bytearray
+    weights: Bytes | Weights
     flags: int = 0
+    weights_begin: int = 0
 
 
 # --- what the schema says about each field, in its order ---------------------------------------------------------
@@ -150,7 +161,7 @@ TABLES: dict[type, list[tuple[str, Any]]] = {
         ("names", ["s"]), ("device_models", [DeviceModel])],
     ContainerModel: [
         ("format", "I"), ("flags", "I"), ("model_id", "Q"), ("weights_crc", "I"), ("name", "s"),
-        ("programs", [Program]), ("weights", ["B"])],
+        ("programs", [Program]), ("weights", ["B"]), ("weights_begin", "Q")],
 }
 #: Vectors that came later: absent where they are empty, so that containers without them stay as they were.
 _LATER = {"regions"}
@@ -160,14 +171,73 @@ _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
+class Image:
+    """The bytes of a container in pieces, of which the weights are nobody's copy. Equal models give equal bytes.
+
+    Raises:
+        MegccError: for numbers that do not fit into it.
+    """
+
+    def __init__(self, model: ContainerModel):
+        self.model = model
+        weights, size = _pieces(model.weights), len(model.weights)
+        if model.weights_begin or is_large(model.weights):
+            head = _head(_counted_in_units(model), LARGE_FORMAT, 1)     # as long with any number but 0
+            begin = len(head) + -len(head) % WEIGHTS_ALIGNMENT
+            head = _head(_counted_in_units(model), LARGE_FORMAT, begin)
+            self._parts = [head, bytes(begin - len(head)), *weights]
+        else:
+            self._parts = [_head(model, FORMAT, 0), *weights, bytes(-size % WEIGHTS_ALIGNMENT)]
+
+    def pieces(self) -> Iterator[Bytes]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def is_large(weights: Bytes | Weights) -> bool:
+    """Whether they lie behind everything else."""
+    return len(weights) > MOST_INSIDE
+
+
 def write(model: ContainerModel) -> bytes:
-    """The bytes of the container. Equal models give equal bytes."""
-    # Room for all but the largest of models: the builder doubles what it has, and weights may be most of the memory.
-    builder = flatbuffers.Builder(len(model.weights) + (1 << 20))
+    """The bytes of the container in one."""
+    return bytes(Image(model))
+
+
+def _pieces(weights: Bytes | Weights) -> Sequence[Bytes]:
+    return tuple(weights.pieces()) if isinstance(weights, Weights) else (weights,)
+
+
+def _counted_in_units(model: ContainerModel) -> ContainerModel:
+    """The model as the large format has it."""
+    if any(row.storage == Storage.weight and row.data % WEIGHTS_ALIGNMENT
+           for program in model.programs for row in program.tensors):
+        raise MegccError(f"weights that lie behind everything else begin at multiples of {WEIGHTS_ALIGNMENT} bytes")
+    return replace(model, programs=tuple(
+        replace(program, tensors=tuple(
+            replace(row, data=row.data // WEIGHTS_ALIGNMENT) if row.storage == Storage.weight else row
+            for row in program.tensors)) for program in model.programs))
+
+
+def _head(model: ContainerModel, form: int, begin: int) -> bytes:
+    """What stands in front of the weights, which are the end of the file: a flatbuffer is written from its end."""
+    builder = flatbuffers.Builder(1 << 20)
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    values |= {"format": FORMAT, "weights_crc": zlib.crc32(model.weights)}
+    values |= {"format": form, "weights_begin": begin, "weights": 0 if begin else len(model.weights),
+               "weights_crc": reduce(lambda crc, piece: zlib.crc32(piece, crc), _pieces(model.weights), 0)}
     builder.Finish(_write_table(builder, ContainerModel, values, "model"), file_identifier=IDENTIFIER)
-    return bytes(memoryview(builder.Bytes)[builder.Head():])
+    held = 0 if begin else _held_back(len(model.weights))
+    return bytes(memoryview(builder.Bytes)[builder.Head():len(builder.Bytes) - held])
+
+
+def _held_back(size: int) -> int:
+    """Bytes at the end that stand for the weights in the builder: as many as matter for where all else lies."""
+    return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
 
 def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any], where: str) -> int:
@@ -205,7 +275,7 @@ def _write_vector(builder: flatbuffers.Builder, element: Any, rows: Sequence[Any
             builder.PrependUOffsetTRelative(offset)
         return builder.EndVector()
     if element == "B":
-        return _write_bytes(builder, rows, len(rows), WEIGHTS_ALIGNMENT)
+        return _write_bytes(builder, bytes(rows % WEIGHTS_ALIGNMENT), rows, WEIGHTS_ALIGNMENT)
     if isinstance(element, str):
         return _write_bytes(builder, _pack(f"<{len(rows)}{element}", rows, where), len(rows), 4)
     names = [f.name for f in dataclasses.fields(element)]
@@ -231,20 +301,29 @@ def _pack(layout: str, values: Sequence[Any], where: str) -> bytes:
 
 # --- reading -----------------------------------------------------------------------------------------------------
 
-def read(data: bytes) -> ContainerModel:
-    """The container as values, for inspection. Its runtime meaning is checked by c_runtime/src/verify.c, not here.
+def read(data: Bytes) -> ContainerModel:
+    """The container as values, for inspection; its weights are a view of it. Its runtime meaning is checked by
+    c_runtime/src/verify.c, not here.
 
     Raises:
         MegccError: if this is no container, one of another format, or a damaged one.
     """
+    data = memoryview(data)
     if len(data) < 8 or data[4:8] != IDENTIFIER:
         raise MegccError("this is no megcc container: it does not have 'MGCC' at byte 4")
     try:
         values = _read_table(Table(data, int.from_bytes(data[:4], "little")), ContainerModel)
     except (struct.error, IndexError, TypeError, ValueError) as error:
         raise MegccError(f"the container is damaged: {error}") from None
-    if (found := values.pop("format")) != FORMAT:
-        raise MegccError(f"the container has format {found}, this version reads format {FORMAT}")
+    if (found := values.pop("format")) not in (FORMAT, LARGE_FORMAT):
+        raise MegccError(f"the container has format {found}, this version reads formats {FORMAT} and {LARGE_FORMAT}")
+    if found == LARGE_FORMAT:
+        if not 8 <= values["weights_begin"] <= len(data):
+            raise MegccError("the container is damaged: its weights begin behind its end")
+        values["weights"] = data[values["weights_begin"]:]
+        values["programs"] = tuple(replace(program, tensors=tuple(
+            replace(row, data=row.data * WEIGHTS_ALIGNMENT) if row.storage == Storage.weight else row
+            for row in program.tensors)) for program in values["programs"])
     if values.pop("weights_crc") != zlib.crc32(values["weights"]):
         raise MegccError("the container is damaged: its weights do not have the checksum that it records")
     return ContainerModel(**values)
@@ -269,7 +348,7 @@ def _read_vector(table: Table, offset: int, element: Any) -> Any:
     if element == "B":
         if start + count > len(data):
             raise ValueError("a vector reaches beyond the end")
-        return bytes(data[start:start + count])
+        return data[start:start + count]
     if element == "s":
         return tuple(_text(table, start + 4 * i) for i in range(count))
     if element in TABLES:

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
-
-import numpy as np
 
 from ..errors import MegccError, ModelError
 from ..ir import limits
@@ -18,37 +15,19 @@ from ..ir.shapes import Count
 from ..ir.types import TensorType
 from ..target import TARGETS
 from . import container
+from .container import Image
 from .flow import Jump, Mark, Move, Turn
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .shapefn import ShapeTable
 from .table import Code, model_id
-
-
-@dataclass
-class WeightStore:
-    """The weights of all programs in one blob; equal bytes are stored once."""
-
-    alignment: int = 64
-    blob: bytearray = field(default_factory=bytearray)
-    _offsets: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, data: bytes | memoryview) -> int:
-        """Byte offset of `data` in the blob."""
-        key = hashlib.sha256(data).digest()
-        if key not in self._offsets:
-            self.blob.extend(bytes(-len(self.blob) % self.alignment))
-            self._offsets[key] = len(self.blob)
-            self.blob.extend(data)
-            if len(self.blob) > 0x7fff0000:
-                raise MegccError("the packed weights exceed 2 GB, which is what one container can hold")
-        return self._offsets[key]
+from .weights import Weights
 
 
 class _Rows:
     """Tensors, extents and operands of a program under construction; a list of slots for each bucket."""
 
-    def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: WeightStore,
+    def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: Weights,
                  quantised: Mapping[str, Quantisation]):
         self.plan, self.buckets, self.shapes, self.store = plan, buckets, shapes, store
         self.quantised = {name: meaning for name, meaning in quantised.items() if name in plan.places}
@@ -113,11 +92,12 @@ class _Rows:
         return rows, tuple(chain.from_iterable(words))
 
     def _weight(self, name: str) -> container.Tensor:
-        data = self.plan.weights[name].data
+        weight = self.plan.weights[name]
+        data = weight.data
         dtype = "bool" if data.dtype == bool else str(data.dtype)
         type_ = TensorType(dtype, (data.size,))
         return _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
-                           data=self.store.add(data.reshape(-1).view(np.uint8).data), size=data.nbytes)
+                           data=self.store.add(weight.bytes, weight.digest), size=data.nbytes)
 
 
 def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0,
@@ -154,7 +134,7 @@ def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str,
     return found
 
 
-def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: WeightStore,
+def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: Weights,
             quantised: Mapping[str, Quantisation]) -> container.Program:
     """The program of one target, with a device model for each bucket."""
     rows = _Rows(plan, buckets, code.shapes, store, quantised)
@@ -236,35 +216,44 @@ def _weight_alignment(codes: Collection[int]) -> int:
 
 
 def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
-             quantised: Mapping[str, Quantisation]) -> bytes:
+             quantised: Mapping[str, Quantisation]) -> Image:
     """The container of a model: a program a target, weights shared. quantised: inputs and outputs."""
     for plan, _ in plans:
         require_limits(name, plan)
-    store = WeightStore(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
+    store = Weights(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
     programs = tuple(program(plan, buckets, code, store, quantised)
                      for (plan, buckets), code in zip(plans, codes, strict=True))
-    model = container.ContainerModel(name=name, model_id=model_id(codes), programs=programs,
-                                     weights=store.blob)
-    return container.write(model)
+    if container.is_large(store):
+        for plan, _ in plans:
+            if plan.target.pointer_bytes < 8:
+                raise MegccError(f"{name} has {len(store):,} bytes of weights, and {plan.target} has addresses of 32 "
+                                 "bits, which do not reach beyond 2 GB of a file")
+    return Image(container.ContainerModel(name=name, model_id=model_id(codes), programs=programs, weights=store))
 
 
 def container_part(data: bytes, codes: Collection[int]) -> bytes:
     """A container with the programs for these CPUs (MEGCC_ISA_*) only, and the weights that they read."""
     model = container.read(data)
+    part = part_of(model, codes)
+    return data if part is model else container.write(part)
+
+
+def part_of(model: container.ContainerModel, codes: Collection[int]) -> container.ContainerModel:
+    """`container_part` of a container as values; itself where that is all of it."""
     programs = [row for row in model.programs if row.isa in codes]
     if len(programs) == len(model.programs):
-        return data
-    store = WeightStore(_weight_alignment(codes))
+        return model
+    store = Weights(_weight_alignment(codes))
     programs = [replace(row, tensors=tuple(
         replace(tensor, data=store.add(model.weights[tensor.data:tensor.data + tensor.bytes]))
         if tensor.storage == container.Storage.weight else tensor for tensor in row.tensors)) for row in programs]
-    return container.write(replace(model, programs=tuple(programs), weights=store.blob))
+    return replace(model, programs=tuple(programs), weights=store)
 
 
-def container_text(data: bytes) -> str:
+def container_text(image: Image) -> str:
     """The rows of a container as text, a line a row."""
-    model = container.read(data)
-    lines = [f"container {model.name}: {len(data)} bytes, model {model.model_id:016x}, "
+    model = image.model
+    lines = [f"container {model.name}: {len(image)} bytes, model {model.model_id:016x}, "
              f"weights {len(model.weights)} bytes"]
     for row in model.programs:
         lines.append(f"program for ISA {row.isa:#010x}, code {row.code_id:016x}, alignment {row.alignment}, "

@@ -21,7 +21,8 @@ from ..passes.strips import Part, Region, cut, is_region, macs_of, parts_of
 from ..passes.views import with_copies
 from ..target import Target
 from . import container
-from .device_model import container_part
+from .container import Image
+from .device_model import part_of
 from .inline import inlined
 from .machines import machines
 from .memory import live_bytes
@@ -119,17 +120,17 @@ def rows_text(by_rows: Sequence[Rows]) -> str:
                    for rows in by_rows)
 
 
-def require_memory(name: str, data: bytes, targets: Sequence[Target], optimize: str, ram: int | None,
+def require_memory(name: str, image: Image, targets: Sequence[Target], optimize: str, ram: int | None,
                    flash: int | None) -> None:
     """Raises MegccError for a container whose sessions need more RAM than there is, or that is larger than the flash
     there is by itself: its code comes on top."""
-    for row, target in zip(container.read(data).programs, targets, strict=True):
+    for row, target in zip(image.model.programs, targets, strict=True):
         needed = container.program_bytes(row, target.pointer_bytes)
         if ram is not None and needed > ram:
             raise MegccError(f"{name} does not fit on {target}: it needs {needed:,} bytes of RAM, there are {ram:,}: "
                              f"{needed - ram:,} too few")
     for machine in machines(targets):
-        size = len(container_part(data, machine.codes))
+        size = len(Image(part_of(image.model, machine.codes))) if flash is not None else 0
         if flash is not None and size > flash:
             smaller = "" if optimize == "size" else "; with -O size weights take no more than in the model"
             raise MegccError(f"{name} does not fit on {', '.join(map(str, machine.targets))}: without its code it "

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -32,6 +34,14 @@ class Weight:
 
     source: str
     data: np.ndarray
+
+    @property
+    def bytes(self) -> memoryview:
+        return self.data.reshape(-1).view(np.uint8).data
+
+    @cached_property
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.bytes).digest()
 
 
 @dataclass(frozen=True)

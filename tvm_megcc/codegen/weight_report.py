@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from .plan import KernelPlan
@@ -20,7 +19,7 @@ def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
     weights: dict[bytes, tuple[int, list[str]]] = {}
     for plan in plans:
         for weight in plan.weights.values():
-            key = hashlib.sha256(weight.data).digest()
+            key = weight.digest
             targets = readers.setdefault(key, [])
             if plan.target.name not in targets:
                 targets.append(plan.target.name)

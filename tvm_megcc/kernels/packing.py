@@ -78,8 +78,12 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block:
         array = array.T
     array = _padded(array, 1, lanes)
     whole = array.shape[1] // step * step
-    blocks = [array[:, n:n + block].reshape(-1) for n in range(0, whole, block)]
-    return np.concatenate([*blocks, array[:, whole:].reshape(-1)])
+    packed, at = np.empty(array.size, array.dtype), 0
+    for begin, end in [*((n, min(n + block, array.shape[1])) for n in range(0, whole, block)), (whole, array.shape[1])]:
+        part = array[:, begin:end]
+        packed[at:at + part.size].reshape(part.shape)[...] = part
+        at += part.size
+    return packed
 
 
 @packer("recurrent")
@@ -99,6 +103,8 @@ def pack_recurrent(array: np.ndarray, lanes: int, products: tuple[int, ...]) -> 
 
 
 def _padded(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
+    if array.shape[axis] % multiple == 0:
+        return array
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, -array.shape[axis] % multiple)
     return np.pad(array, widths)

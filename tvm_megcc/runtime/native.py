@@ -250,7 +250,7 @@ class NativeSession(Session):
     def trace(self, inputs: Given) -> list[bytes]:
         results: list[bytes] = []
         observer = _OBSERVER(lambda index, address, size: results.append(ctypes.string_at(address, size)))
-        program = next(p for p in container.read(self._container.tobytes()).programs
+        program = next(p for p in container.read(self._container.data).programs
                        if p.isa == self.target.isa.code)
         first_outputs = [instruction.inputs for instruction in program.instructions]
         with self._watched(None, observer, (ctypes.c_uint32 * max(len(first_outputs), 1))(*first_outputs)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +31,10 @@ _NAMES = {
 #: ONNX's numbers of element types -> ours; the installed onnx package may be older than some.
 DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _NAMES.items()
           if name in onnx.TensorProto.DataType.keys()}
+
+#: Elements that lie in the file as in an array.
+_AS_THEY_ARE = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+                "uint64"}
 
 #: Of an older one only the operators are taken that have not changed up to this one.
 OLDEST_OPSET = 6
@@ -148,11 +153,16 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     wanted = -(-math.prod(tensor.dims) * bits_of(dtype) // 8)
     if wanted > MAX_BYTES:
         raise TensorError(f"has {wanted:,} bytes, and no tensor may reach 2 GB; split it, or store it in int8")
+    raw = tensor.raw_data if tensor.HasField("raw_data") else None
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        tensor = _with_external_data(tensor, folder, wanted)
-    if tensor.HasField("raw_data") and len(tensor.raw_data) != wanted:
-        raise TensorError(f"has {len(tensor.raw_data)} bytes of data where {wanted} are needed; weights are missing")
+        raw = _external_data(tensor, folder, wanted)
+    if raw is not None and len(raw) != wanted:
+        raise TensorError(f"has {len(raw):,} bytes of data where {wanted:,} are needed; weights are missing")
     try:
+        if raw is not None and dtype in _AS_THEY_ARE and sys.byteorder == "little":
+            return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))    # a copy may be gigabytes
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            tensor = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=raw)
         array = np.array(numpy_helper.to_array(tensor))
     except (ValueError, TypeError):
         raise TensorError("has no usable data; weights are missing") from None
@@ -161,8 +171,8 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     return array.astype(np.dtype(dtype), copy=False)
 
 
-def _with_external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> onnx.TensorProto:
-    """The tensor with its bytes, which lie in a file in the folder of the model or below."""
+def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> bytes:
+    """The bytes of a tensor, which lie in a file in the folder of the model or below."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -176,7 +186,7 @@ def _with_external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: i
     if data is None:
         raise TensorError(f"has its data in the file {quoted(location)}, which cannot be used: {reason}; "
                           "put it beside the model")
-    return onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+    return data
 
 
 def _read_part(folder: Path, location: str, offset: str, length: str, wanted: int) -> bytes:

@@ -97,7 +97,7 @@ class _Rows:
         dtype = "bool" if data.dtype == bool else str(data.dtype)
         type_ = TensorType(dtype, (data.size,))
         return _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
-                           data=self.store.add(weight.bytes, weight.digest), size=data.nbytes)
+                           data=self.store.add(weight.content, weight.digest), size=data.nbytes)
 
 
 def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0,

@@ -36,12 +36,12 @@ class Weight:
     data: np.ndarray
 
     @property
-    def bytes(self) -> memoryview:
+    def content(self) -> memoryview:
         return self.data.reshape(-1).view(np.uint8).data
 
     @cached_property
     def digest(self) -> bytes:
-        return hashlib.sha256(self.bytes).digest()
+        return hashlib.sha256(self.content).digest()
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ from .sort.grams import GramSearch
 from .sort.heap import TopKHeap
 from .sort.unique import UniqueSort
 from .tir.loops import TirLoops
+from .tree.masks import TreeMasks
 from .tree.walk import TreeWalk
 
 realise(ops.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True), DepthwiseConv(), PixelConv(),
@@ -163,4 +164,4 @@ realise(ops.roi.MaxRoiPool, RoiPoolBins())
 
 realise(ops.extern.Extern, ExternCall())
 realise(ops.tir.Tir, TirLoops())
-realise(ops.trees.Trees, TreeWalk())
+realise(ops.trees.Trees, TreeMasks(), TreeWalk())

@@ -71,19 +71,24 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
           nan: float = 0.1) -> Case:
     """Full trees but for some leaves higher up; nan: the share of features that are NaN."""
     drawn = np.random.default_rng(rows + 100 * trees)
-    inner, links, roots, leaves = 0, [], [], 0
-    for _ in range(trees):
-        roots.append(inner)
-        size = 2**depth - 1
-        for node in range(size):
-            children = [inner + 2 * node + 1, inner + 2 * node + 2] if 2 * node + 1 < size else [None, None]
-            links.append([None if drawn.random() < 0.2 else child for child in children])
-        inner += size
-    nodes = np.zeros((max(inner, 1), 3), np.int32)
-    for index, pair in enumerate(links):
-        for side, child in enumerate(pair):
-            nodes[index, side] = inner + leaves if child is None else child
-            leaves += child is None
+    links: list[list[int]] = []     # leaves are -1, -2, … until it is known how many nodes there are
+    leaves = 0
+
+    def grown(left: int) -> int:
+        nonlocal leaves
+        if left == 0 or (left < depth and drawn.random() < 0.2):
+            leaves += 1
+            return -leaves
+        links.append([0, 0])
+        pair = links[-1]
+        at = len(links) - 1
+        pair[:] = grown(left - 1), grown(left - 1)
+        return at
+
+    roots = [grown(depth) for _ in range(trees)]
+    nodes = np.zeros((len(links), 3), np.int32)
+    nodes[:, :2] = np.array(links)
+    nodes[:, :2] = np.where(nodes[:, :2] < 0, len(nodes) - 1 - nodes[:, :2], nodes[:, :2])
     nodes[:, 2] = drawn.integers(0, 2 * features, len(nodes))
     bits = drawn.standard_normal(len(nodes)).astype(dtype).view(np.int32).reshape(len(nodes), -1)
     counts = drawn.integers(0, 3, leaves) if targets > 1 else np.ones(leaves, int)
@@ -100,4 +105,4 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
 Trees.cases = (_case(1, 5, 3, 2, 1), _case(19, 7, 5, 4, 3), _case(3, 4, 21, 3, 1), _case(9, 3, 2, 3, 2, "min"),
                _case(2, 6, 11, 2, 2, "max"), _case(17, 5, 9, 3, 2, dtype="float64"),
                _case(33, 40, 12, 5, 1, nan=0), _case(90, 6, 4, 3, 1, nan=0.01), _case(70, 6, 9, 3, 2, "max", nan=0),
-               _case(50, 6, 9, 3, 2, dtype="float64", nan=0))
+               _case(50, 6, 9, 3, 2, dtype="float64", nan=0), _case(35, 4, 3, 6, 1, nan=0.02))

@@ -129,7 +129,7 @@ class MaskParameters(Parameters):
 class TreeMasks(Kernel):
     """A task is a row. Of each feature the nodes whose threshold a row's value exceeds are the first ones; each takes
     the leaves of its first way from those of its tree. Of those that are left, the leaf furthest left is where a walk
-    would end. Sums are those of the trees in their order. One row by itself walks faster."""
+    would end. Sums are those of the trees in their order."""
 
     name = "masks"
     constants = (1, 2, 3, 4, 5)
@@ -175,4 +175,4 @@ class TreeMasks(Kernel):
 
     def cost(self, site: Site) -> float:
         rows, nodes = site.likely.x.shape[0], site.inputs[1].shape[0]
-        return nodes * (0.15 * (rows - rows % TOGETHER) + 0.8 * (rows % TOGETHER))
+        return nodes * (0.15 * (rows - rows % TOGETHER) + 0.4 * (rows % TOGETHER))

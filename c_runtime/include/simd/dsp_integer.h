@@ -20,6 +20,13 @@
 #ifndef MEGCC_DSP_INTEGER_H
 #define MEGCC_DSP_INTEGER_H
 
+/* Nothing is loaded on the other side of it, and p is not known: gcc loads all that a step needs first, and spills it. */
+#if MGC_GNU
+#define MGC_ORDERED(p) __asm__ volatile("" : "+r"(p) : : "memory")
+#else
+#define MGC_ORDERED(p) ((void)0)
+#endif
+
 #if defined(__arm__) && defined(__ARM_FEATURE_DSP) && MGC_GNU
 #define MGC_DSP_ASSEMBLER 1
 #else

@@ -183,6 +183,16 @@ def attention_whose_mask_is_scaled():
     return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
 
 
+def attention_of_scaled_operands():
+    """As PyTorch writes it: both operands get the root of the factor; values get a number that is not one of scores."""
+    b = Builder()
+    root = b.const("root", value=np.float32(0.5))
+    q, k, v = (b.input(name, 1, 2, 16, 32) for name in "qkv")
+    k = b.op("mul", b.op("transpose", k, perm=(0, 1, 3, 2)), root)
+    y = b.op("softmax", b.op("matmul", b.op("mul", q, root), k, trans_a=0, trans_b=0), axis=3)
+    return b.graph(b.op("matmul", y, b.op("mul", v, root), trans_a=0, trans_b=0))
+
+
 def fused(graph, target):
     return epilogue.fuse_epilogues(elementwise.fuse_elementwise(graph, target), target)
 
@@ -204,6 +214,7 @@ CASES = {
     "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),
     "fuse_attention": (attention.fuse_attention, masked_attention),
+    "fuse_attention_of_scaled_operands": (attention.fuse_attention, attention_of_scaled_operands),
     "fuse_causal_attention": (attention.fuse_attention, causal_attention_of_one_tensor),
     "fuse_attention_in_groups": (attention.fuse_attention, attention_in_groups),
     "keep_attention_whose_weights_are_read": (attention.fuse_attention, attention_whose_weights_are_read),

@@ -126,8 +126,8 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     mask = _mask_shape([edit.types[each.value].shape for each in masks], shape, flat, groups)
     if mask is None:
         return None
-    scale = scores.scale * q.factor * k.factor * v.factor if v.factor == 1.0 else None
-    if scale is None or not np.isfinite(scale):
+    scale = scores.scale * q.factor * k.factor
+    if not np.isfinite(scale):
         return None
     attrs = Attrs(scale=scale, causal=causal, groups=groups, y_axes=axes, q_axes=q.axes, k_axes=k.axes, v_axes=v.axes,
                   q_at=q.at, k_at=k.at, v_at=v.at)
@@ -190,14 +190,14 @@ def _additions(edit: Editor, op: Op) -> list[tuple[str, _Added]]:
 
 
 def _placed(edit: Editor, name: str, axes: str, last: str = "") -> _Placed | None:
-    """Where an operand comes from that is transposed, a part of a tensor, or multiplied by a number; `last`: the axis
-    whose elements have to be neighbours."""
+    """Where an operand comes from that is transposed, a part of a tensor, or multiplied by a number; `last`: of values,
+    which are not, the axis whose elements have to be neighbours."""
     at = found = _Placed(name, axes)
     for _ in range(FAR):
         if at.axes.endswith(last):
             found = at
         op = edit.producer(at.value)
-        further = _source(edit, op, at) if op is not None else None
+        further = _source(edit, op, at, last) if op is not None else None
         if further is None:
             break
         once = (op,) if edit.is_read_once(at.value) else ()  # type: ignore[arg-type]
@@ -205,11 +205,11 @@ def _placed(edit: Editor, name: str, axes: str, last: str = "") -> _Placed | Non
     return found if found.axes.endswith(last) else None
 
 
-def _source(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
+def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
     if op.kind == "transpose":
         order = sorted(range(len(at.axes)), key=lambda axis: op.attrs.perm[axis])
         return replace(at, value=op.inputs[0], axes="".join(at.axes[axis] for axis in order))
-    if op.kind in ("mul", "div") and (factor := _number(edit, op)):
+    if op.kind in ("mul", "div") and not last and (factor := _number(edit, op)):
         return replace(at, value=factor[0], factor=at.factor * factor[1])
     if "c" in at.axes:
         return None

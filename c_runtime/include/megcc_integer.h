@@ -8,6 +8,7 @@
  *   mgc_iload_<type>(p)            lanes from elements of type i8, u8, i16, u16 or i32, at any address
  *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, others read 0
  *   mgc_istore_<type>(p,v)         saturated to the type; mgc_istore_<type>_n(p,v,n) the first n lanes
+ *   mgc_istore4_<type>(p,q,r,s,a,b,c,d)    the same of four vectors to four places, of i8 or u8
  *   mgc_iadd mgc_isub mgc_imul     wrap
  *   mgc_imin mgc_imax
  *   mgc_real(v)                    as floats, rounded to the nearest
@@ -221,6 +222,19 @@ MGC_SATURATED(u16, uint16_t, 0, 65535)
 static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { mgc_istore_lanes_i32(p, v); }
 static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n) { mgc_istore_lanes_i32_n(p, v, n); }
 
+#endif
+
+#if !defined(MGC_ISTORE4)
+#define MGC_ISTORE4(name, type) \
+    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        mgc_istore_##name(p, a); \
+        mgc_istore_##name(q, b); \
+        mgc_istore_##name(r, c); \
+        mgc_istore_##name(s, d); \
+    }
+MGC_ISTORE4(i8, int8_t)
+MGC_ISTORE4(u8, uint8_t)
 #endif
 
 /* Shifts are data: beyond its bits, C does not define a shift of an integer. */

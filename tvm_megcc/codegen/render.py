@@ -98,6 +98,24 @@ class Epilogue:
         result = self(value, channel=channel, at=at, n=n, held=held)
         return f"{function}_n({pointer} + {at}, {result}, {n})" if n else f"{function}({pointer} + {at}, {result})"
 
+    def store_each(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
+                   held: list[str]) -> list[str]:
+        """Statements that store vectors of sums, wherever they are in output 0: four at once where these are whole and
+        of bytes. Each has its place, channel, number of lanes and suffix."""
+        statements = []
+        for first in range(0, len(values), 4):
+            some = slice(first, first + 4)
+            each = list(zip(places[some], values[some], channels[some], ns[some], held[some], strict=True))
+            if self.present and self.result in lanes.LIMITS and len(each) == 4 and not any(ns[some]):
+                to = ", ".join(f"{pointer} + {place}" for place, *_ in each)
+                results = ", ".join(self(value, channel=channel, at=place, held=suffix)
+                                    for place, value, channel, _, suffix in each)
+                statements.append(f"mgc_istore4_{DTYPES[self.result].short}({to}, {results})")
+            else:
+                statements += [self.store(pointer, place, value, channel=channel, n=n, held=suffix)
+                               for place, value, channel, n, suffix in each]
+        return statements
+
     @property
     def by_fours(self) -> bool:
         """Whether `store_four` can be asked for: an expression of int8 and int32 that ends in int8."""

@@ -225,6 +225,40 @@ MGC_BYTES(i8, int8_t, _mm_packs_epi16)
 MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
 #endif
 
+/* 32 bits to 16 to 8, of four vectors: in each 128 bits are four lanes of each. */
+#if defined(MGC_ISA_AVX512)
+#define MGC_ISTORE4(name, type, packed) \
+    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        const __m512i mixed = packed(_mm512_packs_epi32((__m512i)a, (__m512i)b), _mm512_packs_epi32((__m512i)c, (__m512i)d)); \
+        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); \
+        const __m512i bytes = _mm512_permutexvar_epi32(order, mixed); \
+        _mm_storeu_si128((__m128i *)(void *)p, _mm512_castsi512_si128(bytes)); \
+        _mm_storeu_si128((__m128i *)(void *)q, _mm512_extracti32x4_epi32(bytes, 1)); \
+        _mm_storeu_si128((__m128i *)(void *)r, _mm512_extracti32x4_epi32(bytes, 2)); \
+        _mm_storeu_si128((__m128i *)(void *)s, _mm512_extracti32x4_epi32(bytes, 3)); \
+    }
+MGC_ISTORE4(i8, int8_t, _mm512_packs_epi16)
+MGC_ISTORE4(u8, uint8_t, _mm512_packus_epi16)
+#elif defined(MGC_ISA_AVX2)
+static MGC_INLINE void mgc_store_halves(void *p, void *q, __m128d v)
+{
+    const double low = v[0], high = v[1];
+    memcpy(p, &low, 8);
+    memcpy(q, &high, 8);
+}
+#define MGC_ISTORE4(name, type, packed) \
+    static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
+    { \
+        const __m256i mixed = packed(_mm256_packs_epi32((__m256i)a, (__m256i)b), _mm256_packs_epi32((__m256i)c, (__m256i)d)); \
+        const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); \
+        mgc_store_halves(p, q, _mm_castsi128_pd(_mm256_castsi256_si128(bytes))); \
+        mgc_store_halves(r, s, _mm_castsi128_pd(_mm256_extracti128_si256(bytes, 1))); \
+    }
+MGC_ISTORE4(i8, int8_t, _mm256_packs_epi16)
+MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
+#endif
+
 /* Products of 64 bits, of even lanes and of odd ones. The two roundings of mgc_rescale_fixed are one sum and one shift:
  *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
  * where p is the product and h = 2^(r - 1), one less for negative numbers so that halves go away from zero; 0 if r is 0.

@@ -48,7 +48,7 @@ class Tile:
         widths = [w for w in range(1, widest + 1) if _tallest(isa, sums, w) >= 1]
         made = (tile for width in reversed(widths) for tile in _fitting(isa, sums, width, needed, pixels)
                 if even or not tile.even)
-        return min(made, key=lambda tile: _cycles(tile, sums, steps, needed, pixels))
+        return min(made, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
 
     def per_row(self, pixels: int) -> list[int]:
         """The heights of the tiles that cover a row."""
@@ -125,15 +125,18 @@ def _makes_up(high: int, pixels: int) -> bool:
     return 0 < low and low * (high - 1) < pixels
 
 
-def _cycles(tile: Tile, sums: str, steps: int, needed: int, pixels: int) -> float:
+def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
     """Of a row of pixels over all channels."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
-    return sum(_TILE + steps * max(_LATENCY, p * v + _loads(sums, p, v)) + 3 * p * v
+    return sum(_TILE + steps * max(_LATENCY, p * v + _loads(isa, sums, p, v)) + 3 * p * v
                for p in tile.per_row(likely(pixels)) for v in widths)
 
 
-def _loads(sums: str, pixels: int, vectors: int) -> float:
-    """Of a step, in cycles. In assembler four steps are loaded at once, of weights what there are registers for."""
+def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
+    """Of a step, in cycles. In assembler four steps are loaded at once, of weights what there are registers for. Where
+    weights become int16, an instruction of the units that add and multiply does it."""
+    if isa.int16_step > 1 and not isa.laid:
+        return pixels * 0.05 + vectors * 0.5
     if sums != "by_fours":
         return (pixels + vectors) * 0.3
     spare = _REGISTERS - pixels * (vectors + 1)

@@ -23,6 +23,7 @@
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
  *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
+ *   mgc_ifours_<type>(p,q,r,s)     for mgc_dot_u8: in each lane a byte of each, laid out; mgc_ifours_<type>_n(p,q,r,s,n)
  *   mgc_totals_<laid>(…)           for each of some pixels, the sum of what its window reads, times the zero point of weights,
  *                                  negated; mgc_isum(v): the sum of the lanes
  *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
@@ -769,6 +770,39 @@ static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
     memcpy(&four, p, sizeof four);
     return mgc_iset1(four);
 }
+/* A byte of each of four places in each lane, laid out as u8; the first n lanes, at least. */
+#define MGC_FOURS(name, type, flip) \
+    static MGC_INLINE mgc_i mgc_ifours_##name(const type *p, const type *q, const type *r, const type *s) \
+    { \
+        return mgc_imixed(p, q, r, s) ^ mgc_iset1(flip); \
+    } \
+    static MGC_INLINE mgc_i mgc_ifours_##name##_n(const type *p, const type *q, const type *r, const type *s, int32_t n) \
+    { \
+        const mgc_u low = (mgc_u)mgc_iset1(255), a = (mgc_u)mgc_iload_##name##_n(p, n) & low; \
+        const mgc_u b = (mgc_u)mgc_iload_##name##_n(q, n) & low, c = (mgc_u)mgc_iload_##name##_n(r, n) & low; \
+        return (mgc_i)(a | b << 8 | c << 16 | (mgc_u)mgc_iload_##name##_n(s, n) << 24) ^ mgc_iset1(flip); \
+    }
+#if defined(MGC_ISA_AVX512_VNNI)
+static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, const void *s)
+{
+    __m512i rows = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)p));
+    rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)q), 1);
+    rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)r), 2);
+    rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)s), 3);
+    /* Four channels of all rows to 128 bits, then the rows of each channel to 32. */
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m128i turned = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return (mgc_i)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_broadcast_i32x4(turned));
+}
+#else
+static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, const void *s)
+{
+    const __m128i a = _mm_unpacklo_epi8(MGC_LOW(p), MGC_LOW(q)), b = _mm_unpacklo_epi8(MGC_LOW(r), MGC_LOW(s));
+    return (mgc_i)_mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
+}
+#endif
+MGC_FOURS(u8, uint8_t, 0)
+MGC_FOURS(i8, int8_t, (int32_t)0x80808080)
 #endif
 
 #endif

@@ -53,6 +53,14 @@ class FoursParameters(ConvParameters):
 
 
 @dataclass(frozen=True)
+class QuadsParameters(FoursParameters):
+    """Of `depthwise_quads.c.j2`. x_short: what functions of lanes call an element of x. x_zero: its zero point."""
+
+    x_short: str
+    x_zero: int
+
+
+@dataclass(frozen=True)
 class HalvesParameters(ByteParameters):
     """Of `depthwise_halves.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
 
@@ -126,6 +134,8 @@ class DepthwiseBytes(OneFilterAChannel):
             return self._by_fours(site, s, lowered, laid)
         if site.isa.closes:
             return self._by_halves(site, s, lowered)
+        if laid.dtype == "uint8" and weight == "int8" and s.dilations[0] == 1:
+            return self._by_quads(site, s, lowered, laid)
         if site.isa.int16_step == 2 and s.dilations[0] == 1:
             return self._by_pairs(site, s, lowered, DTYPES[weight].short)
         held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
@@ -218,6 +228,25 @@ class DepthwiseBytes(OneFilterAChannel):
         return replace(lowered, template="integer/depthwise_fours", params=parameters,
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="fours",
                        tasks=N * ceildiv(C, 16) * ceildiv(OH, ROWS), scratch=32 * taps + 64 * quads * columns)
+
+    @staticmethod
+    def _by_quads(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
+        """For the same products, vectors of channels at a time."""
+        lanes, quads = site.isa.lanes, -(-s.kh // 4)
+        high = (4 * quads - s.kh) // s.strides[0] + 1
+        taps = quads * s.kw
+        held = taps <= site.isa.registers // 2
+        at_once = max(1, min(8, site.isa.registers - 4 - taps * held) // 4 * 4)
+        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
+        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
+        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
+        parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
+                                     site.y.c_type, held, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
+        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
+        return replace(lowered, template="integer/depthwise_quads", params=parameters, algorithm="quads",
+                       extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands,
+                       tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
+                       scratch=4 * lanes * (high * taps + quads * columns))
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)

@@ -13,6 +13,7 @@ from .compiler import Dump, compile_graph
 from .context import Regions
 from .dispatch import Dispatcher, Intervals, parse_shape_sets
 from .errors import MegccError
+from .ir.streams import Stream
 from .ir.types import ORDINARY
 from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
@@ -38,7 +39,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
             flash: int | None = None, caller_inputs: bool = False, regions: str | None = None,
-            reproducible: bool = False,
+            reproducible: bool = False, stream: str | Stream | None = None,
             dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
@@ -74,6 +75,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
+        stream: makes a network of a whole sequence into one that takes it in blocks along one axis and keeps what it
+            needs of earlier ones: text such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
         dump: folder that gets every stage as text.
 
     Returns:
@@ -87,7 +90,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
     measured = TuningLog.read(log) if log else None
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
                                   constants=constants, output_names=output_names, extern=extern, states=states,
-                                  bounds=bounds)
+                                  bounds=bounds, stream=stream)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None

@@ -105,7 +105,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         memories = memories_of(plan)
         plans.append((plan, memories))
         rows.append(lowering.rows)
-        texts.append(plans_text(plan, memories, lowering.peak) + rows_text(rows[-1]))
+        texts.append(plans_text(plan, memories, lowering.peak) + rows_text(rows[-1])
+                     + (graph.stream.text() if graph.stream else ""))
         dump(f"{stage:02}_plan.{context.target}", plan_text(plan, memories[-1]))
         dump(f"{stage + 1:02}_memory.{context.target}", texts[-1])
     codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]

@@ -71,6 +71,7 @@ class Compiling(TypedDict, total=False):
     caller_inputs: bool
     regions: str | None
     reproducible: bool
+    stream: str | None
 
 
 #: Names of `compile` that are others in the parsed command line.

@@ -317,5 +317,8 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
     group.add_argument("--extern", metavar="FILE", action="append", default=[],
                        help="Python file that declares operators of your own, with their C (docs/extern.md); may be "
                             "given several times")
+    group.add_argument("--stream", metavar="axis=N,block=N",
+                       help="a network of a whole sequence takes it in blocks along an axis of its inputs, such as "
+                            "axis=2,block=64, and keeps what it needs of earlier ones (docs/streaming.md)")
     group.add_argument("--state", metavar="OUTPUT=INPUT", action="append", default=[],
                        help="the session keeps this output as this input of the next run; may be given several times")

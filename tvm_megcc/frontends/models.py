@@ -13,6 +13,8 @@ from ..errors import MegccError, ModelError
 from ..extern import Externs
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
+from ..ir.streams import Stream
+from ..passes.streams import streamed
 from . import _tvm, formats
 
 logger = logging.getLogger(__name__)
@@ -27,8 +29,8 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
                  input_shapes: str | Shapes | Sequence[Shapes] | None = None,
                  dispatch: str | Dispatcher | Intervals | None = None, constants: Mapping[str, object] | None = None,
                  output_names: Sequence[str] | None = None, extern: Externs | None = None,
-                 states: Mapping[str, str] | None = None,
-                 bounds: Mapping[str, int] | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
+                 states: Mapping[str, str] | None = None, bounds: Mapping[str, int] | None = None,
+                 stream: str | Stream | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
     """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
     The arguments are those of `tvm_megcc.compile`.
@@ -36,6 +38,19 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     Raises:
         MegccError: saying what of the model cannot be imported, where, and what to do.
     """
+    stream = Stream.parse(stream) if isinstance(stream, str) else stream
+    if stream is not None and dispatch:
+        raise MegccError("a stream has blocks of one size: leave out --dispatch, or --stream")
+    graph, buckets = _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
+                                   bounds)
+    if stream is None:
+        return graph, buckets
+    return streamed(graph, stream, {*(states or {}).values(), *(target for _, target in graph.states)}), buckets
+
+
+def _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
+                  bounds) -> tuple[Graph, tuple[Bucket, ...]]:
+    """`import_model` of what is no stream."""
     rules = parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
     sets, name = shape_sets(input_shapes), Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):

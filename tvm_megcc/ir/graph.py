@@ -14,6 +14,7 @@ import numpy as np
 from .conditions import Condition
 from .dims import SymbolicDim, symbols
 from .expr import Expr
+from .streams import Streamed
 from .types import TensorType
 
 
@@ -114,6 +115,7 @@ class Graph:
     conditions: what its operators demanded of the symbols when they were imported; those that are left state theirs
         again.
     quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
+    stream: of a network that takes a sequence in blocks.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Graph:
     states: tuple[tuple[str, str], ...] = ()
     conditions: tuple[Condition, ...] = ()
     quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    stream: Streamed | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

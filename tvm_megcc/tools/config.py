@@ -26,7 +26,8 @@ OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "extern": ("extern", "paths"), "log": ("log", "path"), "optimize": ("optimize", ("speed", "size")),
     "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag"),
     "ram": ("ram", "count"), "flash": ("flash", "count"), "caller-inputs": ("caller_inputs", "flag"),
-    "region": ("region", "text"), "reproducible": ("reproducible", "flag")}
+    "region": ("region", "text"), "reproducible": ("reproducible", "flag"),
+    "stream": ("stream", "text")}
 #: Those of a row of `models` besides.
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "text")}
 #: Those of the file besides.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..codegen.bundle import read_manifest
 from ..errors import shortened
+from ..ir.streams import Streamed, StreamedOutput
 from ..runtime import firmware
 from ..runtime.build import Build
 
@@ -31,6 +32,7 @@ def folder_text(report: dict) -> str:
         lines += [f"  in   {_port(port)}" for port in model["inputs"]]
         lines += [f"  out  {_port(port)}" for port in model["outputs"]]
         lines += [f"  state {row['output']} becomes {row['input']}" for row in model["states"]]
+        lines += _stream(model["stream"]) if "stream" in model else []
         for program in model["programs"]:
             macs = sum(call["macs"] for call in program["calls"])
             ratio = program["arena_bytes"] / program["lower_bound"] if program["lower_bound"] else 1.0
@@ -44,6 +46,12 @@ def folder_text(report: dict) -> str:
         if len(model["programs"]) > 1:
             lines += [f"  stored once: {_weights(row, len(model['programs']))}" for row in model["weights"]]
     return "\n".join(lines) + "\n"
+
+
+def _stream(row: dict) -> list[str]:
+    outputs = tuple(StreamedOutput(**output) for output in row["outputs"])
+    said = Streamed(**{**row, "inputs": tuple(row["inputs"]), "outputs": outputs}).text()
+    return [f"  {line}" for line in said.splitlines()]
 
 
 def _unpacked(program: dict) -> str:

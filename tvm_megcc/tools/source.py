@@ -33,7 +33,7 @@ COMPILE_FLAGS = (
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None),
     ("--caller-inputs", "caller_inputs", False), ("--region", "region", None),
-    ("--reproducible", "reproducible", False))
+    ("--reproducible", "reproducible", False), ("--stream", "stream", None))
 #: Those that `megcc compile` has for the folder.
 FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--embed", "embed", False),
                 ("--force", "force", False))
@@ -133,7 +133,7 @@ def graph_arguments(options) -> dict:
     return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
             "constants": api.parse_constants(options.constant), "bounds": api.parse_bounds(options.bound),
             "output_names": api.parse_output_names(options.output_names), "extern": options.extern,
-            "states": api.parse_states(options.state)}
+            "states": api.parse_states(options.state), "stream": options.stream}
 
 
 def session_of(path: str | Path, options) -> Session:

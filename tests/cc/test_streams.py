@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks in blocks as C: the same bits as the whole sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.streams_models import NETWORKS, blocks_of, wavenet
+from tvm_megcc.codegen.bundle import read_manifest
+from tvm_megcc.tools import describe
+
+BLOCK = 12
+
+
+def _session(model, folder, **options):
+    return tvm_megcc.load(tvm_megcc.compile(model, name="sequence", **options).save(folder))
+
+
+QUICK = ("causal", "same")
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+                                  for name in NETWORKS])
+def test_blocks_have_the_bits_of_the_whole(name, tmp_path):
+    network = NETWORKS[name]
+    model = network.make()
+    whole = _session(model, tmp_path / "whole")
+    blocks = _session(model, tmp_path / "blocks", stream=f"axis={network.axis},block={BLOCK}")
+    x = np.random.default_rng(2).standard_normal(whole.inputs[0].shape).astype(np.float32)
+    expected = whole.run({"x": x})
+    rows = read_manifest(tmp_path / "blocks")["models"][0]["stream"]["outputs"]
+    for _ in range(2):  # the second stream begins anew
+        parts = [blocks.run({"x": block}) for block in blocks_of(x, network.axis, BLOCK)]
+        for row in rows:
+            found = np.concatenate([part[row["name"]] for part in parts], row["axis"])
+            found = np.moveaxis(found, row["axis"], 0)[row["latency"]:]
+            wanted = np.moveaxis(expected[row["name"]], row["axis"], 0)[:len(found)]
+            assert len(wanted)
+            np.testing.assert_array_equal(found[:len(wanted)], wanted)
+        blocks.reset()
+
+
+def test_what_is_reported(tmp_path):
+    folder = tvm_megcc.compile(wavenet(), name="amp", stream="axis=2,block=16").save(tmp_path / "amp")
+    said = describe.folder_text(describe.folder(folder))
+    assert "stream: blocks of 16 along axis 2 of 'x'; 4 states of" in said
+    assert "output 'y0': blocks of 16 along axis 2, latency 30, receptive field 31 elements" in said
+    assert said.split("stream:")[1].splitlines()[0] in (folder / "report.txt").read_text()

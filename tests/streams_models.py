@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small networks of sequences, of seeded weights, that tests of streams take in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tvm_megcc.frontends.models import import_model
+
+
+class Writer:
+    """Nodes of an ONNX model, one behind the other."""
+
+    def __init__(self, shape, seed: int = 5):
+        self.random = np.random.default_rng(seed)
+        self.shape, self.nodes, self.weights = shape, [], []
+
+    def weight(self, *shape) -> str:
+        count = max(int(np.prod(shape[1:])), 1)
+        return self.constant((self.random.standard_normal(shape) / np.sqrt(count)).astype(np.float32))
+
+    def constant(self, array) -> str:
+        self.weights.append(numpy_helper.from_array(np.asarray(array), f"w{len(self.weights)}"))
+        return self.weights[-1].name
+
+    def add(self, kind: str, *inputs: str, name: str = "", outputs: int = 1, **attributes) -> str | tuple[str, ...]:
+        results = [f"v{len(self.nodes)}_{index}" for index in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, results, name=name or results[0], **attributes))
+        return results[0] if outputs == 1 else tuple(results)
+
+    def conv(self, x: str, channels: int, outputs: int, kernel: int, **attributes) -> str:
+        groups = attributes.get("group", 1)
+        return self.add("Conv", x, self.weight(outputs, channels // groups, kernel), self.weight(outputs), **attributes)
+
+    def slice(self, x: str, axis: int, start: int, end: int = 1 << 40, **more) -> str:
+        return self.add("Slice", x, *(self.constant(np.array([n], np.int64)) for n in (start, end, axis)), **more)
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        names = [f"y{index}" for index in range(len(outputs))]
+        nodes = [*self.nodes, *(helper.make_node("Identity", [value], [name])
+                                for value, name in zip(outputs, names, strict=True))]
+        graph = helper.make_graph(
+            nodes, "sequence", [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@dataclass(frozen=True)
+class Network:
+    """make: the model. states: how many the compiler adds. expected: latency and receptive field of outputs."""
+
+    make: object
+    axis: int = 2
+    states: int = 0
+    expected: Mapping = field(default_factory=dict)
+
+
+def imported(network: Network):
+    graph, _ = import_model(network.make().SerializeToString())
+    return graph
+
+
+def blocks_of(x: np.ndarray, axis: int, block: int) -> list[np.ndarray]:
+    return np.split(x, range(block, x.shape[axis], block), axis)
+
+
+def _causal():
+    w = Writer((1, 3, 96))
+    x = w.add("Tanh", w.conv("x", 3, 8, 3, pads=[2, 0]))
+    x = w.conv(x, 8, 8, 3, pads=[8, 0], dilations=[4])
+    return w.model(w.conv(x, 8, 2, 1))
+
+
+def _chomp():
+    """As causal convolutions come from PyTorch: padded on both sides, and cut."""
+    w = Writer((1, 3, 96))
+    x = w.slice(w.conv("x", 3, 8, 3, pads=[4, 4], dilations=[2]), 2, 0, -4)
+    y = w.add("Relu", x)
+    y = w.slice(w.conv(y, 8, 8, 2, pads=[7, 7], dilations=[7]), 2, 0, -7)
+    return w.model(w.add("Add", x, y))
+
+
+def _padded():
+    w = Writer((1, 3, 96))
+    pads = w.constant(np.array([0, 0, 6, 0, 0, 0], np.int64))
+    x = w.conv(w.add("Pad", "x", pads), 3, 8, 3, dilations=[3])
+    return w.model(w.conv(w.add("Pad", w.add("Sigmoid", x), pads), 8, 4, 7))
+
+
+def _same():
+    """Pads on both sides: results are late."""
+    w = Writer((1, 3, 96))
+    x = w.add("Sigmoid", w.conv("x", 3, 8, 3, pads=[1, 1]))
+    y = w.add("Add", x, w.conv(x, 8, 8, 5, pads=[4, 4], dilations=[2]))
+    return w.model(w.conv(y, 8, 4, 3, pads=[1, 1]), x)
+
+
+def _strided():
+    w = Writer((1, 2, 96))
+    x = w.add("Relu", w.conv("x", 2, 6, 4, pads=[3, 0], strides=[2]))
+    x = w.add("AveragePool", w.conv(x, 6, 6, 3, pads=[2, 0], group=6), kernel_shape=[2], strides=[2])
+    return w.model(w.conv(x, 6, 5, 2, pads=[1, 0]))
+
+
+def _valid_pools():
+    w = Writer((1, 2, 96))
+    x = w.add("MaxPool", w.conv("x", 2, 6, 3), kernel_shape=[3], strides=[1])
+    return w.model(w.add("AveragePool", x, kernel_shape=[3], strides=[1], pads=[2, 0], count_include_pad=1))
+
+
+def wavenet(length: int = 96, channels: int = 8, dilations=(1, 2, 4, 8), kernel: int = 3):
+    """As Neural Amp Modeler's: convolutions without pads, what they add to cut to their length, a sum of heads."""
+    w = Writer((1, 1, length))
+    last = length - (kernel - 1) * sum(dilations)
+    x, total = w.conv("x", 1, channels, 1), ""
+    for dilation in dilations:
+        length -= (kernel - 1) * dilation
+        mixed = w.slice(w.conv("x", 1, channels, 1), 2, -length)
+        z = w.add("Tanh", w.add("Add", w.conv(x, channels, channels, kernel, dilations=[dilation]), mixed))
+        part = w.slice(z, 2, -last)
+        total = w.add("Add", total, part) if total else part
+        x = w.add("Add", w.slice(x, 2, -length), w.conv(z, channels, channels, 1))
+    return w.model(w.conv(total, channels, 1, 1))
+
+
+def _wide():
+    """An image that comes column by column."""
+    w = Writer((1, 2, 10, 96))
+    x = w.add("Conv", "x", w.weight(6, 2, 3, 3), w.weight(6), pads=[1, 2, 1, 0])
+    x = w.add("MaxPool", x, kernel_shape=[2, 1], strides=[2, 1])
+    y = w.add("ReduceMean", x, axes=[2], keepdims=0)
+    return w.model(w.add("Softmax", w.conv(y, 6, 4, 1), axis=1), w.add("Transpose", y, perm=[2, 0, 1]))
+
+
+def _recurrent(kind: str, gates: int, ahead: int = 0):
+    w = Writer((96, 1, 5))
+    x = "x"
+    if ahead:
+        x = w.conv(w.add("Transpose", x, perm=[1, 2, 0]), 5, 5, 3, pads=[2 - ahead, ahead])
+        x = w.add("Transpose", x, perm=[2, 0, 1])
+    more = {"linear_before_reset": 1} if kind == "GRU" else {}
+    y, *_ = w.add(kind, x, w.weight(1, gates * 7, 5), w.weight(1, gates * 7, 7), w.weight(1, 2 * gates * 7),
+                  hidden_size=7, outputs=3 if kind == "LSTM" else 2, **more)
+    y = w.add("Squeeze", y, w.constant(np.array([1], np.int64)))
+    y = w.add("Add", w.add("MatMul", y, w.weight(7, 2)), w.weight(2))
+    return w.model(y)
+
+
+NETWORKS = {
+    "causal": Network(_causal, states=2, expected={"y0": (0, 11)}),
+    "chomp": Network(_chomp, states=2, expected={"y0": (0, 12)}),
+    "padded": Network(_padded, states=2, expected={"y0": (0, 13)}),
+    "same": Network(_same, states=6, expected={"y0": (6, 13), "y1": (1, 3)}),
+    "strided": Network(_strided, states=3, expected={"y0": (0, 14)}),
+    "valid pools": Network(_valid_pools, states=4, expected={"y0": (4, 7)}),
+    "wavenet": Network(wavenet, states=4, expected={"y0": (30, 31)}),
+    "wide": Network(_wide, axis=3, states=1, expected={"y0": (0, 3), "y1": (0, 3)}),
+    "lstm": Network(lambda: _recurrent("LSTM", 4), axis=0, states=2, expected={"y0": (0, None)}),
+    "gru": Network(lambda: _recurrent("GRU", 3), axis=0, states=1),
+    "rnn": Network(lambda: _recurrent("RNN", 1), axis=0, states=1),
+    "late lstm": Network(lambda: _recurrent("LSTM", 4, 1), axis=0, states=5),
+}
+
+
+def _with(shape, make, axis: int = 2) -> Network:
+    def model():
+        w = Writer(shape)
+        return w.model(make(w))
+    return Network(model, axis)
+
+
+REFUSED = {
+    "mean": (_with((1, 3, 96), lambda w: w.add("ReduceMean", "x", axes=[2], name="culprit")), "reads the whole"),
+    "softmax": (_with((1, 3, 96), lambda w: w.add("Softmax", "x", axis=2, name="culprit")), "reads the whole"),
+    "flatten": (_with((1, 3, 96), lambda w: w.add("Flatten", "x", name="culprit")), "no axis any more"),
+    "attention": (_with((1, 96, 3), lambda w: w.add("MatMul", "x", w.add("Transpose", "x", perm=[0, 2, 1]),
+                                                    name="culprit"), 1), "only operand 0"),
+    "stride": (_with((1, 3, 96), lambda w: w.add("Conv", "x", w.weight(2, 3, 4), strides=[4], name="culprit")),
+               "does not divide the block"),
+    "position": (_with((1, 3, 96), lambda w: w.add("Add", "x", w.weight(96), name="culprit")), "as long as the seq"),
+    "end": (_with((1, 3, 96), lambda w: w.slice("x", 2, -1, name="culprit")), "takes 1 of 96"),
+    "reflect": (_with((1, 3, 96), lambda w: w.add("Pad", "x", w.constant(np.array([0, 0, 2, 0, 0, 0], np.int64)),
+                                                  mode="reflect", name="culprit")), "states begin with zeros"),
+    "reverse": (_with((96, 1, 3), lambda w: w.add(
+        "GRU", "x", w.weight(1, 12, 3), w.weight(1, 12, 4), direction="reverse", outputs=2, name="culprit")[0], 0),
+        "needs the end"),
+    "scan": (_with((1, 3, 96), lambda w: w.add("CumSum", "x", w.constant(np.array(2, np.int64)), name="culprit")),
+             "no rule"),
+}

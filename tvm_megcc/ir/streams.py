@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a network that takes a sequence in blocks: `passes/streams.py` makes one, the manifest keeps it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+
+from ..errors import MegccError
+
+_GRAMMAR = "expected axis=N, and if wanted block=N and input=NAME, with ',' between them; for example axis=2,block=64"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is asked for.
+
+    axis: of the inputs, along which blocks follow each other. block: elements of a block; 0: as many as the inputs
+    have. inputs: those that come in blocks; () for all.
+    """
+
+    axis: int
+    block: int = 0
+    inputs: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Stream:
+        """`"axis=2,block=64,input=audio"`; `input` may come several times.
+
+        Raises:
+            MegccError: for a text that does not follow the grammar.
+        """
+        numbers: dict[str, int] = {}
+        inputs: list[str] = []
+        for word in (word.strip() for word in text.split(",")):
+            key, _, value = (part.strip() for part in word.partition("="))
+            if key == "input" and value:
+                inputs.append(value)
+            elif key in ("axis", "block") and key not in numbers and re.fullmatch(r"\d{1,9}", value, re.ASCII):
+                numbers[key] = int(value)
+            else:
+                raise MegccError(f"stream '{text}': '{word}' is not understood; {_GRAMMAR}")
+        if "axis" not in numbers or numbers.get("block") == 0:
+            raise MegccError(f"stream '{text}': {_GRAMMAR}")
+        return cls(numbers["axis"], numbers.get("block", 0), tuple(inputs))
+
+
+@dataclass(frozen=True)
+class StreamedOutput:
+    """Element i of the k-th block (both from 0) is element k * block + i - latency of the whole sequence's result.
+
+    axis, block: of the result. latency: in its elements; so many of the first ones mean nothing. receptive_field:
+    elements of the input that one of them depends on; None for all that came before.
+    """
+
+    name: str
+    axis: int
+    block: int
+    latency: int
+    receptive_field: int | None
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A network of blocks. inputs: those that come in blocks. state_bytes: what it keeps from run to run by itself.
+    copied_bytes: what it copies in each run for that."""
+
+    axis: int
+    block: int
+    inputs: tuple[str, ...]
+    outputs: tuple[StreamedOutput, ...]
+    states: int
+    state_bytes: int
+    copied_bytes: int
+
+    def facts(self) -> dict:
+        """For the manifest."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """For the report, a line an output."""
+        lines = [f"stream: blocks of {self.block} along axis {self.axis} of {', '.join(map(repr, self.inputs))}; "
+                 f"{self.states} states of {self.state_bytes:,} bytes, {self.copied_bytes:,} copied for them in a run"]
+        for output in self.outputs:
+            field = "all that came before" if output.receptive_field is None else f"{output.receptive_field:,} elements"
+            lines.append(f"  output {output.name!r}: blocks of {output.block} along axis {output.axis}, latency "
+                         f"{output.latency:,}, receptive field {field}")
+        return "\n".join(lines) + "\n"

@@ -24,6 +24,9 @@ _PROGRAM = {"target": str, "tensors": int, "instructions": int, "workers": int, 
 _MODEL = {"name": str, "targets": [str], "container_bytes": int, "inputs": [_PORT], "outputs": [_PORT],
           "states": [{"output": str, "input": str}], "alignment": int, "buckets": [dict], "programs": [_PROGRAM],
           "weights": [{"targets": [str], "bytes": int, "weights": [str]}]}
+_STREAM = {"axis": int, "block": int, "inputs": [str], "states": int, "state_bytes": int, "copied_bytes": int,
+           "outputs": [{"name": str, "axis": int, "block": int, "latency": int,
+                        "receptive_field": (int, type(None))}]}
 _FORM = {"generator": str, "models": [_MODEL], "files": dict}
 
 
@@ -71,6 +74,8 @@ def _contradiction(manifest: dict) -> str:
            for name in manifest["files"]):
         return "a file is not below the folder"
     for model in manifest["models"]:
+        if "stream" in model and _misfit(model["stream"], _STREAM, ""):
+            return "what it says of the stream is none"
         if _misfit(model.get("embedded_bytes", []), [int], ""):
             return "embedded_bytes is no list of numbers"
         digests = [model.get("digests", {}), model.get("fused_digests", {})]

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 
 from ..errors import MegccError
 
@@ -72,6 +73,14 @@ class Streamed:
     states: int
     state_bytes: int
     copied_bytes: int
+
+    @classmethod
+    def of(cls, facts: Mapping) -> Streamed:
+        """From what `facts` gave."""
+        outputs = tuple(StreamedOutput(**{field.name: row[field.name] for field in fields(StreamedOutput)})
+                        for row in facts["outputs"])
+        return cls(**{field.name: facts[field.name] for field in fields(cls)
+                      if field.name not in ("inputs", "outputs")}, inputs=tuple(facts["inputs"]), outputs=outputs)
 
     def facts(self) -> dict:
         """For the manifest."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -15,9 +14,7 @@ from ..ops.elementwise import Elementwise
 from ..ops.reduce import Reduction
 from ..ops.rnn import Recurrent
 from ..ops.rules import axes_of, axis_of, slice_axes
-from .streams import Flow, Refused, Streamer
-
-Rule = Callable[[Streamer, Op], None]
+from .stream_flow import Flow, Refused, Rule, Streamer
 
 
 def rule_of(op: Op) -> Rule:

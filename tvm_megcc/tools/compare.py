@@ -40,6 +40,9 @@ def compare(model: str | Path, options) -> dict:
     if model.is_dir() or model.suffix == ".megcc":
         raise MegccError(f"{model}: compare wants the model itself, the reference is computed from it; give a folder "
                          "that it was compiled to with --folder")
+    if options.stream:
+        raise MegccError("compare gives a model and its reference one input, and a stream is several blocks: leave out "
+                         "--stream; blocks have the values of the whole (docs/streaming.md)")
     if options.folder and options.layers:
         raise MegccError("--layers compiles the model for itself: leave out --folder")
     session = source.session_of(options.folder or model, options)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..codegen.bundle import read_manifest
 from ..errors import shortened
-from ..ir.streams import Streamed, StreamedOutput
+from ..ir.streams import Streamed
 from ..runtime import firmware
 from ..runtime.build import Build
 
@@ -49,9 +49,7 @@ def folder_text(report: dict) -> str:
 
 
 def _stream(row: dict) -> list[str]:
-    outputs = tuple(StreamedOutput(**output) for output in row["outputs"])
-    said = Streamed(**{**row, "inputs": tuple(row["inputs"]), "outputs": outputs}).text()
-    return [f"  {line}" for line in said.splitlines()]
+    return [f"  {line}" for line in Streamed.of(row).text().splitlines()]
 
 
 def _unpacked(program: dict) -> str:

@@ -4,6 +4,8 @@ executes does not depend on the numbers."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,10 +13,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import tvm_megcc
 from tests.streams_models import NETWORKS, Network
+from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.runtime.build import CFLAGS, c_sources
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -81,6 +85,24 @@ def test_strict_mode_ends_what_makes_a_system_call(tmp_path):
     if code == 77:
         pytest.skip("the kernel has no seccomp here")
     assert code < 0
+
+
+@pytest.mark.slow
+def test_bench_of_blocks(tmp_path, capsys):
+    onnx.save(NETWORKS["causal"].make(), tmp_path / "amp.onnx")
+    arguments = ["bench", str(tmp_path / "amp.onnx"), "--stream", "axis=2,block=12", "--blocks", "300"]
+    before = os.sched_getaffinity(0), os.sched_getscheduler(0)
+    assert main([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    seconds = report["seconds"]
+    assert 0 < seconds["median"] <= seconds["p99"] <= seconds["p99.9"] <= seconds["worst"]
+    assert report["worst_over_median"] == seconds["worst"] / seconds["median"] and report["blocks"] == 300
+    assert (os.sched_getaffinity(0), os.sched_getscheduler(0)) == before
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "300 blocks: median" in said and "a block of 12 at 48 kHz lasts 250.00 us" in said
+    assert main([*arguments, "--processor", "100000"]) == REFUSED
+    assert "is none that this process may run on" in capsys.readouterr().err
 
 
 @cache

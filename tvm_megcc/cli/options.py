@@ -87,13 +87,17 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--repeat", type=_count, metavar="N", help="runs to time (default: about a second of them)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    verb.add_argument("--blocks", type=_count, metavar="N",
+                      help="time each of N runs on one processor, in a real-time class where that is permitted: the "
+                           "worst over the median")
     group = verb.add_argument_group("beside other engines (docs/tuning.md)")
     group.add_argument("--against", metavar="A,B", help="of onnxruntime, openvino, litert, ncnn, mnn, tvm: all in turn "
                        "in one run, --threads N each; a table of times, errors, memory, start-up")
     group.add_argument("--rounds", type=_count, default=9, metavar="N",
                        help="bursts of each engine; medians count (default: 9)")
     group.add_argument("--processor", type=int, metavar="N",
-                       help="the first one that engines are bound to (default: the first there is)")
+                       help="the first one that engines are bound to (default: the first there is); of --blocks the "
+                            "one (default: the last)")
     group.add_argument("--python", metavar="[ENGINE=]PATH", action="append",
                        help="what has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this)")
     _model_option(verb)

@@ -100,6 +100,15 @@ def bench_(args: argparse.Namespace) -> int:
     if session.target.bare_metal:
         _print(args, board.bench(session, args.inputs, seed=args.seed), board.text)
         return 0
+    if args.blocks:
+        from ..runtime.device import DeviceSession
+        from ..tools import realtime
+
+        if args.rpc or not isinstance(session, DeviceSession):
+            raise MegccError("--blocks wants a thread of this machine: leave out --rpc, and take a target that runs "
+                             "here")
+        _print(args, realtime.realtime(session, args.blocks, args.processor, args.inputs, args.seed), realtime.text)
+        return 0
     report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)
     _print(args, report, bench.text)
     return 0

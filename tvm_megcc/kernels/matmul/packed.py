@@ -126,7 +126,9 @@ class PanelMatMul(Kernel):
 
     def cost(self, site):
         k = site.x.shape[-2 if site.attrs.trans_a else -1]
-        return 500 + 1.4 * site.y.size * k / site.isa.lanes + 3.0 * site.inputs[1].size
+        # A few columns take a vector.
+        columns = max(site.y.shape[-1], site.isa.lanes)
+        return 500 + 1.4 * product(site.y.shape[:-1]) * columns * k / site.isa.lanes + 3.0 * site.inputs[1].size
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ NAVIGATION = (
     ("Use", ("docs/command", "docs/generated-folder", "docs/kernel-names", "docs/c-api", "docs/tvm", "docs/relay",
              "docs/other-models")),
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/streaming", "docs/audio",
-                "docs/quantised", "docs/quantize", "docs/cv", "docs/microcontrollers", "docs/mlperf-tiny", "docs/from-tflite-micro",
-                "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages", "docs/updates", "docs/web",
-                "docs/rust", "docs/go", "docs/windows", "docs/limitations", "docs/onnx-tests")),
+                "docs/quantised", "docs/quantize", "docs/cv", "docs/microcontrollers", "docs/mlperf-tiny",
+                "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",
+                "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/windows", "docs/limitations",
+                "docs/onnx-tests")),
     ("Trust", ("docs/errors", "docs/reproducible", "docs/seven-machines", "docs/threat-model")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (

@@ -183,6 +183,26 @@ def attention_whose_mask_is_scaled():
     return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
 
 
+def attention_as_onnx_defines_it():
+    """The function of the operator Attention: keys go through a reshape and back, and a choice that never is made."""
+    b = Builder()
+    q, k, v = (b.input(name, 1, 2, 16, 32) for name in "qkv")
+    k = b.op("reshape", b.op("reshape", k, shape=(1, 2, 1, 16, 32)), shape=(1, 2, 16, 32))
+    y = b.op("softmax", b.op("matmul", q, k, trans_a=0, trans_b=1), axis=3)
+    y = b.op("where", b.const("none", value=np.zeros((1, 1, 16, 1), bool)), b.const("zero", value=np.float32(0)), y)
+    return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
+
+
+def attention_with_lines_of_zeros():
+    """As before, but the choice is made for one query."""
+    b = Builder()
+    q, k, v = (b.input(name, 1, 2, 16, 32) for name in "qkv")
+    y = b.op("softmax", b.op("matmul", q, k, trans_a=0, trans_b=1), axis=3)
+    first = np.arange(16).reshape(1, 1, 16, 1) == 0
+    y = b.op("where", b.const("first", value=first), b.const("zero", value=np.float32(0)), y)
+    return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
+
+
 def attention_of_scaled_operands():
     """As PyTorch writes it: both operands get the root of the factor; values get a number that is not one of scores."""
     b = Builder()
@@ -214,6 +234,8 @@ CASES = {
     "absorb_flattening": (transposes.absorb_transposes, flattened_softmax_of_channels),
     "keep_transposes": (transposes.absorb_transposes, softmax_of_rows),
     "fuse_attention": (attention.fuse_attention, masked_attention),
+    "fuse_attention_as_onnx_defines_it": (attention.fuse_attention, attention_as_onnx_defines_it),
+    "keep_attention_with_lines_of_zeros": (attention.fuse_attention, attention_with_lines_of_zeros),
     "fuse_attention_of_scaled_operands": (attention.fuse_attention, attention_of_scaled_operands),
     "fuse_causal_attention": (attention.fuse_attention, causal_attention_of_one_tensor),
     "fuse_attention_in_groups": (attention.fuse_attention, attention_in_groups),

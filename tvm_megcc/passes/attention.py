@@ -102,9 +102,9 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
             or axis_of(softmax.attrs.axis, len(shape)) != len(shape) - 1:
         return None
     flat, rank = edit.types[scores.product.outputs[0]].shape, len(edit.types[scores.product.outputs[0]].shape)
-    behind = [softmax]
+    behind = [softmax, *(each for each in _reader(edit, readers, softmax, "where") if _is_unmoved(edit, softmax, each))]
     if flat != shape:
-        behind += _reader(edit, readers, softmax, "reshape")
+        behind += _reader(edit, readers, behind[-1], "reshape")
     behind += _reader(edit, readers, behind[-1], "matmul")
     last = behind[-1]
     if last.kind != "matmul" or last.inputs[0] != behind[-2].outputs[0] or edit.types[last.inputs[0]].shape != flat \
@@ -140,6 +140,14 @@ def _reader(edit: Editor, readers: dict[str, list[Op]], op: Op, kind: str) -> li
     (name,) = op.outputs
     found = readers.get(name, [])
     return [each for each in found if each.kind == kind and edit.is_read_once(name)]
+
+
+def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
+    """Whether a choice by a constant is the softmax everywhere: ONNX's function has zeros where all keys are hidden."""
+    (name,), array = softmax.outputs, edit.constants.get(choice.inputs[0])
+    if array is None or edit.types[choice.outputs[0]] != edit.types[name]:
+        return False
+    return bool(array.all()) if choice.inputs[1] == name else not array.any()
 
 
 def _plain(product: Op) -> bool:
@@ -211,6 +219,9 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
         return replace(at, value=op.inputs[0], axes="".join(at.axes[axis] for axis in order))
     if op.kind in ("mul", "div") and not last and (factor := _number(edit, op)):
         return replace(at, value=factor[0], factor=at.factor * factor[1])
+    before = edit.producer(op.inputs[0]) if op.kind == "reshape" else None
+    if before is not None and before.kind == "reshape" and edit.types[before.inputs[0]] == edit.types[at.value]:
+        return replace(at, value=before.inputs[0])
     if "c" in at.axes:
         return None
     if op.kind == "gather" and op.inputs[1] in edit.constants and edit.types[op.inputs[1]].rank == 0:
@@ -218,13 +229,12 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
         extent = edit.types[op.inputs[0]].shape[axis]
         index = index + extent if index < 0 and isinstance(extent, int) else index
         return _part(at, op.inputs[0], axis, index)
-    cut = edit.producer(op.inputs[0]) if op.kind == "reshape" else None
-    if cut is not None and cut.kind == "slice":
-        whole = edit.types[cut.inputs[0]].shape
-        cuts = slice_axes(cut.attrs, whole)
+    if before is not None and before.kind == "slice":
+        whole = edit.types[before.inputs[0]].shape
+        cuts = slice_axes(before.attrs, whole)
         (axis, (first, count, _)), *others = cuts.items()
         if not others and count == 1 and (*whole[:axis], *whole[axis + 1:]) == edit.types[at.value].shape:
-            return _part(at, cut.inputs[0], axis, first)
+            return _part(at, before.inputs[0], axis, first)
     return None
 
 

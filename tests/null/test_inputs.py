@@ -17,6 +17,7 @@ from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.passes.inputs import convert_inputs
 from tvm_megcc.runtime import reference
+from tvm_megcc.tools import run
 
 MEAN, STD = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
 IMAGE = "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4"
@@ -217,3 +218,16 @@ def test_help_shows_the_grammar(capsys):
     with pytest.raises(SystemExit):
         main(["compile", "--help"])
     assert "data=uint8,NHWC,mean=123.7:116.3:103.5" in capsys.readouterr().out.replace("\n", "").replace(" ", "")
+
+
+def test_inputs_that_are_not_drawn():
+    """`megcc compare --value`."""
+    feeds = {"x": np.zeros((2, 3), np.float32), "sr": np.zeros((), np.int64)}
+    found = run.with_values(feeds, {"sr": 16000, "x": [1, 2, 3, 4, 5, 6.5]})
+    assert found["sr"] == 16000 and found["sr"].dtype == np.int64 and found["sr"].shape == ()
+    np.testing.assert_array_equal(found["x"], np.float32([[1, 2, 3], [4, 5, 6.5]]))
+    assert (run.with_values(feeds, {"x": 2})["x"] == 2).all()
+    for values, message in (({"y": 1}, "the inputs are x, sr"), ({"x": [1, 2]}, "6 elements, 2 values"),
+                            ({"sr": 0.5}, "cannot hold 0.5")):
+        with pytest.raises(MegccError, match=message):
+            run.with_values(feeds, values)

@@ -121,6 +121,8 @@ def command_line() -> argparse.ArgumentParser:
     _model_option(verb)
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
+    verb.add_argument("--value", metavar="INPUT=NUMBER,…", action="append", default=[],
+                      help="of an input that is not drawn: one number for all of it, or each")
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
     verb.add_argument("--reference", choices=("onnxruntime", "litert", "numpy"),
                       help="what to compare with (default: onnxruntime, or litert for TFLite files, where installed)")

@@ -45,10 +45,13 @@ def compare(model: str | Path, options) -> dict:
                          "--stream; blocks have the values of the whole (docs/streaming.md)")
     if options.folder and options.layers:
         raise MegccError("--layers compiles the model for itself: leave out --folder")
+    if options.inputs and options.value:
+        raise MegccError("--inputs has the values of all inputs: leave out --value")
     session = source.session_of(options.folder or model, options)
     names = [port.name for port in session.inputs]
     feeds = run.read_npz(options.inputs, names) if options.inputs else \
-        run.seeded(session.inputs, options.seed, parse_shapes(options.shape or ""))
+        run.with_values(run.seeded(session.inputs, options.seed, parse_shapes(options.shape or "")),
+                        parse_constants(options.value))
     against, expected_of = REFERENCES[options.reference or default_reference(model, options.extern)]
     everything = {**network_inputs(model, feeds, options), **session.states,
                   **constant_inputs(model, parse_constants(options.constant))}

@@ -152,6 +152,26 @@ def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int]] = MappingPr
     return feeds
 
 
+def with_values(feeds: Mapping[str, np.ndarray], values: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """The inputs, some of them of these numbers instead: one for all elements, or each in row-major order.
+
+    Raises:
+        MegccError: for what is no input; ShapeError: for another number of them, or numbers that its type cannot hold.
+    """
+    result = dict(feeds)
+    for name, value in values.items():
+        if name not in feeds:
+            raise MegccError(f"a value is given for '{name}'; the inputs are {', '.join(feeds)}")
+        like, given = feeds[name], np.asarray(value)
+        if given.size not in (1, like.size):
+            raise ShapeError(f"input '{name}' has {like.size} elements, {given.size} values are given")
+        array = given.astype(like.dtype)
+        if like.dtype.kind in "biu" and not np.array_equal(array, given):
+            raise ShapeError(f"input '{name}' is {like.dtype}, which cannot hold {value}")
+        result[name] = np.full(like.shape, array) if given.size == 1 else array.reshape(like.shape)
+    return result
+
+
 @contextmanager
 def drawn(ports: Sequence[Port], inputs: object) -> Iterator[None]:
     """Within it a model runs on seeded inputs, unless `inputs` are given.

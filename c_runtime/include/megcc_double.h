@@ -100,6 +100,14 @@ static inline double mgd_sqrt(double x)
 #elif MGC_GNU && defined(__aarch64__)
     __asm__("fsqrt %d0, %d1" : "=w"(x) : "w"(x));
     return x;
+#elif MGC_GNU && defined(__riscv_flen) && __riscv_flen >= 64
+    __asm__("fsqrt.d %0, %1" : "=f"(x) : "f"(x));
+    return x;
+#elif MGC_GNU && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 8)
+    __asm__("vsqrt.f64 %P0, %P1" : "=w"(x) : "w"(x));
+    return x;
+#elif MGC_GNU && defined(__wasm__)
+    return __builtin_sqrt(x);
 #else
     if (!(x > 0.0) || x == MGD_INF)
         return x < 0.0 ? MGD_NAN : x;

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import jinja2.meta
+import numpy as np
 import pytest
 from jinja2 import nodes
 
@@ -37,8 +38,11 @@ def lowered() -> Iterator[tuple[str, Parameters]]:
             types = tuple(spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs)
             op = Op(kind, Attrs(case.attrs), tuple(f"i{n}" if type_ else "" for n, type_ in enumerate(types)), ("y",))
             outputs = declaration.infer(op.attrs, *types)
-            for target in ("c", "x86-64-v4", "arm64", "arm64-v82", "cortex-m4", "cortex-m55", "riscv64"):
-                placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant))
+            known = {index: np.asarray(case.values[index]).astype(types[index].dtype) for index in case.constant
+                     if index in case.values and types[index]}
+            for target in ("c", "x86-64-v4", "x86-64-v4-vnni", "arm64", "arm64-v82", "cortex-m4", "cortex-m55",
+                           "riscv64", "riscv64-v"):
+                placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant), known)
                 for kernel in declaration.kernels:
                     for site in placements(placed, kernel):
                         if refusal(site, kernel) is None:

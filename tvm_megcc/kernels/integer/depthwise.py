@@ -36,24 +36,27 @@ class PairsParameters(DepthwiseParameters):
 
 
 @dataclass(frozen=True)
-class FoursParameters(ConvParameters):
-    """Of `depthwise_fours.c.j2`.
-
-    unit, result: C types of an element of x and of y. fill: what lies around x. quads: fours of rows of x that are laid
-    out for `high` rows of the output. held, pixels_at_once: as above.
-    """
+class _RowsByFour(ConvParameters):
+    """unit: C type of an element of x. fill: what lies around x. quads: fours of rows of x that are laid out for `high`
+    rows of the output. held, pixels_at_once: as above."""
 
     unit: str
     fill: int
     quads: int
     high: int
-    result: str
     held: bool
     pixels_at_once: int
 
 
 @dataclass(frozen=True)
-class QuadsParameters(FoursParameters):
+class FoursParameters(_RowsByFour):
+    """Of `depthwise_fours.c.j2`. result: C type of an element of y."""
+
+    result: str
+
+
+@dataclass(frozen=True)
+class QuadsParameters(_RowsByFour):
     """Of `depthwise_quads.c.j2`. x_short: what functions of lanes call an element of x. x_zero: its zero point."""
 
     x_short: str
@@ -223,7 +226,7 @@ class DepthwiseBytes(OneFilterAChannel):
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
         parameters = FoursParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
-                                     site.y.c_type, taps <= 12, at_once)
+                                     taps <= 12, at_once, site.y.c_type)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer/depthwise_fours", params=parameters,
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="fours",
@@ -241,7 +244,7 @@ class DepthwiseBytes(OneFilterAChannel):
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
         parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
-                                     site.y.c_type, held, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
+                                     held, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer/depthwise_quads", params=parameters, algorithm="quads",
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands,

@@ -194,11 +194,9 @@ def test_the_same_bytes_again_and_elsewhere(artifact, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     shutil.copy(paths.examples() / "digits.onnx", ".")
-    again = bundle.contents([tvm_megcc.compile("digits.onnx", "native,arm64")])
-    first, again = ({name: bytes(data) for name, data in files.items()} for files in (first, again))
-    assert again == first
+    assert bundle.contents([tvm_megcc.compile("digits.onnx", "native,arm64")]) == first
     for name, data in first.items():
-        assert str(Path.home()).encode() not in data or Path.home() == Path("/"), name
+        assert str(Path.home()).encode() not in bytes(data) or Path.home() == Path("/"), name
 
 
 def test_a_failed_save_leaves_nothing(artifact, tmp_path, monkeypatch):

@@ -198,6 +198,11 @@ class Image:
     def __bytes__(self) -> bytes:
         return b"".join(self._parts)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Image) and len(self) == len(other) and bytes(self) == bytes(other)
+
+    __hash__ = None
+
 
 def is_large(weights: Bytes | Weights) -> bool:
     """Whether they lie behind everything else."""

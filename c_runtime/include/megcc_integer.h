@@ -370,11 +370,18 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
         return (mgc_i)vrshlq_s32(vmulhq_s32((int32x4_t)x, (int32x4_t)multiplier), vaddq_n_s32((int32x4_t)by, 1));
     }
 #endif
+#if defined(MGC_ISA_RVV)
+    typedef int64_t wide __attribute__((vector_size(8 * MGC_LANES)));
+    const wide down = __builtin_convertvector(mgc_iset1(30) - by, wide);
+    const wide sum = __builtin_convertvector(x, wide) * __builtin_convertvector(multiplier, wide) + (((wide){ 0 } + 1) << down);
+    return __builtin_convertvector(sum >> (down + 1), mgc_i);
+#else
     mgc_i result;
     for (int i = 0; i < MGC_LANES; i++) {
         result[i] = mgc_rescale_once_lane(x[i], multiplier[i], by[i]);
     }
     return result;
+#endif
 }
 #endif
 #endif

@@ -41,7 +41,7 @@ class Tile:
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
             # Tiles that many calls can share.
-            vectors = min(needed, _WIDEST.get(sums, 4), 4 if isa.registers > 16 else 2)
+            vectors = min(needed, _WIDEST.get(sums, 4), 4 if isa.registers > 16 or isa.wide else 2)
             height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
         widest = min(needed, _WIDEST.get(sums) or isa.registers // 4)
@@ -103,6 +103,9 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
         return min(8, (isa.registers - 2) // (2 * vectors + 1) * 2)
     if sums == "by_fours":
         return min(8, (isa.registers - 2) // (vectors + 1))
+    if isa.wide:
+        # Weights as bytes and as int16 take three quarters of a sum's registers.
+        return max(1, (4 * isa.registers - 3 * vectors) // (4 * vectors))
     return min(16, (isa.registers - vectors - 2) // vectors)
 
 

@@ -25,6 +25,7 @@ from . import api, paths
 from .codegen.artifact import Artifact
 from .errors import InternalError, MegccError, ToolError
 from .frontends.onnx.sequences import is_sequence
+from .ops.philox import Draw
 from .runtime import build as builds
 from .runtime.native import NativeSession
 from .runtime.precompiled import intrinsics
@@ -121,6 +122,9 @@ class MegccRep(BackendRep):
             raise
         except MegccError as error:
             raise UnsupportedModel(str(error)) from error
+        if any(call["kind"] == Draw.kind for program in artifact.manifest["programs"] for call in program["calls"]):
+            raise UnsupportedModel("draws random numbers, which differ from those of others; this interface has no "
+                                   "input for their seed")
         return _load(artifact, self._target)
 
 

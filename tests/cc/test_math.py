@@ -175,23 +175,26 @@ def test_halves(library):
     assert (np.signbit(actual) == np.signbit(rounded))[~np.isnan(rounded)].all()
 
 
-def test_square_roots_without_an_instruction_are_rounded(tmp_path):
+@pytest.mark.parametrize("header, function, unit, dtype, bits", [
+    ("megcc_simd.h", "mgc_sqrt", "float", np.float32, np.uint32),
+    ("megcc_double.h", "mgd_sqrt", "double", np.float64, np.uint64)])
+def test_square_roots_without_an_instruction_are_rounded(header, function, unit, dtype, bits, tmp_path):
     """As a CPU without one computes them: the same bits as those that have one, of every kind of argument."""
     toolchain("c")
     source, made = tmp_path / "roots.c", tmp_path / "roots.so"
-    source.write_text('#define MGC_ISA_C\n#include "megcc_simd.h"\nvoid roots(const float *x, float *y, int32_t n);\n'
-                      "void roots(const float *x, float *y, int32_t n)\n"
-                      "{ for (int32_t i = 0; i < n; i++) y[i] = mgc_sqrt(x[i]); }\n")
-    hidden = ["-U__SSE2__", "-U__aarch64__", "-U__riscv_fsqrt"]
+    source.write_text(f'#define MGC_ISA_C\n#include "{header}"\nvoid roots(const {unit} *x, {unit} *y, int32_t n);\n'
+                      f"void roots(const {unit} *x, {unit} *y, int32_t n)\n"
+                      f"{{ for (int32_t i = 0; i < n; i++) y[i] = {function}(x[i]); }}\n")
+    hidden = ["-U__SSE2__", "-U__aarch64__", "-U__riscv_fsqrt", "-U__riscv_flen"]
     compiler = "gcc" if shutil.which("gcc") else "cc"
     subprocess.run([compiler, "-std=c99", "-O2", *hidden, *WARNINGS, *UNDEFINED, "-shared", "-fPIC",
                     f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)], check=True)
-    bits = np.random.default_rng(0).integers(0, 2**32, 300_000, dtype=np.uint32)
-    bits[:7] = 0, 1, 0x80000000, 0x7f800000, 0x7f7fffff, 0x3f800000, 0x00800000
-    x = bits.view(np.float32)
+    x = np.random.default_rng(0).integers(0, np.iinfo(bits).max, 300_000, bits, endpoint=True).view(dtype)
+    limits = np.finfo(dtype)
+    x[:9] = 0, -0.0, limits.smallest_subnormal, limits.tiny, limits.max, np.inf, 1, 4, np.nextafter(dtype(4), dtype(0))
     with np.errstate(invalid="ignore"):
         wanted = np.sqrt(x)
-    np.testing.assert_array_equal(call(ctypes.CDLL(str(made)), "roots", np.float32, x), wanted)
+    np.testing.assert_array_equal(call(ctypes.CDLL(str(made)), "roots", dtype, x), wanted)
 
 
 FUSED = """

@@ -16,6 +16,7 @@ from .conv2d.plain import PlainConv
 from .conv2d.winograd import WinogradConv
 from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
 from .conv3d.rows import RowsConv3d
+from .draw.philox import PhiloxBlocks
 from .elementwise.lookup import LookupBytes
 from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
@@ -162,6 +163,7 @@ realise(ops.sampling.GridSample, GridPixels())
 realise(ops.roi.RoiAlign, RoiAlignBins())
 realise(ops.roi.MaxRoiPool, RoiPoolBins())
 
+realise(ops.philox.Draw, PhiloxBlocks())
 realise(ops.extern.Extern, ExternCall())
 realise(ops.tir.Tir, TirLoops())
 realise(ops.trees.Trees, TreeMasks(), TreeWalk())

@@ -43,6 +43,7 @@ from . import (
     move,
     nibbles,
     norm,
+    philox,
     pool,
     product_fixed,
     qlinear,
@@ -77,7 +78,7 @@ __all__ = ["activation", "attention_fused", "chosen", "columns", "contrib", "con
            "draws", "dynamic_quantize", "einsum", "elementwise", "extern", "fourier", "gather", "grams", "inputs",
            "integer", "integer_sums", "inverse_root",
            "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",
-           "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "pool", "product_fixed", "qlinear",
+           "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "philox", "pool", "product_fixed", "qlinear",
            "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "resize_tables",
            "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
            "softmax_wide", "sort", "spectral", "tir", "training", "trees", "unique"]

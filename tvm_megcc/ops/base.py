@@ -51,7 +51,7 @@ class Operator:
     commutative: operands may be swapped.
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
         (passes/trees.py). 0 for all others.
-    folds: the importer computes it on constants; where not, a pass does when it has seen the operator.
+    folds: the importer computes it on constants; where not, a pass does when it has seen the operator, or the run.
     on_bits: `compute` gets numbers of stored types (ir/narrow.py) as they are; else in what they are computed in.
     """
 
@@ -210,6 +210,14 @@ class OnnxNode:
 
     def constant_of(self, value: str) -> np.ndarray:
         """The number of any constant."""
+        raise NotImplementedError
+
+    def key(self) -> tuple[str, int]:
+        """The key of what draws random numbers without a seed of its own, int64 [], and the operator's number.
+
+        Raises:
+            MegccError: where the front end has none.
+        """
         raise NotImplementedError
 
     def producer(self, value: str) -> Op | None:

@@ -19,6 +19,7 @@ from ..frontends.models import TFLITE, import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout
+from ..ops.philox import Draw
 from ..passes.accept import checked
 from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
@@ -52,7 +53,9 @@ def compare(model: str | Path, options) -> dict:
     feeds = run.read_npz(options.inputs, names) if options.inputs else \
         run.with_values(run.seeded(session.inputs, options.seed, parse_shapes(options.shape or "")),
                         parse_constants(options.value))
-    against, expected_of = REFERENCES[options.reference or default_reference(model, options.extern)]
+    draws = any(call["kind"] == Draw.kind for call in session.calls)
+    against, expected_of = REFERENCES[options.reference or (
+        "numpy" if draws else default_reference(model, options.extern))]
     everything = {**network_inputs(model, feeds, options), **session.states,
                   **constant_inputs(model, parse_constants(options.constant))}
     with run.drawn(session.inputs, options.inputs):
@@ -92,9 +95,11 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
     """The inputs of the model that were compiled as constants, for a reference that wants them all."""
     if not constants:
         return {}
+    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # is none of the file's
     types = {value.name: value.type.tensor_type for value in onnx.load(model, load_external_data=False).graph.input}
-    dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(types[name].elem_type) for name in constants}
-    shapes = {name: tuple(dim.dim_value for dim in types[name].shape.dim) for name in constants}
+    types = {name: types.get(name, seed) for name in constants}
+    dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(type_.elem_type) for name, type_ in types.items()}
+    shapes = {name: tuple(dim.dim_value for dim in type_.shape.dim) for name, type_ in types.items()}
     return {name: np.broadcast_to(np.asarray(value, dtypes[name]), shapes[name])
             for name, value in constants.items()}
 

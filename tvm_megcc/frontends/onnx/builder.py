@@ -22,6 +22,7 @@ from ...ops.rules import computed
 from .counts import Counts
 from .folding import Folding
 from .load import tensor_array
+from .seeds import Seeds
 from .shapes import shape_value
 
 #: A constant of more integers is no shape, nor is a part of one taken out of it.
@@ -56,6 +57,7 @@ class Builder:
         self.producers: dict[str, Op] = {}
         self.conditions: list[Condition] = []
         self.folding = Folding()
+        self.seeds = Seeds(self)
         self._counters: dict[str, int] = {}
         self._given: set[str] = set()
 
@@ -388,6 +390,9 @@ class Node(OnnxNode):
 
     def count(self, value: str, most: Dim | None) -> Dim:
         return self._builder.counts.count(value, 0, most, self.name, self._hint())
+
+    def key(self) -> tuple[str, int]:
+        return self._builder.seeds.key(self.name), self._builder.seeds.number()
 
     def producer(self, value: str) -> Op | None:
         return self._builder.producers.get(value)

@@ -7,6 +7,7 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -150,12 +151,18 @@ class Importer:
                              for tensor in output_tensors(self, name, scope)]
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
+        seeds = self.builder.seeds
+        if seeds.value is not None and not (seeds.used or self.findings):
+            self.findings.append(f"constants names {quoted(seeds.name)}, but nothing is drawn by it")
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else self._shapes_advice(inputs)
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
         self.builder.counts.require_used()
-        outputs = self._outputs(scope, inputs)
-        return self.builder.graph(self.model.name, inputs, outputs)
+        seed = [seeds.name] if seeds.used and seeds.value is None else []
+        outputs = self._outputs(scope, [*inputs, *seed])
+        graph = self.builder.graph(self.model.name, [*inputs, *seed], outputs)
+        unread = not any(name in op.inputs for op in graph.ops for name in seed)
+        return replace(graph, inputs=tuple(inputs)) if unread else graph
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
         """Shapes that the model states for what it computes; none where the user changed an input's."""
@@ -185,8 +192,9 @@ class Importer:
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
         """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
         given = given_tensors(self, scope)
+        seed = self._seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
         for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
-            unknown = set(wanted) - {value.name for value in (*given, *self.graph.input)}
+            unknown = set(wanted) - {value.name for value in (*given, *self.graph.input)} - {seed}
             if unknown:
                 names = ", ".join(value.name for value in given)
                 self.findings.append(f"{option} names {', '.join(sorted(unknown))}, but the inputs are: {names}")
@@ -211,6 +219,20 @@ class Importer:
             scope.values[value.name] = value.name
             names.append(value.name)
         return names
+
+    def _seed(self, taken: Container[str]) -> str:
+        """The name of the input that random numbers are drawn by, which is none of the model's."""
+        numbered = (f"seed_{number}" for number in itertools.count(2))
+        name = next(each for each in itertools.chain(("seed",), numbered) if each not in taken)
+        value = None
+        try:
+            if tuple(self.input_shapes.get(name) or ()):
+                raise ShapeError("has no axes, and input_shapes gives it some")
+            value = self._fixed_input(name, TensorType("int64", ())) if name in self.fixed else None
+        except ShapeError as error:
+            self.findings.append(f"input {quoted(name)}: {error}")
+        self.builder.seeds.named(name, value)
+        return name
 
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
         """The constant that stands for an input."""

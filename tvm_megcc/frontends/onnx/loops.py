@@ -61,7 +61,8 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
     with builder.importing(node.name):
         inside = [plan.unpack(node, builder.counts, values, name) if isinstance(plan, Packed) else values[0]
                   for name, plan, values in zip(loop.inside, plans, parts, strict=False)]
-    results = turn([*given, *inside])
+    with builder.seeds.within(given[0]):
+        results = turn([*given, *inside])
     if None in results:
         return []
     going, *values = map(str, results)
@@ -123,7 +124,8 @@ def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[Ten
                 shape[axis] = builder.counts.count(extent, 0, None, node.name, f"{name}.extent{axis}")
             inside.append(_input(builder, name, type_.with_shape(tuple(shape))))
             symbols_of.append({axis: shape[axis] for axis in changed})
-        results = turn([*given, *inside])
+        with builder.seeds.within(given[0]):
+            results = turn([*given, *inside])
         if None in results:
             return None
         types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX operators that are refused for a reason of their own."""
 
-_RANDOM = "draws numbers that no two implementations share; make what it draws an input of the model"
 _STRING = "strings are not supported"
 
 #: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
 REFUSED = {
-    **dict.fromkeys(("RandomUniformLike", "Bernoulli", "Multinomial"), _RANDOM),
     "ImageDecoder": "decoding images is not supported; give the model their pixels",
     "ai.onnx.preview.training::Gradient": "gradients are not supported; let a training framework write them out",
     **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch"), _STRING),

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The seed of operators that draw random numbers: one input of the model for all that have none of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import MegccError
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+
+class Seeds:
+    """Keys of operators that draw.
+
+    name: of the input, "" where the front end makes none. value: what is given for it, None: each run gets it. used:
+    whether an operator asked for it.
+    """
+
+    def __init__(self, builder: Builder):
+        self.builder = builder
+        self.name, self.value, self.used = "", None, False
+        self._drawn = 0
+        self._turns: list[str] = []
+
+    def named(self, name: str, value: np.ndarray | None) -> None:
+        """There is such an input, or constant; no other value has this name."""
+        self.name, self.value = self.builder.unique(name), value
+
+    @contextmanager
+    def within(self, turn: str) -> Iterator[None]:
+        """Within it a loop's body is imported, whose turns have this number: each draws anew."""
+        self._turns.append(turn)
+        try:
+            yield
+        finally:
+            self._turns.pop()
+
+    def key(self, origin: str) -> str:
+        """The seed, mixed with the numbers of the turns around, int64 [].
+
+        Raises:
+            MegccError: where the front end makes no such input.
+        """
+        if not self.name:
+            raise MegccError("draws other numbers in every run; give it a seed, or make what it draws an input of the "
+                             "model")
+        builder, type_ = self.builder, TensorType("int64", ())
+        self.used = True
+        if self.name not in builder.types:
+            if self.value is None:
+                builder.add_input(self.name, type_)
+            else:
+                builder.types[self.name], builder.constants[self.name] = type_, self.value
+        key = self.name
+        for turn in self._turns:
+            attrs = Attrs(shape=(), number=self.number(), law="bits", dtype="int64", precision=64)
+            (mixed,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.mixed")
+            (key,) = builder.emit("add", (mixed, turn), Attrs(), origin, f"{self.name}.turn")
+        return key
+
+    def number(self) -> int:
+        """Of another operator."""
+        self._drawn += 1
+        return self._drawn - 1

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers of a key and a counter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dims import ceildiv, product
+from ...ops.philox import kept_bits, per_block
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
+from ..site import Site
+
+
+@dataclass(frozen=True)
+class PhiloxParameters(UnitParameters):
+    """Of `philox.c.j2`. law: attribute of the operator. each: elements that the four words of a block give. kept: the
+    first bits of a word that count, a multiple of step."""
+
+    law: str
+    each: int
+    kept: int
+    step: float
+
+
+class PhiloxBlocks(Kernel):
+    """A task is a block of four words. The same bits on every CPU."""
+
+    name = "philox"
+    dtypes = (("int64",),)
+
+    def lower(self, site: Site) -> Lowered:
+        (n,) = extent_symbols("N")
+        attrs, each = site.attrs, per_block(site.attrs)
+        kept = kept_bits(attrs)
+        params = PhiloxParameters(site.y.c_type, attrs.law, each, kept, 2.0**-kept)
+        return Lowered("draw/philox", params,
+                       {"N": product(attrs.shape), "NUMBER": attrs.number}, (Operand("key", 0, 1),),
+                       (Operand("y", 0, n),), ceildiv(n, each),
+                       f"draw_{attrs.law}_{kept}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return 100.0 + 20.0 * product(site.y.shape)

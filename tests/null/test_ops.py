@@ -109,6 +109,8 @@ def test_onnx_node_tests(parts: int, least: int):
         inputs, outputs = case.data_sets[0]
         if not all(isinstance(array, (np.ndarray, np.generic)) for array in (*inputs, *outputs)):
             continue
+        if "bernoulli" in case.name:  # draws what nobody else does
+            continue
         try:
             actual = run_node_test(case.model, inputs)
         except ModelError:

@@ -285,7 +285,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         isa=spec.isa.name.upper(),
         guard=spec.isa.guard,
         reproducible="#define MEGCC_REPRODUCIBLE\n" * spec.reproducible,
-        integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or "mgc_iload" in helpers + function else "",
+        integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or _INTEGER.search(helpers + function) else "",
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
@@ -296,6 +296,9 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
 
 #: Functions of headers that kernels of a program share at `-O size`, where a linker keeps one of equal ones.
 SHARED = ("mgc_tile_3x2",)
+
+#: What floats in vectors have to do with integers.
+_INTEGER = re.compile(r"\bmgc_i(load|store)")
 
 _FILE = """\
 /* SPDX-License-Identifier: 0BSD

@@ -53,7 +53,7 @@ class Attrs(Mapping):
 
 
 def _attr_text(value) -> str:
-    return "(" + ",".join(map(str, value)) + ")" if isinstance(value, tuple) else str(value)
+    return "(" + ",".join(map(_attr_text, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
 class Body:

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import ShapeError
+from ..ir import lanes
 from ..ir.conditions import require_shape
 from ..ir.dims import Dim
-from ..ir.expr import Expr, evaluate
+from ..ir.expr import Expr, X, evaluate
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, f32, register
+from .integer import BYTES, quantised
 from .rnn_activations import activations_of, clipped, named
 from .rules import shape_text
 
@@ -29,9 +31,10 @@ class Recurrent(Operator):
     """Steps of a layer. T: steps, N: batch, D: directions, G: gates, H: units.
 
     Operands: x [T,N,D*G*H], what input and biases add to the gates, in ONNX's order of gates; r [D,G*H,H]; lengths
-    int32 [N], the steps of each sequence (from the front of x in both directions); initial_h [D,N,H], zero if absent.
+    int32 [N], the steps of each sequence (from the front of x in both directions); initial_h [D,N,H], zero if absent;
+    the last one, r_scale [D,G*H] or [1,1]: r is (r - `r_zero`) * r_scale, of int8 or uint8.
     Attributes: `direction`; `activations`, expressions; `results`, which of Y [T,D,N,H], Y_h [D,N,H] and Y_c [D,N,H]
-    there are.
+    there are; `quantised`: (result, element type, expression of it) of those that are stored as integers.
     Behind the end of a sequence Y is zero; of an empty sequence Y_h and Y_c are zero too, as ONNX Runtime has it.
 
     gates: how many. default_activations: names, for one direction. clipped: how many of them, from the first, ONNX's
@@ -50,16 +53,22 @@ class Recurrent(Operator):
         if x.rank != 3 or r.rank != 3:
             raise ShapeError(f"wants operands of rank 3, not {x} and {r}")
         (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
+        scale = more[len(cls.operands) - 4] if len(more) > len(cls.operands) - 4 else None
+        if (r.dtype in BYTES) != (scale is not None):
+            raise ShapeError(f"weights {r} {'without' if scale is None else 'with'} scales")
         if directions != len(DIRECTIONS[attrs.direction]):
             raise ShapeError(f"weights {r} are not for direction '{attrs.direction}'")
         require_shape((rows, columns), (cls.gates * units, directions * rows),
                       f"weights {r} do not make {cls.gates} gates of {units} units with input {x}")
-        wanted = [(lengths, (batch,)), *zip(more, cls.shapes(directions, batch, units), strict=False)]
+        scales = (1, 1) if scale is not None and scale.size == 1 else (directions, rows)
+        wanted = [(lengths, (batch,)), *zip(more, (*cls.shapes(directions, batch, units), scales), strict=False)]
         for operand, shape in wanted:
             if operand is not None:
                 require_shape(operand.shape, shape, f"operand {operand} should be {shape_text(shape)}")
         results = {"Y": (steps, directions, batch, units)}
-        return tuple(TensorType(x.dtype, results.get(name, (directions, batch, units))) for name in attrs.results)
+        stored = {name: dtype for name, dtype, _ in attrs.get("quantised", ())}
+        return tuple(TensorType(stored.get(name, x.dtype), results.get(name, (directions, batch, units)))
+                     for name in attrs.results)
 
     @staticmethod
     def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
@@ -67,7 +76,7 @@ class Recurrent(Operator):
 
     @classmethod
     def shapes(cls, directions: Dim, batch: Dim, units: Dim) -> tuple[tuple[Dim, ...], ...]:
-        """Shapes of the operands from initial_h on."""
+        """Shapes of the operands from initial_h on, but for r_scale."""
         raise NotImplementedError
 
     @classmethod
@@ -81,7 +90,9 @@ class Recurrent(Operator):
             raise ShapeError(f"sequence lengths {lengths.tolist()} of {steps} steps")
         wide = x.astype(np.float64).reshape(steps, batch, directions, cls.gates, units)
         operands = [None if operand is None else operand.astype(np.float64) for operand in more]
-        operands += [None] * (len(cls.operands) - 3 - len(operands))
+        *operands, scale = operands + [None] * (len(cls.operands) - 3 - len(operands))
+        if scale is not None:
+            r = (r.astype(np.float64) - attrs.get("r_zero", 0)) * scale[..., None]
         y = np.zeros((steps, directions, batch, units))
         last = {name: np.zeros((directions, batch, units)) for name in cls.states}
         for d, backwards in enumerate(DIRECTIONS[attrs.direction]):
@@ -98,7 +109,10 @@ class Recurrent(Operator):
                 y[when, d, runs] = state[0][runs]
             for name, value in zip(cls.states, state, strict=True):
                 last[name][d] = np.where(lengths[:, None] > 0, value, 0)
-        return tuple({"Y": y, **last}[name].astype(x.dtype) for name in attrs.results)
+        results = {name: value.astype(x.dtype) for name, value in {"Y": y, **last}.items()}
+        results |= {name: lanes.evaluate(expr, [results[name]], dtype) for name, dtype, expr in
+                    attrs.get("quantised", ())}
+        return tuple(results[name] for name in attrs.results)
 
     @classmethod
     def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], more) -> tuple:
@@ -133,7 +147,7 @@ class Lstm(Recurrent):
     """
 
     kind = "lstm"
-    operands = ("x", "r", "lengths?", "initial_h?", "initial_c?", "peepholes?")
+    operands = ("x", "r", "lengths?", "initial_h?", "initial_c?", "peepholes?", "r_scale?")
     onnx = ("LSTM",)
     gates = 4
     default_activations = ("Sigmoid", "Tanh", "Tanh")
@@ -170,7 +184,7 @@ class Gru(Recurrent):
     """
 
     kind = "gru"
-    operands = ("x", "r", "lengths?", "initial_h?", "bias?")
+    operands = ("x", "r", "lengths?", "initial_h?", "bias?", "r_scale?")
     onnx = ("GRU",)
     gates = 3
     default_activations = ("Sigmoid", "Tanh")
@@ -203,7 +217,7 @@ class Rnn(Recurrent):
     """One gate (Elman 1990): h = f(x + h @ r')."""
 
     kind = "rnn"
-    operands = ("x", "r", "lengths?", "initial_h?")
+    operands = ("x", "r", "lengths?", "initial_h?", "r_scale?")
     onnx = ("RNN",)
     gates = 1
     default_activations = ("Tanh",)
@@ -328,8 +342,10 @@ class _Import:
 
 def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int = 7, direction: str = "forward",
           lengths: Sequence[int] = (), states: bool = False, extra: bool = False, constant: bool = True,
-          results: Sequence[str] = (), activations: Sequence[str] = (), clip: float | None = None, **attrs) -> Case:
-    """extra: with peepholes or the bias of a GRU's gate h."""
+          results: Sequence[str] = (), activations: Sequence[str] = (), clip: float | None = None, weights: str = "",
+          scales: int = 1, stored: Sequence[str] = (), **attrs) -> Case:
+    """extra: with peepholes or the bias of a GRU's gate h. weights: their element type, if it is one of bytes. scales:
+    for all rows of them, or (0) for each. stored: element types of the results that are quantised."""
     directions = len(DIRECTIONS[direction])
     columns = declaration.gates * units
     operands = [f32(steps, batch, directions * columns), f32(directions, columns, units),
@@ -337,6 +353,9 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
     shapes = declaration.shapes(directions, batch, units)
     operands += [f32(*shape) if (states if index < len(declaration.states) else extra) else None
                  for index, shape in enumerate(shapes)]
+    if weights:
+        operands[1] = ((directions, columns, units), weights)
+        operands.append(f32(1, 1) if scales else f32(directions, columns))
     while operands[-1] is None:
         operands.pop()
     formulas = named(activations or declaration.default_activations)
@@ -344,11 +363,24 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
              "activations": clipped(formulas, declaration.clipped, clip), **attrs}
     generator = np.random.default_rng(units)
     # Weights of a size at which errors do not grow from step to step.
-    weights = generator.standard_normal((directions, columns, units)) / (1 + units) ** 0.5
-    values = {1: weights.astype(np.float32)}
+    drawn = generator.standard_normal((directions, columns, units)) / (1 + units) ** 0.5
+    values = {1: drawn.astype(np.float32)}
+    if weights:
+        limits, zero = np.iinfo(weights), attrs.get("r_zero", 0)
+        steps_of = np.abs(drawn).max(axis=(0, 1, 2) if scales else 2, keepdims=True).reshape(operands[-1][0]) / 127
+        values[1] = np.clip(np.rint(drawn / steps_of[..., None]) + zero, limits.min, limits.max).astype(weights)
+        values[len(operands) - 1] = steps_of.astype(np.float32)
+    if stored:
+        attrs["quantised"] = tuple(_stored(name, dtype) for name, dtype in zip(attrs["results"], stored, strict=True))
     if lengths:
         values[2] = np.array(lengths, np.int32)
     return Case(tuple(operands), attrs, (1,) if constant else (), values)
+
+
+def _stored(name: str, dtype: str) -> tuple[str, str, Expr]:
+    limits = np.iinfo(dtype)
+    zero = int(limits.max) // 3
+    return name, dtype, quantised(X / (3.0 / (limits.max - zero)), zero, int(limits.min), int(limits.max))
 
 
 Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for units, more in (
@@ -359,6 +391,9 @@ Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for uni
     (19, {"batch": 2, "direction": "bidirectional", "states": True, "extra": True, "constant": False}),
     (18, {"batch": 2, "states": True, "extra": True, "cell_clip": 0.25}),
     (5, {"activations": ("HardSigmoid", "Softsign", "Relu"), "results": ("Y_c",)}),
+    (40, {"weights": "int8", "results": ("Y",), "stored": ("int8",)}),
+    (35, {"weights": "uint8", "r_zero": 117, "batch": 5, "lengths": (7, 0, 2, 7, 5), "states": True, "scales": 0,
+          "extra": True, "direction": "bidirectional", "stored": ("uint8", "int8", "int16")}),
 ))
 Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) for units, more in (
     (64, {"linear_before_reset": True, "extra": True}), (64, {}), (17, {"batch": 5, "states": True}),
@@ -368,10 +403,13 @@ Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) fo
     (20, {"batch": 2, "states": True, "linear_before_reset": True, "clip": 0.5, "results": ("Y_h",)}),
     (19, {"batch": 2, "direction": "bidirectional", "states": True, "constant": False}),
     (18, {"states": True, "constant": False, "linear_before_reset": True, "extra": True}),
+    (40, {"weights": "int8", "scales": 0, "results": ("Y",), "stored": ("uint8",)}),
+    (21, {"weights": "int8", "batch": 2, "lengths": (0, 7), "linear_before_reset": True, "extra": True}),
 ))
 Rnn.cases = tuple(_case(Rnn, units, **more) for units, more in (
     (64, {}), (17, {"batch": 5, "states": True}), (1, {"batch": 2, "steps": 1, "states": True}),
     (3, {"batch": 2, "direction": "reverse", "lengths": (7, 3), "clip": 0.5}),
     (40, {"batch": 3, "direction": "bidirectional", "lengths": (7, 0, 2), "states": True, "results": ("Y_h",)}),
-    (9, {"constant": False}),
+    (9, {"constant": False}), (7, {"weights": "uint8", "r_zero": 255, "scales": 0}),
+    (10, {"constant": False, "results": ("Y",), "stored": ("int8",)}),
 ))

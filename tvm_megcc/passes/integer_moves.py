@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ..context import Context
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import TensorType
@@ -19,6 +21,8 @@ MOVES: dict[str, slice] = {
     **dict.fromkeys(("reshape", "transpose", "slice", "max_pool", "gather", "expand", "tile", "reverse", "pad",
                      "resize", "global_max_pool"), slice(1)),
     "concat": slice(None), "where": slice(1, 3)}
+#: Those whose result has no more numbers than the operand: constants become constants.
+PARTS = ("reshape", "transpose", "slice")
 
 
 def sink(graph: Graph, context: Context) -> Graph:
@@ -41,6 +45,8 @@ def sink(graph: Graph, context: Context) -> Graph:
         elif op.kind == QUANTIZE:
             if first.equals(Parameters.of(edit, op, QUANTIZE)) and op.outputs[0] not in graph.outputs:
                 edit.redirect({op.outputs[0]: source.inputs[0]})
+        elif op.kind == "reshape" and not first.is_single:
+            _reshape_channels(edit, op, source, first)
         elif all(first.equals(other) for other in found) or (op.kind == "transpose" and len(found) == 1):
             integers = tuple(each.inputs[0] for each in sources if each is not None)
             moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
@@ -48,12 +54,34 @@ def sink(graph: Graph, context: Context) -> Graph:
                 axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis)
                 real = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
                                     attrs=Attrs(source.attrs, axis=axis))
-                if op.kind in ("transpose", "reshape") and integers[0] in edit.constants:
+                if op.kind in PARTS and integers[0] in edit.constants:
                     edit.constants[moved.outputs[0]] = _computed(edit, moved)
                     edit.replace(op, real)
                 else:
                     edit.replace(op, moved, real)
     return edit.finish()
+
+
+def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) -> None:
+    """A reshape of constants with several scales, if these are along one axis of the result too."""
+    if source.inputs[0] not in edit.constants:
+        return
+    numbers, shape = edit.constants[source.inputs[0]], op.attrs.shape
+    along = [-1 if axis == parameters.axis % numbers.ndim else 1 for axis in range(numbers.ndim)]
+    places = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
+    for axis in range(len(shape)):
+        each = np.moveaxis(places.reshape(shape), axis, 0).reshape(shape[axis], -1)
+        if each.size and (each == each[:, :1]).all():
+            inputs = (edit.constant(f"{op.outputs[0]}.{numbers.dtype}", numbers.reshape(shape)),
+                      *(edit.constant(f"{name}.{axis}", _each(edit.constants[name], each[:, 0]))
+                        for name in source.inputs[1:] if name))
+            edit.replace(op, source.with_(inputs=inputs, outputs=op.outputs, attrs=Attrs(source.attrs, axis=axis)))
+            return
+
+
+def _each(parameter: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """A scale or zero point for each index of an axis, from those at places of another."""
+    return parameter if parameter.size == 1 else parameter.reshape(-1)[places]
 
 
 def _computed(edit: Editor, op: Op):
@@ -105,4 +133,6 @@ def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parame
     known = frozenset(i for i, name in enumerate(inputs) if name in edit.constants)
     moved = op.with_(inputs=tuple(inputs), attrs=attrs,
                      outputs=(edit.value(f"{op.outputs[0]}.{result.dtype}", result),))
+    if op.kind in PARTS and known.issuperset(range(len(inputs))):
+        return moved  # it is computed now
     return moved if realisable(Site(moved, types, (result,), context, known)) else None

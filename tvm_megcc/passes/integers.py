@@ -5,6 +5,7 @@
     data movement → quantize              → quantize → data movement of the integers
     dequantize, dequantize → product      → product of integers, with sums in int32, → elementwise
     dequantize → mean, sum, average pool  → sums of integers in int32 → elementwise
+    dequantize → steps of a layer → quantize  → the layer, with weights and results of integers
     what is left of both                  → elementwise
 
 All that is elementwise is then one expression between integers and reals (ir/lanes.py), which `fuse_elementwise` joins
@@ -23,9 +24,11 @@ from ..ir.types import TensorType
 from ..ops.base import operator
 from ..ops.integer import BYTES, quantised
 from .edit import Editor
+from .integer_constants import fold
 from .integer_moves import rise, sink
 from .integer_norms import lower_norms
 from .integer_softmax import lower_softmax
+from .integer_steps import lower_steps
 from .integer_sums import lower_sums
 from .quantisation import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
 
@@ -38,7 +41,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
-    for step in (sink, rise, _biases, _products, lower_sums, lower_softmax, lower_norms, _expressions):
+    for step in (sink, rise, fold, _biases, _products, lower_sums, lower_softmax, lower_norms, lower_steps,
+                 _expressions):
         graph = step(graph, context)
     return graph
 

@@ -10,12 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+import numpy as np
+
+from ...foreign import digest
+from ...ir import lanes
 from ...ir.dims import Dim, ceildiv, round_up
 from ...ir.expr import c_float, to_c
 from ...ir.graph import Op
+from ...ir.types import DTYPES
 from ...ops.base import operator
+from ...ops.integer import BYTES
 from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..integer.dot import zero_name
 from ..parameters import Parameters
 from ..site import Site
 from ..tiling import BLOCK
@@ -45,12 +52,34 @@ def cell_of(op: Op) -> Cell:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """How a result is stored. unit: the C type of an element. Of integers: short, what functions of lanes call it;
+    formula, C over x; zero, what 0 becomes."""
+
+    unit: str = "float"
+    short: str = ""
+    formula: str = ""
+    zero: str = "0.0f"
+
+    @staticmethod
+    def of(op: Op, result: str) -> Stored:
+        for name, dtype, expression in op.attrs.get("quantised", ()):
+            if name == result:
+                zero = lanes.evaluate(expression, [np.zeros((), np.float32)], dtype)
+                return Stored(DTYPES[dtype].c_type, DTYPES[dtype].short, lanes.to_c(expression, ["x"], ["f"]),
+                              str(int(zero)))
+        return Stored()
+
+
+@dataclass(frozen=True)
 class StepsParameters(Parameters):
     """Of `steps.c.j2`.
 
     cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
-    weights are. sequences, vectors: of a tile. operands, results: those that are there. f, g, h: activations, C over x;
-    "" where the cell has no such. cell_clip: bound of an LSTM's cell in C, "" without one.
+    weights are. weight: their C type; of bytes, weight_short is what functions of lanes call it, weight_zero the zero
+    point, and scale "one" or "each" (row). widened: a task makes reals of them before its first step. sequences,
+    vectors: of a tile. operands, results: those that are there. f, g, h: activations, C over x; "" where the cell has
+    no such. cell_clip: bound of an LSTM's cell in C, "" without one. y, y_h, y_c: how results are stored.
     """
 
     cell: str
@@ -58,6 +87,11 @@ class StepsParameters(Parameters):
     products: tuple[int, ...]
     scratch_vectors: int
     packed: bool
+    weight: str
+    weight_short: str
+    weight_zero: int | None
+    scale: str
+    widened: bool
     sequences: int
     vectors: int
     direction: str
@@ -68,6 +102,9 @@ class StepsParameters(Parameters):
     g: str = field(default="", repr=False)
     h: str = field(default="", repr=False)
     cell_clip: str = ""
+    y: Stored = field(default=Stored(), repr=False)
+    y_h: Stored = field(default=Stored(), repr=False)
+    y_c: Stored = field(default=Stored(), repr=False)
 
 
 class Steps(Kernel):
@@ -83,7 +120,8 @@ class Steps(Kernel):
     def lower(self, site: Site) -> Lowered:
         lanes, cell = site.isa.lanes, cell_of(site.op)
         steps, batch, _ = site.x.shape
-        directions, _, units = site.inputs[1].shape
+        weights = site.inputs[1]
+        directions, _, units = weights.shape
         T, N, D, H = extent_symbols("T", "N", "D", "H")
         gates = sum(cell.products)
         sequences, vectors = self.sizes(cell, units, site.target)
@@ -93,27 +131,40 @@ class Steps(Kernel):
             sequences = 1
         present = [i for i, t in enumerate(site.inputs) if t is not None]
         names = [name.removesuffix("?") for name in operator(site.kind).operands]
+        scale = "" if names[present[-1]] != "r_scale" else "one" if site.inputs[-1].size == 1 else "each"
         packed_units = round_up(H, lanes) if self.packed else H
+        widened = bool(scale) and _widens(site, gates)
         sizes = {"x": T * N * D * gates * H, "r": D * gates * H * packed_units, "lengths": N, "peepholes": D * 3 * H,
-                 "bias": D * H}
+                 "bias": D * H, "r_scale": 1 if scale == "one" else D * gates * H}
         state = D * N * H
         operands = [Operand(names[i], i, sizes.get(names[i], state),
                             ("recurrent", lanes, cell.products) if i == 1 and self.packed else ()) for i in present]
         results = [Operand(name.lower(), i, T * state if name == "Y" else state)
                    for i, name in enumerate(site.attrs.results)]
-        clip = site.attrs.get("cell_clip", 0.0)
+        attrs = site.attrs
+        clip = attrs.get("cell_clip", 0.0)
         params = StepsParameters(
-            site.kind, gates, cell.products, cell.vectors, self.packed, sequences, vectors, site.attrs.direction,
-            site.attrs.get("input_forget", False), tuple(names[i] for i in present),
-            tuple(name.lower() for name in site.attrs.results),
-            *(to_c(expression, ["x"]) for expression in site.attrs.activations),
-            cell_clip=c_float(clip) if clip else "")
+            site.kind, gates, cell.products, cell.vectors, self.packed, weights.c_type,
+            DTYPES[weights.dtype].short if scale else "", attrs.get("r_zero", 0) if scale else None, scale, widened,
+            sequences, vectors, attrs.direction, attrs.get("input_forget", False), tuple(names[i] for i in present),
+            tuple(name.lower() for name in attrs.results), *(to_c(each, ["x"]) for each in attrs.activations),
+            cell_clip=c_float(clip) if clip else "",
+            **{name.lower(): Stored.of(site.op, name) for name in attrs.results})
+        scratch = sequences * scratch_of_one + (4 * gates * H * packed_units if widened else 0)
         return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
                        tuple(results), D * ceildiv(N, sequences), _what(site.op, params),
-                       f"{self.name}_{sequences}x{vectors}", scratch=sequences * scratch_of_one)
+                       f"{self.name}_{sequences}x{vectors}", scratch=scratch)
 
     def cost(self, site: Site) -> float:
         return site.x.size * site.inputs[1].shape[-1] * (1 if self.packed else 3) / site.isa.lanes
+
+
+def _widens(site: Site, gates: int) -> bool:
+    """Whether each task makes reals of all its weights once, rather than in each step: where the second cache holds
+    them, and there are steps enough."""
+    steps, units = site.x.shape[0], site.inputs[1].shape[-1]
+    return not site.compact and isinstance(units, int) and 8 * gates * units * units <= site.target.l2 \
+        and not (isinstance(steps, int) and steps < 4)
 
 
 def _what(op: Op, params: StepsParameters) -> str:
@@ -122,7 +173,15 @@ def _what(op: Op, params: StepsParameters) -> str:
     optional = [name for name in (*params.operands[2:], *params.results)]
     clip = f" {params.cell_clip}" if params.cell_clip else ""
     formulas = sha256(f"{params.f} {params.g} {params.h}{clip}".encode()).hexdigest()[:4]
+    stored = [getattr(params, name) for name in params.results]
+    if params.scale:
+        how = f"{params.weight_short}_{params.scale}{'_widened' * params.widened}"
+        optional.append(how + zero_name(params.weight_zero or 0))
+    if any(result.formula for result in stored):
+        optional.append("".join(result.short or "f32" for result in stored) + digest(repr(stored), 4))
     return "_".join([op.kind, flags, *optional, formulas])
+
+
 
 
 class PackedSteps(Steps):
@@ -132,6 +191,7 @@ class PackedSteps(Steps):
     """
 
     name = "packed"
+    dtypes = (FLOAT32, (*FLOAT32, *BYTES), ("int32",), FLOAT32)
     constants = (1,)
 
     def __init__(self, vectors: int = 0):

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed from dequantised constants only, such as the sum of two biases, is a constant where it is small.
+
+Importers leave it to the run: they do not know yet which constants stay integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..context import Context
+from ..ir.graph import Graph, Op
+from ..ops.base import operator
+from .edit import Editor
+from .quantisation import DEQUANTIZE, QUANTIZE
+
+#: Numbers of a result, and multiplications in it.
+SMALL = 1 << 16
+
+
+def fold(graph: Graph, context: Context) -> Graph:
+    """Small results of operators on constants and dequantised ones are constants."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        declaration = operator(op.kind)
+        if op.kind in (DEQUANTIZE, QUANTIZE) or not op.inputs or not declaration.folds or len(op.outputs) != 1 \
+                or not declaration.evaluates(op.attrs):
+            continue
+        if not all(name in edit.constants or _is_dequantised(edit, name) for name in op.inputs if name):
+            continue
+        types = tuple(edit.types[name] if name else None for name in op.inputs)
+        result = edit.types[op.outputs[0]]
+        if max(result.size, declaration.macs(op.attrs, types, (result,))) <= SMALL:
+            arrays = [_numbers(edit, name) if name else None for name in op.inputs]
+            edit.constants[op.outputs[0]] = declaration.compute(op.attrs, *arrays)[0]
+            edit.replace(op)
+    return edit.finish()
+
+
+def _is_dequantised(edit: Editor, name: str) -> bool:
+    source = edit.producer(name)
+    return source is not None and source.kind == DEQUANTIZE and edit.types[name].size <= SMALL \
+        and all(operand in edit.constants for operand in source.inputs if operand)
+
+
+def _numbers(edit: Editor, name: str) -> np.ndarray:
+    if name in edit.constants:
+        return edit.constants[name]
+    source: Op = edit.producer(name)
+    return operator(DEQUANTIZE).compute(source.attrs, *(edit.constants[n] if n else None for n in source.inputs))[0]

@@ -39,9 +39,8 @@ def quantised_layer(op: str, direction: str = "forward", dtype: str = "int8", ze
     made = results.split()
     nodes += [node("QuantizeLinear", f"{name} step zero", f"{name}q_out") for name in made]
     inputs = {"x": generator.integers(limits.min, limits.max + 1, (STEPS, 2, INPUTS)).astype(dtype)}
-    graph = import_onnx(model(nodes, {"x": (dtype, [STEPS, 2, INPUTS])}, {f"{name}q_out": (dtype, None) for name in made},
-                              constants))
-    return graph, inputs
+    outputs = {f"{name}q_out": (dtype, None) for name in made}
+    return import_onnx(model(nodes, {"x": (dtype, [STEPS, 2, INPUTS])}, outputs, constants)), inputs
 
 
 @pytest.mark.parametrize(("op", "how"), [

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -41,27 +42,36 @@ def test_a_region_in_strips():
     assert_golden("compute_by_rows", graph_text(placed.graph) + "\n" + graph_text(cut.graph))
 
 
+def test_rows_are_kept():
+    """Copied to a place of their own until the next strip begins: every row is computed once."""
+    placed, context = placed_of(separable())
+    last = max(i for i, op in enumerate(placed.graph.ops) if op.kind == "conv2d_integer")
+    cut = strips.cut(placed, [strips.Region(last - 2, last, 3, kept=True)], context)
+    assert cut is not None
+    assert_golden("compute_by_rows_kept", graph_text(cut.graph))
+
+
 @pytest.mark.parametrize("make", GRAPHS)
 def test_every_region_computes_the_same(make):
     """In every number of strips; where a strip would have nothing to read it is refused."""
     graph = make()
     placed, context = placed_of(graph)
-    feeds, readers, seen = fed(graph), placed.graph.consumers(), 0
+    feeds, readers, seen = fed(graph), placed.graph.consumers(), [0, 0]
     expected = run(graph, feeds)
     count = len(placed.graph.ops)
     for first in range(count):
         for last in range(first, count):
             if not strips.is_region(placed.graph, first, last, readers):
                 continue
-            for number in (2, 3, 5, 30):
-                cut = strips.cut(placed, [strips.Region(first, last, number)], context)
+            for number, kept in product((2, 3, 5, 30), (False, True)):
+                cut = strips.cut(placed, [strips.Region(first, last, number, kept)], context)
                 if cut is None:
                     continue
                 verify(cut.graph)
                 for name, array in run(cut.graph, feeds).items():
                     np.testing.assert_array_equal(array, expected[name], err_msg=f"{first} to {last} in {number}")
-                seen += 1
-    assert seen > 20
+                seen[kept] += 1
+    assert min(seen) > 20, seen
 
 
 @pytest.mark.parametrize("make", GRAPHS)
@@ -70,7 +80,7 @@ def test_limits_are_kept(make):
     graph = make()
     feeds = fed(graph)
     expected = run(graph, feeds)
-    limit, found = 1 << 20, []
+    limit, found, keeps = 1 << 20, [], set()
     while True:
         try:
             artifact = compile_graph(graph, [M4], ram=limit)
@@ -82,8 +92,9 @@ def test_limits_are_kept(make):
         needed = container.program_bytes(program, 4)
         assert needed <= limit
         (facts,) = artifact.manifest["programs"]
-        found.append((needed, sum(row["macs"] for row in facts.get("rows", ())),
-                      sum(call["macs"] for call in facts["calls"])))
+        rows = facts.get("rows", ())
+        found.append((needed, sum(row["macs"] for row in rows), sum(call["macs"] for call in facts["calls"])))
+        keeps.update(row["kept"] > 0 for row in rows)
         lowered = lower(graph, context_of(graph, M4, ram=limit))
         assert plan_memory(lowered.plan).plan.arena_bytes == facts["arena_bytes"]
         for name, array in run(lowered.plan.graph, feeds).items():
@@ -92,6 +103,7 @@ def test_limits_are_kept(make):
     whole = found[0][2]
     assert len(found) > 1, "nothing was computed by rows"
     assert all(macs == whole + more for _, more, macs in found)
+    assert keeps == ({False} if make is separable else {False, True}), "rows are kept where there is room for them"
 
 
 def test_rounding_by_place_is_left_whole():

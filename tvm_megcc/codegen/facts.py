@@ -96,6 +96,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
         "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
         "unpacked_bytes": sum(plan.graph.constants[name].nbytes
                               for name in {weight.source for weight in plan.weights.values()}),
-        **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs}
+        **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs,
+                      "kept": rows.kept}
                      for rows in by_rows]} if by_rows else {}),
         "calls": calls, **({"counts": counts} if counts else {})}

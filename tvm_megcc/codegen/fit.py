@@ -34,6 +34,8 @@ LONGEST = 24
 ATTEMPTS = 10
 #: Multiply-accumulates that a further call is worth avoiding.
 CALL = 500
+#: Multiply-accumulates that take as long as copying a byte.
+COPIED = 0.25
 #: Buffers that a message lists.
 LISTED = 4
 
@@ -42,13 +44,14 @@ Memories = Callable[[KernelPlan], list[PlannedMemory]]
 
 @dataclass(frozen=True)
 class Rows:
-    """What is computed by rows: the first and the last operator, the strips, and the multiply-accumulates that are done
-    twice."""
+    """What is computed by rows: the first and the last operator, the strips, the multiply-accumulates that are done
+    twice, and the bytes of rows that are kept from one strip to the next instead."""
 
     first: Op
     last: Op
     strips: int
     macs: int
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,8 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
 def rows_text(by_rows: Sequence[Rows]) -> str:
     """What is computed by rows, a line a region."""
     return "".join(f"{rows.strips} strips of rows from {printable(rows.first.origin)} to "
-                   f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice\n"
-                   for rows in by_rows)
+                   f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice, "
+                   f"{rows.kept:,} bytes are kept between strips\n" for rows in by_rows)
 
 
 def require_memory(name: str, image: Image, targets: Sequence[Target], optimize: str, ram: int | None,
@@ -195,7 +198,7 @@ class _Search:
         for region in regions:
             cost = self._costs[region.first, region.last]
             assert cost is not None
-            cost.known[region.count] = None
+            cost.known[region.count, region.kept] = None
 
     def _feasible(self, target: int) -> int:
         """The least limit that a choice keeps to as far as this search can tell, or one that is low enough."""
@@ -210,8 +213,10 @@ class _Search:
     def rows(self, region: Region) -> Rows:
         ops, cost = self.graph.ops, self._costs[region.first, region.last]
         assert cost is not None
-        return Rows(ops[region.first], ops[region.last], len(strips_of(cost.height, region.count)),
-                    cost.macs(region.count))
+        drawn = cost.of(region.count, region.kept)
+        assert drawn is not None
+        return Rows(ops[region.first], ops[region.last], len(strips_of(cost.height, region.count)), drawn.macs,
+                    drawn.kept)
 
     def cheapest(self, limit: int) -> list[Region] | None:
         """The regions with the fewest multiply-accumulates twice that keep all below a limit; None where none do."""
@@ -228,13 +233,15 @@ class _Search:
                 start = best[first]
                 if start is None or max(self.during[first:last + 1]) <= limit:
                     continue
-                strips = cost.strips(limit)
-                if strips is None:
-                    continue
-                total = start[0] + cost.macs(strips) + CALL * strips * (last - first + 1)
-                present = best[last + 1]
-                if present is None or total < present[0]:
-                    best[last + 1] = total, Region(first, last, strips)
+                for kept in (False, True):
+                    fewest = cost.fewest(limit, kept)
+                    if fewest is None:
+                        continue
+                    strips, drawn = fewest
+                    total = start[0] + drawn.macs + CALL * drawn.calls + drawn.copied * COPIED
+                    present = best[last + 1]
+                    if present is None or total < present[0]:
+                        best[last + 1] = total, Region(first, last, strips, kept)
         if best[count] is None:
             return None
         regions, at = [], count
@@ -255,68 +262,93 @@ class _Search:
         return self._costs[first, last]
 
 
+@dataclass(frozen=True)
+class _Drawn:
+    """What some strips cost. bytes: at most. macs: done twice. calls: of kernels. kept, copied: bytes of rows that are
+    kept between two strips, and that are copied for them in all."""
+
+    bytes: int
+    macs: int
+    calls: int
+    kept: int
+    copied: int
+
+
 class _Cost:
-    """What a region costs by the number of its strips."""
+    """What a region costs by the number of its strips, and by whether rows are kept between them."""
 
     def __init__(self, search: _Search, first: int, last: int):
         self.search, self.first, self.last = search, first, last
         graph, step = search.graph, search.step[first]
         self.height = graph.types[graph.ops[last].outputs[0]].shape[HEIGHT]
-        self.known: dict[int, tuple[int, int] | None] = {}
+        self.known: dict[tuple[int, bool], _Drawn | None] = {}
         assert step is not None
         around = sum(_padded(b.bytes, search.alignment) for b in search.buffers
                      if b.kind != "workspace" and (b.first < step or b.kind in ("input", "state")) and b.last >= step)
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
-    def macs(self, count: int) -> int:
-        """Those that are done twice."""
-        found = self._of(count)
-        return found[1] if found else 0
-
-    def strips(self, limit: int) -> int | None:
-        """The fewest that keep below a limit."""
+    def fewest(self, limit: int, kept: bool) -> tuple[int, _Drawn] | None:
+        """The fewest strips that keep below a limit, and what they cost."""
         if self.around > limit:
             return None
         low, high = 1, min(self.height, 64)
-        if not self._fits(high, limit):
+        if not self._fits(high, kept, limit):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(middle, limit) else (middle, high)
-        return high
+            low, high = (low, middle) if self._fits(middle, kept, limit) else (middle, high)
+        drawn = self.of(high, kept)
+        return (high, drawn) if drawn else None
 
-    def _fits(self, count: int, limit: int) -> bool:
-        found = self._of(count)
-        return found is not None and found[0] <= limit
+    def _fits(self, count: int, kept: bool, limit: int) -> bool:
+        found = self.of(count, kept)
+        return found is not None and found.bytes <= limit
 
-    def _of(self, count: int) -> tuple[int, int] | None:
-        """Bytes at most, and multiply-accumulates done twice; None where it cannot be cut so."""
-        if count not in self.known:
-            graph = self.search.graph
-            parts = [parts_of(graph, self.first, self.last, strip) for strip in strips_of(self.height, count)]
-            self.known[count] = None if any(part is None for part in parts) else (
-                self.around + max(self._strip_bytes(part) for part in parts if part),
-                sum(macs_of(graph, p.op, p.rows.count) for part in parts if part for p in part)
-                - sum(macs_of(graph, op) for op in graph.ops[self.first:self.last + 1]))
-        return self.known[count]
+    def of(self, count: int, kept: bool) -> _Drawn | None:
+        """None where it cannot be cut so, or where there is nothing to keep."""
+        if (count, kept) not in self.known:
+            self.known[count, kept] = self._drawn(parts_of(self.search.graph,
+                                                           Region(self.first, self.last, count, kept)), kept)
+        return self.known[count, kept]
+
+    def _drawn(self, strips: Sequence[Sequence[Part]] | None, kept: bool) -> _Drawn | None:
+        if strips is None:
+            return None
+        graph = self.search.graph
+        parts = [part for strip in strips for part in strip]
+        rows = [self._rows_bytes(part.op, part.kept.count) for part in parts]
+        if kept and not any(rows):
+            return None
+        most: dict[str, int] = {}
+        for part, bytes_ in zip(parts, rows, strict=True):
+            most[part.op.outputs[0]] = max(bytes_, most.get(part.op.outputs[0], 0))
+        macs = sum(macs_of(graph, part.op, part.new.count) for part in parts)
+        calls = sum(1 for part in parts if part.new.count) + 2 * sum(1 for bytes_ in rows if bytes_)
+        return _Drawn(self.around + sum(most.values()) + max(map(self._strip_bytes, strips)),
+                      macs - sum(macs_of(graph, op) for op in graph.ops[self.first:self.last + 1]), calls,
+                      sum(most.values()), 2 * sum(rows))
+
+    def _rows_bytes(self, op: Op, count: int) -> int:
+        type_ = self.search.graph.types[op.outputs[0]]
+        return _padded(type_.bytes * count // type_.shape[HEIGHT], self.search.alignment)
 
     def _strip_bytes(self, parts: Sequence[Part]) -> int:
         """Bytes of what is there at most between the operators of a strip, and of workspace."""
         search = self.search
+        positions = {op.outputs[0]: index for index, op in enumerate(search.graph.ops[self.first:self.last + 1])}
         last_use = {name: index for index, part in enumerate(parts) for name in part.op.inputs}
         alive: dict[str, int] = {}
         most = 0
         for index, part in enumerate(parts):
             (result,) = part.op.outputs
-            type_ = search.graph.types[result]
-            own = _padded(type_.bytes * part.rows.count // type_.shape[HEIGHT], search.alignment)
-            step = search.step[self.first + index]
+            own = self._rows_bytes(part.op, part.rows.count)
+            step = search.step[self.first + positions[result]]
             call = search.plan.steps[step] if step is not None else None
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
             if index == len(parts) - 1:
                 own = 0  # in its place in the whole result
-            elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1:
+            elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1 and not part.kept.count:
                 replaced = min(own, alive[dying[0]])
             workspace = search.workspaces.get(step, 0) if step is not None else 0
             most = max(most, sum(alive.values()) + own - replaced + workspace)

@@ -41,7 +41,8 @@ def folder_text(report: dict) -> str:
                          f"arena {program['arena_bytes']:,} bytes ({ratio:.3f} of the lower bound)")
             lines += [f"    {row['bytes']:,} bytes of the arena in {row['name']}" for row in program.get("regions", ())]
             lines += [f"    {rows['strips']} strips of rows from {shortened(rows['first'])} to "
-                      f"{shortened(rows['last'])}: {rows['macs']:,} multiply-adds are done twice"
+                      f"{shortened(rows['last'])}: {rows['macs']:,} multiply-adds are done twice, "
+                      f"{rows['kept']:,} bytes are kept between strips"
                       for rows in program.get("rows", ())]
         if len(model["programs"]) > 1:
             lines += [f"  stored once: {_weights(row, len(model['programs']))}" for row in model["weights"]]

@@ -33,6 +33,7 @@ from .machines import by_machine, machine_of, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
 from .render import environment
+from .texts import texts_context
 
 #: Names a model cannot have: its header would stand before one of the runtime's or of C's.
 HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "complex", "ctype", "errno", "fenv", "float",
@@ -72,6 +73,9 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     if len({a.name for a in artifacts}) != len(artifacts):
         raise MegccError("two models have the same name; give one another with --name")
     for artifact in artifacts:
+        if any(f"{other.name}_texts" == artifact.name for other in artifacts):
+            raise MegccError(f"'{artifact.name}.h' is the header of another model's texts; give the model another name "
+                             "with --name")
         if artifact.name in HEADERS:
             raise MegccError(f"a model cannot be called '{artifact.name}': that is a C header; "
                              "give it another name with --name")
@@ -88,6 +92,9 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
                "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
         texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
+        if known := model.manifest.get("texts"):
+            texts[f"{model.name}_texts.h"] = _render("texts.h", {**texts_context(model.name, known),
+                                                                 "version": VERSION})
         if embed:
             texts[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
                                                          model.regions)
@@ -202,7 +209,8 @@ def _sha256(data: bytes | Image) -> str:
 class _Port:
     """An input or output as the templates see it, its texts printable. macro: `<MODEL>_IN_<NAME>`; variable: a name
     for it in C, `in_<name>`; least: the shape in which its extents that change are least; state: what it is kept as
-    or from; given: how an input is given that the model converts itself."""
+    or from; given: how an input is given that the model converts itself; texts: the header with the texts that its
+    numbers stand for."""
 
     name: str
     macro: str
@@ -215,10 +223,13 @@ class _Port:
     state: str = ""
     given: str = ""
     quant: Quantisation | None = None
+    texts: str = ""
 
     @property
     def note(self) -> str:
         """What is to be said of its numbers, of a state or of a conversion, behind the type."""
+        if self.texts:
+            return f", numbers of texts: {self.texts}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
         if self.given:
             return f"{text}, given as {self.given}; the model converts it"
@@ -290,7 +301,9 @@ class _View:
                       *(printable(text) if text else "" for text in (
                           partners[direction].get(row["name"]),
                           given.get(row["name"]) if direction == "inputs" else "")),
-                      Quantisation(**row["quant"]) if "quant" in row else None)
+                      Quantisation(**row["quant"]) if "quant" in row else None,
+                      "" if not row.get("text") else f"{artifact.name}_texts.h" if artifact.manifest["texts"]
+                      else "the model knows none")
                 for index, row in enumerate(artifact.manifest[direction])
                 for word in [_unique(identifier(row["name"]), taken)])
         return cls(artifact, artifact.name, macro, ports["inputs"], ports["outputs"])

@@ -34,6 +34,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
                  **({"quant": quantised[n]._asdict()} if n in quantised else {}),
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
+                 **({"text": True} if n in graph.text_ports else {}),
                  **({"counted": True} if symbols_of(n) & counted else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
@@ -48,6 +49,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
         "outputs": describe(graph.outputs),
         "states": [{"output": source, "input": target} for source, target in graph.states],
         **({"stream": graph.stream.facts()} if graph.stream else {}),
+        **({"texts": list(graph.texts)} if graph.text_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
         **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),

@@ -116,6 +116,8 @@ class Graph:
         again.
     quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
     stream: of a network that takes a sequence in blocks.
+    texts: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
+        negative ones of texts that are not.
     """
 
     name: str
@@ -128,6 +130,8 @@ class Graph:
     conditions: tuple[Condition, ...] = ()
     quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     stream: Streamed | None = None
+    texts: tuple[str, ...] = ()
+    text_ports: frozenset[str] = frozenset()
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

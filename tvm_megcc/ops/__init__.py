@@ -66,6 +66,7 @@ from . import (
     softmax_wide,
     sort,
     spectral,
+    texts,
     tir,
     training,
     trees,
@@ -81,4 +82,4 @@ __all__ = ["activation", "attention_fused", "chosen", "columns", "contrib", "con
            "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "philox", "pool", "product_fixed", "qlinear",
            "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "resize_tables",
            "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
-           "softmax_wide", "sort", "spectral", "tir", "training", "trees", "unique"]
+           "softmax_wide", "sort", "spectral", "texts", "tir", "training", "trees", "unique"]

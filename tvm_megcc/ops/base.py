@@ -220,6 +220,22 @@ class OnnxNode:
         """
         raise NotImplementedError
 
+    def texts(self, *names: str) -> np.ndarray | None:
+        """Numbers of the texts of the first of these attributes that has some, int64; None where none has."""
+        raise NotImplementedError
+
+    def code(self, text: str) -> int:
+        """The number of a text."""
+        raise NotImplementedError
+
+    def is_text(self, index: int) -> bool:
+        """Whether operand `index` is texts, which are numbers of int64."""
+        raise NotImplementedError
+
+    def as_text(self, value: str) -> str:
+        """The value, which from here on is known as texts: none that means something else too."""
+        raise NotImplementedError
+
     def producer(self, value: str) -> Op | None:
         """The operator that gives a value; None for inputs and constants."""
         raise NotImplementedError

@@ -62,10 +62,11 @@ def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ..
 @decomposes("TfIdfVectorizer")
 def tf_idf(node: OnnxNode) -> tuple[str, ...]:
     """Counts, or whether there are any, times weights."""
-    if node.attr("pool_strings") is not None:
-        raise MegccError("counts words that are texts, which are not supported; give the model numbers for words")
     least, most, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
-    pool, starts, columns = node.attr("pool_int64s") or [], node.attr("ngram_counts"), node.attr("ngram_indexes")
+    texts, starts, columns = node.texts("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
+    pool = (node.attr("pool_int64s") or []) if texts is None else texts.tolist()
+    if (texts is not None) != node.is_text(0):
+        raise MegccError("counts texts among numbers, or numbers among texts")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")
     grams: dict[tuple[int, ...], int] = {}

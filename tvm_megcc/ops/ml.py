@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear models, support vectors, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
 
-Texts are supported as labels only: they are numbers here, their place in the attribute or tensor that lists them.
+Texts are numbers here (frontends/onnx/texts.py).
 """
 
 from __future__ import annotations
@@ -200,6 +200,8 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
         (high,) = emit_broadcast(node, "greater_equal", (top, node.constant(limit)))
         (high,) = node.emit("reshape", (high,), shape=node.type_of(label).shape)
         (label,) = emit_broadcast(node, "where", (high, node.constant(np.array(labels[1], np.int64)), label))
+        if node.texts("classlabels_strings") is not None:
+            node.as_text(label)
     return label, transformed(node, scores, transform)
 
 
@@ -248,9 +250,10 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
 @ml("OneHotEncoder")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
     """[..., categories]; an unknown number has none (where `zeros` is 0, ONNX Runtime raises an error)."""
-    categories = node.attr("cats_int64s")
-    if not categories:
-        raise MegccError("encodes texts, which is not supported")
+    texts = node.texts("cats_strings")
+    categories = node.attr("cats_int64s") if texts is None else texts
+    if categories is None or (texts is not None) != node.is_text(0):
+        raise MegccError("encodes texts by numbers, or numbers by texts, or has no categories")
     (x,) = cast_to(node, node.inputs[0], "int64")
     (x,) = node.emit("reshape", (x,), shape=(*node.type(0).shape, 1))
     (hit,) = emit_broadcast(node, "equal", (x, node.constant(np.array(categories, np.int64))))
@@ -285,42 +288,77 @@ def array_feature_extractor(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _table(node: OnnxNode, what: str) -> np.ndarray | None:
-    """Keys or values of a LabelEncoder; texts among the values are their places."""
+    """Keys or values of a LabelEncoder."""
+    texts = node.texts(f"{what}_strings", f"{what}_tensor")
+    if texts is not None:
+        return texts.reshape(-1)
     tensor = node.attr(f"{what}_tensor")
     if tensor is not None:
         return np.asarray(tensor).reshape(-1)
     for name, dtype in (("int64s", np.int64), ("floats", np.float32)):
         if node.attr(f"{what}_{name}"):
             return np.array(node.attr(f"{what}_{name}"), dtype)
-    texts = node.attr(f"{what}_strings")
-    if not texts or what == "keys":
-        return None
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    return np.array([places[text] for text in texts], np.int64)
+    return None
 
 
-def _default(node: OnnxNode, values: np.ndarray) -> np.ndarray:
-    """What an unknown key becomes; a text is the place behind the last."""
+def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
+    """What an unknown key becomes."""
     if node.attr("default_tensor") is not None:
+        if (node.texts("default_tensor") is not None) != is_text:
+            raise MegccError("has a default that is a text beside numbers, or a number beside texts")
         return np.asarray(node.attr("default_tensor")).reshape(-1)[0]
-    if node.attr("values_strings"):
-        texts = list(dict.fromkeys(node.attr("values_strings")))
-        unknown = node.attr("default_string", "_Unused")
-        return values.dtype.type(texts.index(unknown) if unknown in texts else len(texts))
+    if is_text:
+        return values.dtype.type(node.code(node.attr("default_string", "_Unused")))
     return values.dtype.type(node.attr("default_float", -0.0) if values.dtype.kind == "f" else
                              node.attr("default_int64", -1))
 
 
 @ml("LabelEncoder")
 def label_encoder(node: OnnxNode) -> tuple[str, ...]:
-    keys, values, shape = _table(node, "keys"), _table(node, "values"), node.type(0).shape
+    """Values by keys. Before version 2 of ai.onnx.ml the keys, or the values, are places in a list of texts."""
+    classes = node.texts("classes_strings")
+    if classes is not None:
+        place = np.arange(classes.size)
+        keys, values = (classes, place) if node.is_text(0) else (place, classes)
+    else:
+        keys, values = _table(node, "keys"), _table(node, "values")
     if keys is None or values is None or keys.size != values.size or not keys.size:
-        raise MegccError("encodes texts, or has no keys and values, which is not supported")
-    if keys.dtype.name != node.type(0).dtype:
-        raise ShapeError(f"has keys of {keys.dtype} for {node.type(0)}")
+        raise MegccError("has no keys and values, as many of both")
+    by_text = node.is_text(0) if classes is not None else node.texts("keys_strings", "keys_tensor") is not None
+    if keys.dtype.name != node.type(0).dtype or by_text != node.is_text(0):
+        raise ShapeError(f"has keys of {'texts' if by_text else keys.dtype} for "
+                         f"{'texts' if node.is_text(0) else node.type(0)}")
+    is_text = node.texts("values_strings", "values_tensor") is not None or (classes is not None and not by_text)
+    result = looked_up(node, keys, values, _default(node, values, is_text))
+    return (node.as_text(result) if is_text else result,)
+
+
+@ml("CategoryMapper")
+def category_mapper(node: OnnxNode) -> tuple[str, ...]:
+    """The text of a number, or the number of a text."""
+    texts, numbers = node.texts("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
+    if texts is None or texts.size != numbers.size:
+        raise MegccError("has no categories, as many texts as numbers")
+    if node.is_text(0):
+        return (looked_up(node, texts, numbers, np.int64(node.attr("default_int64", -1))),)
+    if node.type(0).dtype != "int64":
+        raise ShapeError(f"has numbers of int64 for {node.type(0)}")
+    default = np.int64(node.code(node.attr("default_string", "_Unused")))
+    return (node.as_text(looked_up(node, numbers, texts, default)),)
+
+
+def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
+    """Of each element of the operand the value of its key, the first of equal ones."""
+    shape = node.type(0).shape
     _, first = np.unique(keys, return_index=True)
     keys, values = keys[np.sort(first)], values[np.sort(first)]
-    unknown = _default(node, values)
+    if node.is_text(0):  # their numbers are places, and others lie around them
+        table = np.full(int(keys.max()) + 3, unknown, values.dtype)
+        table[keys + 1] = values
+        (place,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))
+        (place,) = emit_broadcast(node, "min", (place, number(node, len(table) - 2, "int64")))
+        (place,) = emit_broadcast(node, "add", (place, number(node, 1, "int64")))
+        return node.emit("gather", (node.constant(table), place), axis=0)[0]
     (x,) = node.emit("reshape", node.inputs[:1], shape=(*shape, 1))
     (hits,) = emit_broadcast(node, "equal", (x, node.constant(keys.reshape((1,) * len(shape) + keys.shape))))
     if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
@@ -332,4 +370,4 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
     (found,) = node.emit("reduce_max", (hits,), axes=(len(shape),), keepdims=True)
     (found,) = cast_to(node, node.emit("reshape", (found,), shape=shape)[0], "bool")
     (value,) = node.emit("gather", (node.constant(values), which), axis=0)
-    return emit_broadcast(node, "where", (found, value, node.constant(np.asarray(unknown, values.dtype))))
+    return emit_broadcast(node, "where", (found, value, node.constant(np.asarray(unknown, values.dtype))))[0]

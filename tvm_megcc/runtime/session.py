@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..codegen.bundle import read_manifest
 from ..codegen.quantised import Quantisation
 from ..errors import MegccError, ShapeError
 from .build import Build, model_of
+from .texts import Texts
 
 if TYPE_CHECKING:
     from .native import Bound
@@ -33,7 +34,7 @@ class Port:
 
     shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
-    counted: the shape of an output is known after a run.
+    counted: the shape of an output is known after a run. texts: of one that is texts, those that the model knows.
     """
 
     name: str
@@ -42,19 +43,21 @@ class Port:
     range: tuple[int, int] | None = None
     quant: Quantisation | None = None
     counted: bool = False
+    texts: Texts | None = field(default=None, repr=False, compare=False)
 
     @staticmethod
-    def of(row: Mapping[str, Any]) -> Port:
+    def of(row: Mapping[str, Any], texts: Texts | None = None) -> Port:
         """From the manifest's row."""
-        ends = row.get("range")
+        is_text = texts is not None and row.get("text", False)
+        ends = (0, len(texts.known) - 1) if is_text and texts.known else row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
-                    row.get("counted", False))
+                    row.get("counted", False), texts if is_text else None)
 
     @property
     def type(self) -> str:
         """The type as ONNX Runtime writes it, such as `tensor(float)`."""
-        return f"tensor({_ONNX_NAMES.get(self.dtype, self.dtype)})"
+        return f"tensor({'string' if self.texts else _ONNX_NAMES.get(self.dtype, self.dtype)})"
 
     def takes(self, array: Array) -> bool:
         """Whether the array may be this input's value, as far as one input by itself tells."""
@@ -89,7 +92,7 @@ class Port:
         return self.quant.reals(array) if self.quant else array
 
     def __str__(self) -> str:
-        return f"'{self.name}': {self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"'{self.name}': {'texts' if self.texts else self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class Session:
@@ -111,12 +114,15 @@ class Session:
         model = model_of(read_manifest(built.folder), built.model or None, built.folder)
         self.name: str = model["name"]
         self._facts: dict[str, Any] = model
-        self._all_inputs = tuple(map(Port.of, model["inputs"]))
-        self._all_outputs = tuple(map(Port.of, model["outputs"]))
+        texts = Texts(model["texts"]) if "texts" in model else None
+        self._all_inputs = tuple(Port.of(row, texts) for row in model["inputs"])
+        self._all_outputs = tuple(Port.of(row, texts) for row in model["outputs"])
+        self._others: dict[str, int] = {}   # texts of the last run that the model does not know
         self.kept: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
+        self._texts = {port.name: port.texts for port in self.outputs if port.texts}
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.programs: list[dict[str, Any]] = model["programs"]
 
@@ -142,7 +148,8 @@ class Session:
 
         Args:
             inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the one
-                array of a model with one input. Arrays are anything that numpy takes for one.
+                array of a model with one input. Arrays are anything that numpy takes for one. Texts are str, or bytes
+                of UTF-8; those that are given out are str, in an array of objects.
 
         Raises:
             ShapeError: for a wrong name, shape or dtype, saying what is expected.
@@ -273,16 +280,26 @@ class Session:
         if unknown:
             raise ShapeError(f"{self.name} has no input '{unknown[0]}'; its inputs are {expected}")
         arrays = []
+        self._others = {}
         for port in self.inputs:
             if port.name not in inputs:
                 raise ShapeError(f"{self.name} misses its input {port}")
-            array = port.array(inputs[port.name])
+            value = inputs[port.name]
+            if port.texts and Texts.are(value):
+                value = port.texts.numbers(value, self._others)
+            array = port.array(value)
             if not port.takes(array):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 advice = "; run_real takes reals" if port.quant and array.dtype.kind == "f" else ""
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")
             arrays.append(array)
         return arrays
+
+    def _with_texts(self, results: dict[str, Array]) -> dict[str, Array]:
+        """The results of a run, texts in place of their numbers."""
+        for name, texts in self._texts.items():
+            results[name] = texts.texts(results[name], self._others)
+        return results
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
         """All states, zeros where none are given."""

@@ -21,7 +21,7 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
         floats: the largest error is at most `tolerance` of the largest magnitude, the cosine at least `least_cosine`.
         quantised integers: likewise; or they are off by one quantum, for each engine rounds in its own way, at no more
             than half of the values, for a mask is no matter of rounding.
-        other integers: at most the share `tolerance` of them differ, whatever the distance: it has no meaning.
+        other integers, texts: at most the share `tolerance` of them differ, whatever the distance: it has no meaning.
 
     Returns:
         equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude
@@ -31,6 +31,10 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
     """
     if value.shape != expected.shape:
         return {"equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}
+    if expected.dtype == object:
+        places: dict[object, int] = {}
+        value, expected = (np.array([places.setdefault(each, len(places)) for each in array.reshape(-1)], np.int64)
+                           for array in (value, expected))
     kind = ("real" if expected.dtype.kind == "f" else
             "quantised" if expected.dtype.kind in "iu" and expected.dtype.itemsize <= QUANTISED else "integer")
     same = (value == expected) | (np.isnan(value) & np.isnan(expected))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 import zipfile
@@ -13,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ..errors import MegccError, ShapeError, refused_by_system
+from ..errors import MegccError, ShapeError, refused_by_system, shortened
 from ..runtime.device import DeviceSession
 from ..runtime.session import Port
 from ..runtime.web import WebSession
@@ -94,8 +95,10 @@ def timed_steps(session, steps: Sequence[Mapping[str, np.ndarray]]) -> tuple[lis
 
 
 def describe(name: str, value: np.ndarray) -> dict:
-    """Shape and the five largest values of an output."""
+    """Shape and the five largest values of an output, of texts the first five."""
     flat = value.reshape(-1)
+    if value.dtype == object:
+        return {"name": name, "dtype": "text", "shape": list(value.shape), "texts": flat[:5].tolist()}
     top = np.argsort(-flat.astype(np.float64), kind="stable")[:5]
     return {"name": name, "dtype": str(value.dtype), "shape": list(value.shape),
             "top": [[int(i), flat[i].item()] for i in top]}
@@ -107,8 +110,11 @@ def text(report: dict) -> str:
     for port in report["inputs"]:
         lines.append(f"  in   {_port(port)}  from {port['source']}")
     for port in report["outputs"]:
-        top = ", ".join(f"[{index}] {value:.6g}" for index, value in port["top"])
-        lines.append(f"  out  {_port(port)}  top 5: {top}")
+        if "texts" in port:
+            said = ", ".join(json.dumps(shortened(each, 60)) for each in port["texts"])
+        else:
+            said = "top 5: " + ", ".join(f"[{index}] {value:.6g}" for index, value in port["top"])
+        lines.append(f"  out  {_port(port)}  {said}")
     if "stack_bytes" in report:
         lines.append(f"  deepest stack {report['stack_bytes']:,} bytes")
     if "seconds" in report:
@@ -220,6 +226,8 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
     try:
         with zipfile.ZipFile(path, "w") as file:
             for name, array in arrays.items():
+                array = np.asanyarray(array)
+                array = array.astype(str) if array.dtype == object else array
                 with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
     except OSError as error:

@@ -40,6 +40,8 @@ _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace 
 #: many itself. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
 
+_STRING = onnx.TensorProto.STRING
+
 #: What is imported with a look at its graphs, or as one.
 CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped,
            "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm}
@@ -121,6 +123,9 @@ class Importer:
         self.fixed = constants
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
+        self.text_inputs, self.text_outputs = ({value.name for value in values
+                                                if value.type.tensor_type.elem_type == _STRING}
+                                               for values in (self.graph.input, self.graph.output))
         self.builder = Builder(bounds)
         self.sequences = Sequences(self.builder.unique)
         self.importers = importers
@@ -151,6 +156,9 @@ class Importer:
                              for tensor in output_tensors(self, name, scope)]
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
+        self.findings += [f"output {quoted(name)}: is texts that are not those of inputs or tables, which is not "
+                          "supported" for name in self.output_names if name in self.text_outputs
+                          and scope[name] is not None and scope[name] not in self.builder.texts.values]
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
             self.findings.append(f"constants names {quoted(seeds.name)}, but nothing is drawn by it")
@@ -162,7 +170,10 @@ class Importer:
         outputs = self._outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed], outputs)
         unread = not any(name in op.inputs for op in graph.ops for name in seed)
-        return replace(graph, inputs=tuple(inputs)) if unread else graph
+        graph = replace(graph, inputs=tuple(inputs)) if unread else graph
+        texts = self.builder.texts
+        ports = frozenset(texts.values).intersection((*graph.inputs, *graph.outputs))
+        return graph.with_(texts=tuple(texts.places), text_ports=ports) if ports else graph
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
         """Shapes that the model states for what it computes; none where the user changed an input's."""
@@ -179,8 +190,8 @@ class Importer:
                 self.findings.append(f"initializer {quoted(tensor.name)}: the name is used twice; rename one of them")
                 continue
             try:
-                array = tensor_array(tensor, self.model.folder)
-                scope.values[tensor.name] = self.builder.weight(array, tensor.name)
+                array = tensor_array(tensor, self.model.folder, self.builder.texts)
+                scope.values[tensor.name] = self._held(array, tensor.name, tensor.data_type == _STRING)
             except TensorError as error:
                 self.findings.append(f"initializer {quoted(tensor.name)}: {error}")
                 scope.values[tensor.name] = None
@@ -188,6 +199,13 @@ class Importer:
             name = tensor.values.name
             self.findings.append(f"initializer {quoted(name)}: is sparse, which is not supported; make it dense")
             scope.values[name] = None
+
+    def _held(self, array: np.ndarray, name: str, is_text: bool) -> str:
+        """A constant of the file."""
+        value = self.builder.weight(array, name)
+        if is_text:
+            self.builder.texts.values[value] = True
+        return value
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
         """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
@@ -210,14 +228,14 @@ class Importer:
                 self.findings.append(f"input {quoted(value.name)}: {error}")
                 scope.values[value.name] = None
                 continue
-            if array is not None:
-                scope.values[value.name] = self.builder.constant(array, value.name)
+            if array is None and self.cut and value.name not in needed:
                 continue
-            if self.cut and value.name not in needed:
-                continue
-            self.builder.add_input(value.name, type_)
-            scope.values[value.name] = value.name
-            names.append(value.name)
+            if array is None:
+                self.builder.add_input(value.name, type_)
+                names.append(value.name)
+            scope.values[value.name] = value.name if array is None else self.builder.constant(array, value.name)
+            if value.type.tensor_type.elem_type == _STRING:
+                self.builder.texts.values[str(scope.values[value.name])] = True
         return names
 
     def _seed(self, taken: Container[str]) -> str:
@@ -237,6 +255,8 @@ class Importer:
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
         """The constant that stands for an input."""
         given, dtype = np.asarray(self.fixed[name]), np.dtype(type_.dtype)
+        if given.dtype.kind in "UO" and name in self.text_inputs:
+            given = self.builder.texts.codes(map(str, given.reshape(-1)), given.shape)
         array = given.astype(dtype) if given.dtype.kind in "biuf" else None
         if array is None or (dtype.kind in "biu" and not np.array_equal(array, given)):
             raise ShapeError(f"is {type_}, which cannot hold the constant {self.fixed[name]}")
@@ -259,7 +279,7 @@ class Importer:
         if not value.type.HasField("tensor_type"):
             raise ShapeError("is no tensor; sequences, maps and optionals are not supported")
         tensor = value.type.tensor_type
-        if tensor.elem_type not in DTYPES:
+        if tensor.elem_type not in DTYPES and tensor.elem_type != _STRING:
             raise ShapeError(f"has element type {type_name(tensor.elem_type)}, which is not supported")
         wanted = self.input_shapes.get(value.name)
         if not tensor.HasField("shape") and wanted is None:
@@ -275,7 +295,7 @@ class Importer:
                 raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are at least 1")
             shape.append(Symbol(extent) if isinstance(extent, str) else
                          int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
-        type_ = TensorType(DTYPES[tensor.elem_type], tuple(shape))
+        type_ = TensorType(DTYPES.get(tensor.elem_type, "int64"), tuple(shape))
         if type_.is_static and type_.bytes > MAX_BYTES:
             raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
         return type_
@@ -409,6 +429,8 @@ class Importer:
         name = f"{domain}::{proto.op_type}" if domain else proto.op_type
         if name == "Constant":
             return [self._constant(node)]
+        if name in CONTROL or name in SEQUENCES:
+            self.builder.texts.moved(name, node.inputs)
         if name in CONTROL:
             return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
@@ -424,8 +446,10 @@ class Importer:
                 raise MegccError("takes tensors, and was given a sequence or an optional without a value")
             if unknown:
                 return []
+            texts = self.builder.texts.moved(name, node.inputs)
             with self.builder.importing(label(proto)):
-                return list(self.importers[name](node))
+                values = list(self.importers[name](node))
+            return list(map(node.as_text, values)) if texts else values
         types = None if unknown or beside else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
@@ -440,8 +464,12 @@ class Importer:
                             ("value_int", np.int64), ("value_ints", np.int64)):
             value = node.attr(name)
             if value is not None:
-                return self.builder.weight(np.asarray(value, dtype), node.outputs[0])
-        raise MegccError("holds no tensor; strings and sparse tensors are not supported")
+                is_text = name == "value" and node.texts(name) is not None
+                return self._held(np.asarray(value, dtype), node.outputs[0], is_text)
+        texts = node.texts("value_string", "value_strings")
+        if texts is None:
+            raise MegccError("holds no tensor; sparse tensors are not supported")
+        return self._held(texts, node.outputs[0], True)
 
     def inlined(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
                 values: Mapping[str, str | None]) -> list[str | None]:

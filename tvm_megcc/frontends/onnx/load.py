@@ -17,9 +17,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
-from ...errors import ModelError, quoted
+from ...errors import MegccError, ModelError, quoted
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import bits_of
+from .texts import Texts
 
 _NAMES = {
     "FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "INT8": "int8", "UINT8": "uint8", "INT16": "int16",
@@ -137,18 +138,23 @@ class TensorError(ValueError):
     """A tensor of the file that has no usable value; the message says why."""
 
 
-def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
-    """The value of an initializer or tensor attribute, external data included.
+def tensor_array(tensor: onnx.TensorProto, folder: Path | None, texts: Texts | None = None) -> np.ndarray:
+    """The value of an initializer or tensor attribute, external data included; of texts their numbers.
 
     Raises:
         TensorError: element type we cannot hold, missing or short data, more than 2 GB.
     """
-    if tensor.data_type == onnx.TensorProto.STRING and len(set(tensor.string_data)) == math.prod(tensor.dims):
-        return np.arange(math.prod(tensor.dims)).reshape(tensor.dims)  # labels are their places
-    if tensor.data_type not in DTYPES:
-        raise TensorError(f"has element type {type_name(tensor.data_type)}, which is not supported")
     if any(dim < 0 for dim in tensor.dims):
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
+    if tensor.data_type == onnx.TensorProto.STRING and texts is not None:
+        if len(tensor.string_data) != math.prod(tensor.dims):
+            raise TensorError(f"has {len(tensor.string_data)} texts where {math.prod(tensor.dims)} are needed")
+        try:
+            return texts.codes(tensor.string_data, tuple(tensor.dims))
+        except MegccError as error:
+            raise TensorError(str(error)) from None
+    if tensor.data_type not in DTYPES:
+        raise TensorError(f"has element type {type_name(tensor.data_type)}, which is not supported")
     dtype = DTYPES[tensor.data_type]
     wanted = -(-math.prod(tensor.dims) * bits_of(dtype) // 8)
     if wanted > MAX_BYTES:

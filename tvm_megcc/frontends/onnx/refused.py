@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX operators that are refused for a reason of their own."""
 
-_STRING = "strings are not supported"
+_STRING = "makes new texts, or looks into them, which is not supported; do it in front of the model"
 
 #: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
 REFUSED = {
     "ImageDecoder": "decoding images is not supported; give the model their pixels",
     "ai.onnx.preview.training::Gradient": "gradients are not supported; let a training framework write them out",
-    **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch"), _STRING),
+    **dict.fromkeys(("StringConcat", "StringSplit", "RegexFullMatch"), _STRING),
 }
 
 #: Domains that are refused as a whole.

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`<model>_texts.h`: the texts that a model knows, for C code that has them where the model has numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..foreign import c_string
+
+#: A literal of more bytes than every compiler takes becomes an array.
+LITERAL = 4000
+
+
+def texts_context(name: str, texts: Sequence[str]) -> dict:
+    """What the template prints. All of a text is escaped, or is numbers."""
+    encoded = [text.encode() for text in texts]
+    numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
+    rows = [(f"{name}_text_{number}" if len(text) > LITERAL else c_string(texts[number]), len(text))
+            for number, text in enumerate(encoded)]
+    order = sorted(range(len(encoded)), key=encoded.__getitem__)
+    return {"name": name, "rows": rows, "long": [(number, _rows([*encoded[number], 0])) for number in numbered],
+            "sorted": _rows(order)}
+
+
+def _rows(numbers: Sequence[int]) -> list[str]:
+    return [", ".join(map(str, numbers[start:start + 24])) for start in range(0, len(numbers), 24)]

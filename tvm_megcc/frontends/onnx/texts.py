@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of a model as numbers: each that the model holds is its place among them, in the order in which they are met.
+
+A run has other texts as inputs too; those are negative, each another number. So all that moves texts, compares them or
+looks them up is an operator on int64. What looks into them, or makes new ones, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...errors import MegccError
+
+#: Operators that move elements, and their operands that are texts if the results are; none for all operands.
+MOVED: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Cast", "Compress", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+                     "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze", "StringNormalizer", "Tile",
+                     "Transpose", "Unsqueeze",
+                     "ai.onnx.ml::ArrayFeatureExtractor"), (0,)),
+    "CastLike": (0, 1), "Concat": (), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2),
+}
+#: Operators whose results say something else of texts.
+READ: dict[str, tuple[int, ...]] = {
+    "Equal": (0, 1), **dict.fromkeys(("Shape", "Size", "TfIdfVectorizer", "ai.onnx.ml::CategoryMapper",
+                                      "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder"), (0,))}
+
+
+class Texts:
+    """places: of the texts so far. values: names of the values that are texts."""
+
+    def __init__(self):
+        self.places: dict[str, int] = {}
+        self.values: dict[str, bool] = {}
+
+    def codes(self, texts: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
+        """The numbers of texts, int64.
+
+        Raises:
+            MegccError: for one that is no UTF-8.
+        """
+        try:
+            decoded = [text.decode() if isinstance(text, bytes) else text for text in texts]
+        except UnicodeDecodeError:
+            raise MegccError("holds a text that is no UTF-8, which is not supported") from None
+        return np.array([self.places.setdefault(text, len(self.places)) for text in decoded], np.int64).reshape(shape)
+
+    def moved(self, kind: str, inputs: Sequence[str]) -> bool:
+        """Whether the results of an operator are texts, because its operands are.
+
+        Raises:
+            MegccError: where it takes none.
+        """
+        texts = {index for index, name in enumerate(inputs) if name in self.values}
+        if not texts:
+            return False
+        if kind not in MOVED and kind not in READ:
+            raise MegccError("takes texts, which is supported where they are moved, compared with others or looked up "
+                             "in tables")
+        where = MOVED.get(kind, READ.get(kind)) or range(len(inputs))
+        if texts != {index for index in where if index < len(inputs) and inputs[index]}:
+            raise MegccError("takes texts beside numbers")
+        return kind in MOVED

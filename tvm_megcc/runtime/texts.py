@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs and outputs that are texts: C code has their numbers, which are places in the model's list of texts. Texts
+that are not in it are negative, each another number, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Texts:
+    """The texts that a model knows."""
+
+    def __init__(self, known: Sequence[str]):
+        self.known = tuple(known)
+        self._places = {text: place for place, text in enumerate(self.known)}
+
+    @staticmethod
+    def are(value: object) -> bool:
+        """Whether a value is texts, not their numbers already."""
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+        return array.dtype.kind in "OUST"
+
+    def numbers(self, value: npt.ArrayLike, others: dict[str, int]) -> Array:
+        """Texts (str, or bytes of UTF-8) as numbers, int64. others: those that the model does not know, with their
+        numbers; gets more.
+
+        Raises:
+            TypeError: for an element that is no text.
+        """
+        array = np.asarray(value, dtype=object)
+        return np.array([self._number(text, others) for text in array.reshape(-1)], np.int64).reshape(array.shape)
+
+    def _number(self, text: object, others: dict[str, int]) -> int:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "surrogateescape")
+        if not isinstance(text, str):
+            raise TypeError(f"{type(text).__name__} is no text")
+        place = self._places.get(text)
+        return others.setdefault(text, -1 - len(others)) if place is None else place
+
+    def texts(self, numbers: Array, others: dict[str, int]) -> Array:
+        """The texts with these numbers, an array of str; "" for a number that none has."""
+        unknown = {number: text for text, number in others.items()}
+        found = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")
+                 for number in numbers.reshape(-1).tolist()]
+        result = np.empty(numbers.shape, object)
+        result.reshape(-1)[:] = found
+        return result

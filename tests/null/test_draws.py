@@ -47,6 +47,11 @@ def test_dropout_in_training():
     (node("Bernoulli", "x", "y", seed=2.0**32), "its seed is 4294967296.0"),
     (node("RandomUniform", "", "y", shape=[9, 9], seed=float("nan")), "its seed is nan"),
     (node("RandomUniformLike", "x", "y", dtype=6), "draws int32; float64, float32, float16, bfloat16"),
+    (node("RandomUniformLike", "x", "y", low=-3.4e38, high=3.4e38), "which float32 cannot hold"),
+    (node("RandomNormalLike", "x", "y", scale=1e6, dtype=10), "which float16 cannot hold"),
+    (node("RandomNormalLike", "x", "y", mean=float("nan")), "an offset of nan"),
+    (node("RandomUniformLike", "x", "y", low=float("inf")), "an offset of inf"),
+    (node("Multinomial", "e", "y"), "draws one of the classes of"),
     (node("RandomUniform", "", "y", shape=[-1]), "extents lie between"),
     (node("RandomUniform", "", "y", shape=[1 << 20, 1 << 20]), "2 GB"),
     (node("Multinomial", "x", "y", sample_size=-2), "extents lie between"),
@@ -55,7 +60,7 @@ def test_dropout_in_training():
     (node("Multinomial", "x", "y", dtype=1), "draws float32")])
 def test_what_is_refused(made, why):
     with pytest.raises(ModelError, match=why):
-        import_onnx(model([made], {"x": [3, 5]}, ["y"], {"r": np.float32(0.5), "t": np.array(True)}))
+        import_onnx(model([made], {"x": [3, 5]}, ["y"], {"r": np.float32(0.5), "e": np.zeros((2, 0), np.float32)}))
 
 
 def test_a_huge_draw_is_not_made():

@@ -9,8 +9,11 @@ from onnx import TensorProto, helper
 
 from tests.cc.test_texts import TEXT, ml, texts_model
 from tests.onnx_models import graph_proto, node
+from tvm_megcc.api import inputs_of
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.passes.inputs import convert_inputs
+from tvm_megcc.passes.states import keep_states
 from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.texts import Texts
 
@@ -111,6 +114,15 @@ def test_texts_of_a_run():
             texts.numbers(np.array(wrong, object), others)
     assert all(map(Texts.are, ("a", ["a"], np.array(["a"]), np.array([b"a"]), np.array(["a"], object))))
     assert not Texts.are([1]) and not Texts.are(np.zeros(2))
+
+
+def test_texts_are_no_states_and_not_converted():
+    source = texts_model([node("Identity", "x", "y")], {"x": (TEXT, [3])}, {"y": (TEXT, [3])})
+    graph = import_onnx(source)
+    with pytest.raises(ModelError, match="texts, which are no state"):
+        keep_states(graph, {"y": "x"})
+    with pytest.raises(ModelError, match="converted to nothing"):
+        convert_inputs(graph, inputs_of({"x": "uint8"}))
 
 
 def test_models_of_one_folder(tmp_path):

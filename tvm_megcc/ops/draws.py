@@ -9,14 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from ..errors import MegccError
+from ..ir.conditions import require_at_most
 from ..ir.dims import Dim
 from .base import OnnxNode, decomposes
 from .elementwise import cast_to, element_type, emit_broadcast
 from .philox import PRECISION
 from .spelling import number, onnx_operator
+
+#: Largest finite number of what can be drawn.
+LARGEST = {dtype: float(ml_dtypes.finfo(dtype).max) for dtype in PRECISION}
 
 
 def _seed(node: OnnxNode) -> int | None:
@@ -61,6 +66,8 @@ def drawn(node: OnnxNode) -> tuple[str, ...]:
         scale, law = node.attr("high", 1.0) - offset, "uniform"
     else:
         offset, scale, law = node.attr("mean", 0.0), node.attr("scale", 1.0), "normal"
+    if max(abs(offset), abs(scale)) > LARGEST[dtype] or offset != offset or scale != scale:
+        raise MegccError(f"has an offset of {offset:g} and a scale of {scale:g}, which {dtype} cannot hold")
     reference = None if node.op_type == "RandomUniformLike" else _reference(node, shape)
     if reference is not None:
         draw: Callable = reference.random_sample if law == "uniform" else reference.standard_normal
@@ -93,6 +100,7 @@ def multinomial(node: OnnxNode) -> tuple[str, ...]:
     if x.rank != 2 or dtype not in ("int32", "int64"):
         raise MegccError(f"draws {dtype} of {x}; wants [rows, classes], and gives int32 or int64")
     (rows, classes) = x.shape
+    require_at_most(1, classes, f"draws one of the classes of {x}")
     weights = onnx_operator(node, "Softmax", cast_to(node, node.inputs[0], "float32")[0], axis=-1)
     (sums,) = node.emit("cumsum", cast_to(node, weights, "float64"), axis=1, exclusive=False, reverse=False)
     (total,) = node.emit("slice", (sums,), axes=(1,), starts=(classes - 1,), ends=(classes,), steps=(1,))

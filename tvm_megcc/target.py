@@ -57,6 +57,8 @@ class Isa:
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
         products of bytes are summed up over a vector (simd/helium_integer.h).
     wide: vectors may be several registers; products of bytes are added up in int16 by one instruction (RISC-V).
+    hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
+        computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
     """
 
     name: str
@@ -79,7 +81,7 @@ class Isa:
     pairs: Pairs | None = None
     helium: bool = False
     wide: bool = False
-
+    hoists: bool = False
 
     @property
     def only(self) -> int:
@@ -126,8 +128,9 @@ ISAS = {isa.name: isa for isa in (
         fallback="cortex_m4", dsp=True),
     Isa("cortex_m55", 0x00090002, 4, 8, 16, "defined(__ARM_FEATURE_MVE)", fallback="c", helium=True),
     Isa("wasm32", 0x000A0001, 1, 16, 16, "defined(__wasm__)", fallback="c"),
-    Isa("simd128", 0x000A0002, 4, 13, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2),
-    Isa("relaxed_simd", 0x000A0003, 4, 16, 16, "defined(__wasm_relaxed_simd__)", fallback="simd128", int16_step=2),
+    Isa("simd128", 0x000A0002, 4, 13, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2, hoists=True),
+    Isa("relaxed_simd", 0x000A0003, 4, 13, 16, "defined(__wasm_relaxed_simd__)", fallback="simd128", int16_step=2,
+        hoists=True),
 )}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
 from tests.models.networks import assert_close
@@ -26,10 +27,10 @@ def image() -> dict[str, np.ndarray]:
     return {"image": np.random.default_rng(0).uniform(0, 16, (1, 1, 8, 8)).astype(np.float32)}
 
 
-def session(target: str, folder: Path) -> tvm_megcc.Session:
-    """The digits; skips where no compiler or engine is."""
+def session(target: str, folder: Path, model=DIGITS) -> tvm_megcc.Session:
+    """By default of the digits; skips where no compiler or engine is."""
     try:
-        return tvm_megcc.load(tvm_megcc.compile(DIGITS, target).save(folder / target), target)
+        return tvm_megcc.load(tvm_megcc.compile(model, target).save(folder / target), target)
     except MissingTool as missing:
         pytest.skip(str(missing))
 
@@ -39,6 +40,30 @@ def test_the_same_numbers_with_vectors_and_without(tmp_path):
     wanted = tvm_megcc.load(tvm_megcc.compile(DIGITS, "c").save(tmp_path / "c")).run(image())
     for target in ("wasm32", "wasm32-simd128"):
         assert_close(session(target, tmp_path).run(image()), wanted)
+
+
+@pytest.mark.slow
+def test_weights_that_stay_in_the_first_cache(tmp_path):
+    """Sums over many channels are put aside between groups of them: of a convolution, and of a product's rows."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.standard_normal((40, 602, 1, 1)), "b": rng.standard_normal(40),
+                 "m": rng.standard_normal((1101, 72))}
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"]), helper.make_node("MatMul", ["a", "m"], ["c"])]
+    shapes = {"x": [1, 602, 7, 9], "a": [37, 1101]}
+    graph = helper.make_graph(
+        nodes, "deep",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yc"],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    found = session("wasm32-simd128", tmp_path, model)
+    text = "".join(path.read_text() for path in (found.folder / "kernels").glob("*.c"))
+    assert text.count("stay in the first cache") == 2
+    wanted = {"y": np.einsum("ncij,oc->noij", given["x"], constants["w"][..., 0, 0]) + constants["b"][:, None, None],
+              "c": given["a"].astype(float) @ constants["m"]}
+    for name, value in found.run(given).items():
+        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=2e-4, err_msg=name)
 
 
 @pytest.mark.slow

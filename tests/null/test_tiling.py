@@ -41,3 +41,12 @@ def test_a_single_pixel_reads_two_streams(isa: str, block: int):
     tiling = Tiling.of(ISAS[isa])
     assert tiling.block(1, tiling.best(1, 640)) == block
     assert tiling.block(2, tiling.best(2, 640)) == tiling.block(None, tiling.best(None, 640)) == BLOCK
+
+
+@pytest.mark.parametrize("isa", ["simd128", "relaxed_simd"])
+def test_an_engine_has_registers_for_a_whole_step(isa: str):
+    """Sums and operands of a tile of WebAssembly are 14 at most, of x86's 16, and one pixel more would be too many."""
+    tiling = Tiling.of(ISAS[isa])
+    tiles = {vectors: tiling.most_pixels(vectors) for vectors in tiling.widths()}
+    assert tiles == {1: 6, 2: 4, 4: 2}
+    assert all(p * v + p + v <= 14 < (p + 1) * v + p + 1 + v for v, p in tiles.items())

@@ -66,8 +66,10 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
             cost = height * tiling.total(width, channels, vectors)
             if shared and is_large(images * rows * pixels * depth * channels):
                 cost *= load_imbalance(channels, step, chunks, images * height, width)
-            options.append((round(cost, 3), width, -vectors, height, chunks, best))
+            # Equal tiles: short rows share out best, but where weights are kept (`blocking`), long ones read them less.
+            options.append((round(cost, 3), -width if tiling.hoists else width, -vectors, height, chunks, best))
     _, width, vectors, height, chunks, best = min(options)
+    width = abs(width)
     return TaskGrid(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)
 
 

@@ -64,6 +64,7 @@ class Tiling:
     by_number: inputs are numbers in general registers.
     vectors: of the main tile; 0: those that cover the shape at hand best.
     assembler: the loop over input channels is written in assembler, which uses every register.
+    hoists: all operands of a step are loaded before the first product (`Isa.hoists`).
     """
 
     lanes: int
@@ -73,6 +74,7 @@ class Tiling:
     vectors: int = 0
     assembler: bool = False
     by_number: bool = False
+    hoists: bool = False
 
     def __str__(self) -> str:
         return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
@@ -80,7 +82,7 @@ class Tiling:
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
         return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
-                      assembler and isa.assembler, isa.helium)
+                      assembler and isa.assembler, isa.helium, isa.hoists)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
@@ -92,6 +94,9 @@ class Tiling:
         """Pixels of the tallest tile that does not spill; compilers load some inputs ahead of their use."""
         if self.lane_fma:
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
+        if self.hoists:
+            # Sums, and the operands of a step: one more than `registers` is the most that V8 does without memory for.
+            return max(1, (self.registers - vectors + 1) // (vectors + 1))
         spare = 0 if self.by_number else 1 if self.fused else 2
         most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
@@ -242,7 +247,7 @@ def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4096)
 def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
     options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
-               if vectors * (most + 1) + 2 <= tiling.registers]
+               if vectors * (most + 1) + (most - 1 if tiling.hoists else 2) <= tiling.registers]
     if tiling.assembler:
         options = [(3, 8), (2, 8), (4, 4)]
     return min(options, key=lambda tile: (tiling.pixel_cost(pixels, channels, *tile), tile))

@@ -7,6 +7,9 @@
 #define MEGCC_SIMD_SIMD128_H
 
 #define MGC_LANES 4
+/* In front of a loop that must stay one: V8 loads what a stretch of code without jumps reads before it computes, so the
+   operands of two steps would not fit into registers. */
+#define MGC_STEP_BY_STEP _Pragma("clang loop unroll(disable)")
 
 typedef float mgc_v __attribute__((vector_size(16)));
 typedef uint32_t mgc_u __attribute__((vector_size(16)));

@@ -76,7 +76,8 @@ class DirectConv(Tiled):
         pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
 
         kept, first = None, False
-        if tiling.assembler and row is not None and pixels < row:
+        stays = tiling.assembler or (tiling.hoists and s.is_pointwise and x_layout != "plain" and not site.compact)
+        if stays and row is not None and pixels < row:
             kept = CacheBlock.of(s.ic, vectors * lanes, row, site.target)
         if kept and s.is_static and chunks > 1:
             first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)

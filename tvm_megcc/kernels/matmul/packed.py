@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ...context import Context
 from ...ir.dims import Dim, ceildiv, product, round_up
 from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, extent_symbols, present
+from ..blocking import CacheBlock
 from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import POINT, reach
 from ..parameters import Parameters
@@ -47,6 +48,9 @@ class PackedMatMul(Tiled):
         vectors = tiling.best(row, columns)
         block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
+        kept = None
+        if tiling.hoists and row is not None and row > tiling.most_pixels(vectors) and not site.compact:
+            kept = CacheBlock.of(depth, vectors * lanes, row, site.target)
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         operands = present(
@@ -54,9 +58,10 @@ class PackedMatMul(Tiled):
             Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packed)),
             Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
-            "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block),
+            "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block, kept=kept),
             extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * site.has(2), self.label, channels=round_up(OC, lanes))
+            "matmul" + "_bias" * site.has(2), self.label, scratch=kept.sums(depth, row) if kept else 0,
+            channels=round_up(OC, lanes))
 
     def tiled(self, site):
         rows, _, columns = _sizes(site)

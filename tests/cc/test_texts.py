@@ -16,6 +16,7 @@ from tests.c_flags import WARNINGS
 from tests.onnx_models import model, node
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
+from tvm_megcc.tools.verify import digest
 
 TEXT = TensorProto.STRING
 #: What would end a literal or a comment, or is none.
@@ -59,6 +60,13 @@ def test_hostile_texts(tmp_path):
         assert session.run({"x": [b"a", b"\xff"], "n": [0, 1]})["place"].tolist() == [5, -1]
         with pytest.raises(TypeError, match="int is no text"):
             session.run({"x": np.array([1, 2], object), "n": [0, 1]})
+
+
+def test_the_hash_of_outputs_is_that_of_numbers(tmp_path):
+    source = echo(["b", "a"])
+    folder = tvm_megcc.compile(source, "native", input_shapes={"x": [9], "n": [9]}, name="m").save(tmp_path / "m")
+    with tvm_megcc.load(folder) as session, tvm_megcc.load(folder) as other:
+        assert digest(session) == digest(session) == digest(other)
 
 
 def looked_up_in_c(folder, name: str, texts: list[str], tmp_path) -> None:

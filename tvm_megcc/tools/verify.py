@@ -67,7 +67,8 @@ def digest(session: Session) -> str:
     for run in range(RUNS if session.kept else 1):
         outputs = session.run({port.name: drawn(port, index, run) for index, port in enumerate(session.inputs)})
         for port in session.outputs:
-            array = np.ascontiguousarray(outputs[port.name])
+            value = outputs[port.name]
+            array = np.ascontiguousarray(port.texts.numbers(value, {}) if port.texts else value)
             if array.dtype.kind == "f":
                 array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
             found.update(array.astype(array.dtype.newbyteorder("<")).tobytes())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers by rows, built and run in the least memory that there is a plan for, and in a little more, where rows between
-strips are kept: the same bits as with whole tensors."""
+"""Layers by rows, built and run in the least memory that there is a plan for, and in a little less than whole tensors
+need, where rows between strips are kept: the same bits as with whole tensors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from tests.graphs import Builder
 from tests.rows_graphs import GRAPHS, fed, residual, separable
+from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.load import load
@@ -22,6 +23,11 @@ def least(graph, targets, **options) -> int:
     with pytest.raises(MegccError) as refused:
         compile_graph(graph, targets, ram=0, **options)
     return int(re.search(r"needs ([\d,]+) bytes", str(refused.value))[1].replace(",", ""))
+
+
+def needed(artifact, targets) -> int:
+    (program,) = container.read(artifact.container).programs
+    return container.program_bytes(program, targets[0].pointer_bytes)
 
 
 def floats():
@@ -46,8 +52,9 @@ def test_same_bits_in_less_memory(target: str, cases, tmp_path):
         graph = make()
         feeds = fed(graph)
         sessions = []
+        whole_bytes = needed(compile_graph(graph, targets, optimize=optimize), targets)
         bytes_ = least(graph, targets, optimize=optimize)
-        for ram in (None, bytes_, bytes_ + bytes_ // 12):
+        for ram in (None, max(bytes_, whole_bytes - 1), bytes_):
             artifact = compile_graph(graph, targets, optimize=optimize, ram=ram)
             rows = artifact.manifest["programs"][0].get("rows", ())
             by_rows += bool(rows)
@@ -62,4 +69,4 @@ def test_same_bits_in_less_memory(target: str, cases, tmp_path):
                 np.testing.assert_array_equal(result[name], whole[name])
             assert len(np.unique(whole[name])) > 1
     assert by_rows >= len(cases)
-    assert keeping or cases == [(separable, "speed")]
+    assert keeping >= len(cases) // 2

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.tflite_files import Quantized, written
 from tvm_megcc.frontends.models import import_model
 
 
@@ -37,17 +38,29 @@ class Writer:
         groups = attributes.get("group", 1)
         return self.add("Conv", x, self.weight(outputs, channels // groups, kernel), self.weight(outputs), **attributes)
 
+    def quantised(self, x: str, scale: float, zero: int) -> str:
+        """A value as int8, and a real number again."""
+        how = self.constant(np.float32(scale)), self.constant(np.int8(zero))
+        return self.add("DequantizeLinear", self.add("QuantizeLinear", x, *how), *how)
+
+    def bytes_conv(self, x: str, channels: int, outputs: int, kernel: int, **attributes) -> str:
+        """A convolution whose weights are int8."""
+        weights = self.constant(self.random.integers(-127, 128, (outputs, channels, kernel)).astype(np.int8))
+        scales = self.constant((0.003 + 0.002 * self.random.random(outputs)).astype(np.float32))
+        weights = self.add("DequantizeLinear", weights, scales, self.constant(np.zeros(outputs, np.int8)), axis=0)
+        return self.add("Conv", x, weights, self.weight(outputs), **attributes)
+
     def slice(self, x: str, axis: int, start: int, end: int = 1 << 40, **more) -> str:
         return self.add("Slice", x, *(self.constant(np.array([n], np.int64)) for n in (start, end, axis)), **more)
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
+    def model(self, *outputs: str, opset: int = 17) -> onnx.ModelProto:
         names = [f"y{index}" for index in range(len(outputs))]
         nodes = [*self.nodes, *(helper.make_node("Identity", [value], [name])
                                 for value, name in zip(outputs, names, strict=True))]
         graph = helper.make_graph(
             nodes, "sequence", [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names], self.weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 @dataclass(frozen=True)
@@ -128,6 +141,42 @@ def wavenet(length: int = 96, channels: int = 8, dilations=(1, 2, 4, 8), kernel:
     return w.model(w.conv(total, channels, 1, 1))
 
 
+def _quantised():
+    """Bytes with zero points: pads of a convolution, a Pad with numbers around it, a window that reaches ahead, and
+    pads of what is late by then."""
+    w = Writer((1, 3, 96))
+    x = w.quantised("x", 0.03, -3)
+    x = w.quantised(w.add("Relu", w.bytes_conv(x, 3, 8, 3, pads=[2, 0])), 0.02, -128)
+    padded = w.quantised(w.add("Pad", x, w.constant(np.array([0, 0, 8, 0, 0, 0], np.int64))), 0.02, -128)
+    y = w.quantised(w.bytes_conv(padded, 8, 8, 3, dilations=[4]), 0.04, 5)
+    y = w.quantised(w.add("Add", x, y), 0.05, 7)
+    y = w.quantised(w.bytes_conv(y, 8, 4, 3, pads=[1, 1]), 0.06, -9)
+    return w.model(w.quantised(w.bytes_conv(y, 4, 4, 3, pads=[2, 0]), 0.06, 0))
+
+
+def tflite(length: int = 96, channels: int = 8) -> bytes:
+    """Causal convolutions of int8 as TensorFlow writes them: a PAD with the zero point, then CONV_2D without pads."""
+    random = np.random.default_rng(3)
+    tensors = {"x": Quantized((1, length, 1, 4), 0.05, -3, "int8")}
+    operators, x, inputs = [], "x", 4
+    for n, (dilation, scale, zero) in enumerate(((1, 0.04, -128), (2, 0.05, -128), (4, 0.06, 4))):
+        before, weights = tensors[x], random.integers(-127, 128, (channels, 3, 1, inputs)).astype(np.int8)
+        scales = [0.002 + 0.002 * float(s) for s in random.random(channels)]
+        tensors |= {
+            f"pads{n}": np.array([[0, 0], [2 * dilation, 0], [0, 0], [0, 0]], np.int32),
+            f"padded{n}": Quantized((1, length + 2 * dilation, 1, inputs), before.scale, before.zero_point, "int8"),
+            f"w{n}": Quantized(weights.shape, scales, 0, "int8", 0, weights),
+            f"b{n}": Quantized((channels,), [s * before.scale for s in scales], 0, "int32", 0,
+                               random.integers(-500, 500, channels).astype(np.int32)),
+            f"y{n}": Quantized((1, length, 1, channels), scale, zero, "int8")}
+        fields = {"Padding": 1, "StrideH": 1, "StrideW": 1, "DilationHFactor": dilation, "DilationWFactor": 1,
+                  "FusedActivationFunction": zero == -128}
+        operators += [("PAD", "PadOptions", {}, [x, f"pads{n}"], [f"padded{n}"], {}),
+                      ("CONV_2D", "Conv2DOptions", fields, [f"padded{n}", f"w{n}", f"b{n}"], [f"y{n}"], {})]
+        x, inputs = f"y{n}", channels
+    return written(tensors, operators, ["x"], [x])
+
+
 def _wide():
     """An image that comes column by column."""
     w = Writer((1, 2, 10, 96))
@@ -159,6 +208,7 @@ NETWORKS = {
     "strided": Network(_strided, states=3, expected={"y0": (0, 14)}),
     "valid pools": Network(_valid_pools, states=4, expected={"y0": (4, 7)}),
     "wavenet": Network(wavenet, states=4, expected={"y0": (30, 31)}),
+    "quantised": Network(_quantised, states=5, expected={"y0": (1, 15)}),
     "wide": Network(_wide, axis=3, states=1, expected={"y0": (0, 3), "y1": (0, 3)}),
     "lstm": Network(lambda: _recurrent("LSTM", 4), axis=0, states=2, expected={"y0": (0, None)}),
     "gru": Network(lambda: _recurrent("GRU", 3), axis=0, states=1),

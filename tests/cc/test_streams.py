@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
-from tests.streams_models import NETWORKS, blocks_of, wavenet
+from tests.streams_models import NETWORKS, blocks_of, tflite, wavenet
 from tvm_megcc.codegen.bundle import read_manifest
 from tvm_megcc.tools import describe
 
@@ -40,6 +40,30 @@ def test_blocks_have_the_bits_of_the_whole(name, tmp_path):
             assert len(wanted)
             np.testing.assert_array_equal(found[:len(wanted)], wanted)
         blocks.reset()
+
+
+@pytest.mark.parametrize("target", ["c", pytest.param("cortex-m4", marks=pytest.mark.slow)])
+def test_bytes_stay_bytes(target, tmp_path):
+    """Quantised networks on a microcontroller: states and convolutions of int8, padded with zero points."""
+    for name, model, axis in (("tflite", tflite(), 1), ("onnx", NETWORKS["quantised"].make(), 2)):
+        path = tmp_path / f"sequence.{name}"
+        path.write_bytes(model if name == "tflite" else model.SerializeToString())
+        whole = _session(path, tmp_path / f"{name}_whole", target=target)
+        blocks = _session(path, tmp_path / f"{name}_blocks", target=target, stream=f"axis={axis},block={BLOCK}")
+        manifest = read_manifest(tmp_path / f"{name}_blocks")["models"][0]
+        kinds = [call["type"].split("[")[0] for call in manifest["programs"][0]["calls"]]
+        assert set(kinds[:-1]) <= {"int8", "bool"}, kinds  # bool: of elements, whether they are there
+        random = np.random.default_rng(4)
+        x = random.integers(-128, 128, whole.inputs[0].shape).astype(np.int8) if name == "tflite" else \
+            random.standard_normal(whole.inputs[0].shape).astype(np.float32)
+        (expected,) = whole.run({"x": x}).values()
+        (row,) = manifest["stream"]["outputs"]
+        for _ in range(2):
+            found = np.concatenate([blocks.run({"x": block})[row["name"]] for block in blocks_of(x, axis, BLOCK)], axis)
+            found = np.moveaxis(found, axis, 0)[row["latency"]:]
+            np.testing.assert_array_equal(found, np.moveaxis(expected, axis, 0)[:len(found)])
+            assert len(np.unique(found)) > 20
+            blocks.reset()
 
 
 def test_what_is_reported(tmp_path):

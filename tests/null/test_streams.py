@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.streams_models import NETWORKS, REFUSED, blocks_of, imported
+from tests.streams_models import NETWORKS, REFUSED, Network, Writer, blocks_of, imported
 from tvm_megcc.compiler import context_of
 from tvm_megcc.errors import MegccError, ModelError, ShapeError
 from tvm_megcc.ir.streams import Stream
@@ -51,6 +51,20 @@ def test_blocks_are_equal_to_the_whole(name, block):
     again = _in_blocks(lowered, blocks_of(x, network.axis, block))
     for name, values in found.items():
         np.testing.assert_allclose(again[name], values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("zero", [np.uint8(0), np.uint8(200), np.uint16(30000)], ids=str)
+def test_zero_points_before_the_first_element(zero):
+    """Of bytes they are in a state as zeros; of wider integers reals are kept."""
+    w = Writer((1, 3, 24))
+    how = w.constant(np.float32(0.01)), w.constant(zero)
+    x = w.add("DequantizeLinear", w.add("QuantizeLinear", "x", *how), *how)
+    whole = imported(Network(lambda: w.model(w.conv(x, 3, 4, 4, pads=[3, 0]), opset=21)))
+    graph = streamed(whole, Stream(2, 6))
+    assert {graph.types[target].dtype for _, target in graph.states} == {"uint8" if zero.itemsize == 1 else "float32"}
+    x = np.random.default_rng(7).standard_normal((1, 3, 24)).astype(np.float32)
+    expected, found = reference.run(whole, {"x": x}), _in_blocks(graph, blocks_of(x, 2, 6))
+    np.testing.assert_allclose(found["y0"], expected["y0"], rtol=1e-5, atol=1e-6)
 
 
 def test_an_output_depends_on_its_receptive_field_and_on_nothing_else():

@@ -5,7 +5,9 @@ Every value along the axis is a stream of its own: in the k-th run it has its el
 (k + 1) * block - delay). What an operator reads of earlier blocks, the tail of its operand, is a state in front of the
 block, so nothing is computed twice. A window that reaches ahead makes a result later than its operand (`delay`);
 operands of one operator wait for the latest of them. Elements before the first one are zeros in a state that begins,
-which is what padding wants; results that are late get zeros there where an operator pads.
+which is what padding wants; results that are late get zeros there where an operator pads. Bytes that are padded with
+another number, their zero point, are kept as the bits in which they differ from it. Of dequantised values the
+integers are kept.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from ..ir.streams import Stream, Streamed, StreamedOutput
 from ..ir.types import TensorType
 from ..ops.base import operator
 
+#: Types of bytes -> their numbers, as a range.
+BYTES = {"int8": (-128, 128), "uint8": (0, 256)}
+_MOVES = ("reshape", "transpose", "slice")
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
@@ -34,7 +39,7 @@ class Flow:
     """A value in blocks.
 
     name: of the block in the new graph. axis, block: where its elements follow each other, and how many there are.
-    delay: elements that it is behind; negative: so many zeros come before its first block.
+    delay: elements that it is behind; negative: so many come before its first block. blank: what these are.
     step: elements of the input between two of its own. first, last: what its element 0 depends on of the input, as
     indices; first None: all that came before.
     """
@@ -43,6 +48,7 @@ class Flow:
     axis: int
     block: int
     delay: int = 0
+    blank: int = 0
     step: Fraction = Fraction(1)
     first: Fraction | None = Fraction(0)
     last: Fraction = Fraction(0)
@@ -53,10 +59,21 @@ class Flow:
         return replace(self, first=first, last=self.last + behind * self.step)
 
 
+@dataclass(frozen=True)
+class Dequantised:
+    """What a value was made of by one scale: integers with a zero point, and how."""
+
+    name: str
+    zero: int
+    attrs: Attrs
+    others: tuple[str, ...]
+
+
 class Streamer:
     """Writes the graph anew, operator by operator. flows: of the values in blocks, by their names in the graph as it
     was; lost: values that cannot be had, for there is no way to stream what gives them.
-    tall: of some of rank 3, the same with an axis of 1 in front of the last. copied: bytes that a run copies for a
+    tall: of some of rank 3, the same with an axis of 1 in front of the last. integers: of values of the new graph that
+    were dequantised by one scale. copied: bytes that a run copies for a
     state, by its input. origin, present: of the operator that is written anew, its source and its first result."""
 
     def __init__(self, graph: Graph, stream: Stream, kept: Container[str]):
@@ -65,6 +82,7 @@ class Streamer:
         self.ops: list[Op] = []
         self.flows: dict[str, Flow] = {}
         self.tall: dict[str, Flow] = {}
+        self.integers: dict[str, Dequantised] = {}
         self.lost: set[str] = set()
         self.states: list[tuple[str, str]] = []
         self.copied: dict[str, int] = {}
@@ -186,7 +204,9 @@ class Streamer:
         return name
 
     def result(self, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
-        """Adds an operator of one result."""
+        """Adds an operator of one result; one that moves dequantised values moves their integers."""
+        if kind in _MOVES and inputs[0] in self.integers:
+            return self.moved(inputs[0], lambda source, zero: self.result(kind, attrs, (source, *inputs[1:])))
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] if operand else None for operand in inputs))
         name = self.value(f"{self.present}:{kind}", type_)
         self.ops.append(Op(kind, attrs, inputs, (name,), origin=self.origin))
@@ -201,6 +221,19 @@ class Streamer:
     def define(self, op: Op, flow: Flow) -> None:
         """Says what the operator's result is."""
         self.flows[op.outputs[0]] = flow
+
+    def dequantised(self, made: Dequantised) -> str:
+        name = self.result("dequantize_linear", made.attrs, (made.name, *made.others))
+        self.integers[name] = made
+        return name
+
+    def moved(self, name: str, move: Callable[[str, int], str]) -> str:
+        """What `move` makes of a value; of one that was dequantised, of its integers, dequantised again. move: of a
+        name, and of what zero is there."""
+        if name not in self.integers:
+            return move(name, 0)
+        made = self.integers[name]
+        return self.dequantised(replace(made, name=move(made.name, made.zero)))
 
     def cut(self, name: str, axis: int, first: int, end: int) -> str:
         if (first, end) == (0, self.types[name].shape[axis]):
@@ -224,7 +257,10 @@ class Streamer:
         the block can be computed into its place and the state is one run of bytes."""
         if count == 0:
             return flow.name
-        key = ("behind", flow.name, count)
+        key = ("behind", flow.name, count, flow.blank)
+        if key not in self._made and flow.name in self.integers:
+            self._made[key] = self.moved(flow.name, lambda source, zero: self.behind(
+                replace(flow, name=source, blank=zero), count))
         if key not in self._made:
             type_, axis, block = self.types[flow.name], flow.axis, flow.name
             turned = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
@@ -232,18 +268,26 @@ class Streamer:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
             # What a long state becomes is all that is read, of which the next run reads the end: that is one copy less.
-            whole = count > flow.block
+            blank = flow.blank if type_.dtype in BYTES else 0
+            whole = count > flow.block and not blank
             extent = flow.block + count
 
             def make(state: str) -> tuple[str, str]:
-                both = self.result("concat", Attrs(axis=axis), (self.cut(state, axis, whole * flow.block, extent)
-                                                                if whole else state, block))
-                return both, both if whole else self.cut(both, axis, flow.block, extent)
+                begin = self.cut(state, axis, flow.block, extent) if whole else self._differing(state, blank)
+                both = self.result("concat", Attrs(axis=axis), (begin, block))
+                return both, both if whole else self._differing(self.cut(both, axis, flow.block, extent), blank)
 
             kept = _along(self.types[block], axis, extent if whole else count)
             both = self.state(kept, make, 2 if whole else 3)
             self._made[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if turned else both
         return self._made[key]
+
+    def _differing(self, name: str, blank: int) -> str:
+        """The bits in which bytes differ from a number; of these, the bytes again."""
+        if not blank:
+            return name
+        numbers = np.arange(*BYTES[self.types[name].dtype], dtype=self.types[name].dtype)
+        return self.result("lookup", Attrs(), (name, self.constant("differing", numbers ^ numbers.dtype.type(blank))))
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
         """The same, so far behind."""
@@ -269,26 +313,32 @@ class Streamer:
             self._made[key] = self.state(TensorType("bool", (delay,)), make, 3)
         return self._made[key]
 
-    def where(self, there: str, name: str) -> str:
-        """The value where a mask, which broadcasts to it, is true; zeros elsewhere."""
-        zero = self.constant("zero", np.zeros((), np.dtype(self.types[name].dtype)))
-        return self.result("where", Attrs(), (there, name, zero))
+    def where(self, there: str, name: str, blank: int = 0) -> str:
+        """The value where a mask, which broadcasts to it, is true; elsewhere that number."""
+        if name in self.integers:
+            return self.moved(name, lambda source, zero: self.where(there, source, zero))
+        other = self.constant("blank", np.array(blank, self.types[name].dtype))
+        return self.result("where", Attrs(), (there, name, other))
 
-    def masked(self, flow: Flow) -> Flow:
-        """The same with zeros for the elements before its first."""
+    def padded(self, flow: Flow, blank: int = 0) -> Flow:
+        """The same with a number for all elements before its first."""
+        if flow.delay < 0 and flow.blank != blank:
+            flow = self.settled(flow)
+        flow = replace(flow, blank=blank)
         if flow.delay <= 0:
             return flow
-        key = ("masked", flow.name)
+        key = ("masked", flow.name, blank)
         if key not in self._made:
             behind = (1,) * (self.types[flow.name].rank - flow.axis - 1)
             there = self.mask(flow.delay, flow.block)
             there = self.result("reshape", Attrs(shape=(flow.block, *behind)), (there,)) if behind else there
-            self._made[key] = self.where(there, flow.name)
+            self._made[key] = self.where(there, flow.name, blank)
         return replace(flow, name=self._made[key])
 
-    def window(self, flow: Flow, reach: int, stride: int, before: int) -> Flow:
+    def window(self, flow: Flow, reach: int, stride: int, before: int, blank: int = 0) -> Flow:
         """What an operator reads whose result i depends on elements i * stride - before to i * stride - before + reach
-        of a value: all that it needs for a block, without pads. The flow is that of the result.
+        of a value: all that it needs for a block, without pads. blank: what it pads with. The flow is that of the
+        result.
 
         Raises:
             Refused: where a stride does not divide the block.
@@ -297,14 +347,14 @@ class Streamer:
             raise Refused(f"its stride {stride} does not divide the block of {flow.block} elements that it reads; "
                           "choose a block that is a multiple")
         if before > 0:
-            flow = self.masked(flow)
+            flow = self.padded(flow, blank)
         count = flow.block // stride
         delay = max(-((flow.delay + reach - before + 1 - stride) // -stride), 0)
         tail = delay * stride + before - flow.delay
         skip = max(-tail, 0)
         read = self.cut(self.behind(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
         wide = flow.widened(before, reach - before)
-        return replace(wide, name=read, block=count, delay=delay, step=flow.step * stride)
+        return replace(wide, name=read, block=count, delay=delay, blank=0, step=flow.step * stride)
 
 
 def _along(type_: TensorType, axis: int, extent: int) -> TensorType:

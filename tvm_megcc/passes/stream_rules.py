@@ -14,7 +14,7 @@ from ..ops.elementwise import Elementwise
 from ..ops.reduce import Reduction
 from ..ops.rnn import Recurrent
 from ..ops.rules import axes_of, axis_of, slice_axes
-from .stream_flow import Flow, Refused, Rule, Streamer
+from .stream_flow import BYTES, Dequantised, Flow, Refused, Rule, Streamer
 
 
 def rule_of(op: Op) -> Rule:
@@ -71,7 +71,7 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: in
         inputs.append(_raised(s, operand) if tall and not flow else operand)
     first = next(iter(flows.values()))
     rank = max(s.types[name].rank for name in inputs)
-    result = s.emit(replace(first, delay=delay), op.kind, attrs, tuple(inputs), rank - place)
+    result = s.emit(replace(first, delay=delay, blank=0), op.kind, attrs, tuple(inputs), rank - place)
     result = _joined(list(flows.values()), result)
     s.define(op, _flat(s, op.outputs[0], result) if tall else result)
 
@@ -165,19 +165,21 @@ def pad(s: Streamer, op: Op) -> None:
     before, after = list(op.attrs.before), list(op.attrs.after)
     tall = s.tall.get(op.inputs[0])
     if before[flow.axis] or after[flow.axis]:
-        if before[flow.axis] > 0 and (op.attrs.mode != "constant" or op.attrs.value != 0):
+        bytes_ = s.types[flow.name].dtype in BYTES
+        if before[flow.axis] > 0 and (op.attrs.mode != "constant" or (op.attrs.value != 0 and not bytes_)):
             raise Refused(f"it pads the begin of the sequence in mode {op.attrs.mode} with {op.attrs.value}; states "
                           "begin with zeros")
         if min(before[flow.axis], after[flow.axis]) < 0:
             raise Refused("it crops the sequence by negative pads; a slice does that")
         count = before[flow.axis]
+        blank = int(op.attrs.value) if count else flow.blank
         before[flow.axis] = after[flow.axis] = 0
         if tall and not any(before) and not any(after):
-            tall = s.masked(tall)
+            tall = s.padded(tall, blank)
             tall = replace(tall, delay=tall.delay - count).widened(count, -count)
             s.define(op, _flat(s, op.outputs[0], tall))
             return
-        flow = s.masked(flow)
+        flow = s.padded(flow, blank)
         flow = replace(flow, delay=flow.delay - count).widened(count, -count)
     if any(before) or any(after):
         flow = s.settled(flow) if op.attrs.value != 0 else flow
@@ -195,7 +197,7 @@ def concat(s: Streamer, op: Op) -> None:
         if len(places) != 1 or any(name not in s.constants or s.constants[name].any() for name in zeros):
             raise Refused("it puts something before or behind the sequence that is no zeros")
         count = sum(s.types[name].shape[axis] for name in front)
-        flow = s.masked(s.flow(op, places[0]))
+        flow = s.padded(s.flow(op, places[0]))
         s.define(op, replace(flow, delay=flow.delay - count).widened(count, -count))
         return
     if any(name not in own for name in op.inputs):
@@ -220,7 +222,7 @@ def _spatial(op: Op, flow: Flow, axes: int) -> int:
 
 def convolution(s: Streamer, op: Op) -> None:
     flow, kernel = s.flow(op), s.types[op.inputs[1]].shape[2:]
-    _windows(s, op, flow, kernel)
+    _windows(s, op, flow, kernel, op.attrs.get("x_zero", 0))
 
 
 def pool(s: Streamer, op: Op) -> None:
@@ -233,12 +235,12 @@ def pool(s: Streamer, op: Op) -> None:
     _windows(s, op, flow, op.attrs.kernel)
 
 
-def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...]) -> None:
+def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...], blank: int = 0) -> None:
     axes, place = len(kernel), _spatial(op, flow, len(kernel))
     attrs = op.attrs
     if place >= 0:
         reach = (kernel[place] - 1) * attrs.dilations[place]
-        flow = s.window(flow, reach, attrs.strides[place], attrs.pads[place])
+        flow = s.window(flow, reach, attrs.strides[place], attrs.pads[place], blank)
         pads = list(attrs.pads)
         pads[place] = pads[axes + place] = 0
         attrs = Attrs(attrs, pads=tuple(pads))
@@ -292,6 +294,26 @@ def unchanged(s: Streamer, op: Op) -> None:
     s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name, *op.inputs[1:])))
 
 
+def quantised(s: Streamer, op: Op) -> None:
+    """Quantising and dequantising: the zero before a sequence becomes the zero point, or is one."""
+    if any(name not in s.constants or s.constants[name].ndim for name in op.inputs[1:] if name):
+        unchanged(s, op)
+        return
+    zero = int(s.constants[op.inputs[2]]) if len(op.inputs) > 2 and op.inputs[2] else 0
+    back = op.kind == "dequantize_linear"
+    if zero and (s.types[s.flow(op).name].dtype if back else op.attrs.dtype) not in BYTES:
+        unchanged(s, op)
+        return
+    flow, tall = s.flow(op), s.tall.get(op.inputs[0])
+    flow = tall if tall and _is_tall(s, {op.inputs[0]: flow}) else flow
+    if flow.delay < 0 and flow.blank != zero * back:
+        flow, tall = s.settled(s.flow(op)), None
+    name = s.dequantised(Dequantised(flow.name, zero, Attrs(op.attrs, axis=0), op.inputs[1:])) if back else \
+        s.result(op.kind, op.attrs, (flow.name, *op.inputs[1:]))
+    result = replace(flow, name=name, blank=zero * (not back))
+    s.define(op, _flat(s, op.outputs[0], result) if flow is tall else result)
+
+
 def recurrent(s: Streamer, op: Op) -> None:
     """A layer that runs along the sequence: its last states become its first ones."""
     flow, declaration = s.flow(op), operator(op.kind)
@@ -338,4 +360,5 @@ RULES: dict[str, Rule] = {
     "reshape": reshape, "transpose": transpose, "slice": cut, "pad": pad, "concat": concat, "conv2d": convolution,
     "conv3d": convolution, "max_pool": pool, "avg_pool": pool, "sum_pool": pool, "matmul": matmul,
     "softmax": along("axis"), "log_softmax": along("axis"), "layer_norm": along(""), "cast": unchanged,
-    "copy": unchanged, "quantize_linear": unchanged, "dequantize_linear": unchanged}
+    "copy": unchanged, "quantize_linear": quantised, "dequantize_linear": quantised, "conv2d_integer": convolution,
+    "matmul_integer": matmul, "lookup": unchanged}

@@ -163,7 +163,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
         path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:
         linked = firmware.link_flags(target, limits, sum(given[model] for model in models))
-        linked += [f"-Wl,-Map={image.with_suffix('.map').resolve()}"]
+        linked += ["-Xlinker", f"-Map={image.with_suffix('.map').resolve()}"]  # of -Wl a comma is the end
         return link(objects.compiler, (*flags, *linked), compiled, image)
     except ToolError as error:
         raise firmware.refusal(target, models, error, limits) from None

@@ -109,7 +109,7 @@ def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> lis
     places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
     limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
     sizes = {f"{memory.upper()}_BYTES": size for memory, size in _limits(target, limits).items()}
-    return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", f"-Wl,-T,{port() / 'link.ld'}",
+    return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", "-T", f"{port() / 'link.ld'}",
             *(f"-Wl,--defsym={name}={value}" for name, value in {**places, **sizes}.items())]
 
 

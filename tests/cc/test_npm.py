@@ -105,6 +105,43 @@ def test_states_are_kept_and_names_are_no_code(tmp_path):
     np.testing.assert_array_equal(found[HOSTILE], 3 * x)
 
 
+#: A program that uses the package as its types say, and in ways that they must refuse.
+TYPED = """
+import { inputs, load, Model, type Inputs, type Outputs } from "./index.js";
+
+const model: Model = await load({ wasm: new URL("digits.wasm", import.meta.url) });
+const given: Inputs = { image: new Float32Array(inputs[0].shape.reduce((all, extent) => all * extent, 1)) };
+const found: Outputs = model.run(given);
+const same: Float32Array = model.run([given.image]).logits;
+const scale: number | undefined = inputs[0].scale;
+model.reset();
+console.log(found.logits.length, same[0], scale, new inputs[0].array(4));
+// @ts-expect-error: another name
+model.run({ picture: given.image });
+// @ts-expect-error: another type
+model.run({ image: new Int8Array(64) });
+// @ts-expect-error: no such output
+console.log(found.probabilities);
+// @ts-expect-error: what is read only
+inputs[0].name = "x";
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_types(beside, tmp_path):
+    compiler = shutil.which("tsc")
+    if compiler is None:
+        pytest.skip("no TypeScript on this machine: npm install -g typescript")
+    package = tmp_path / "digits"
+    assert main(["export", str(DIGITS), "--for", "npm", "-o", str(package), "-q", *["--beside"] * beside]) == 0
+    (package / "use.ts").write_text(TYPED)
+    options = ["--noEmit", "--strict", "--exactOptionalPropertyTypes", "--target", "es2022", "--module", "nodenext",
+               "--lib", "es2022,dom", "--types", ""]
+    done = subprocess.run([compiler, *options, "use.ts"], cwd=package, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass

@@ -56,6 +56,24 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 #endif
 
+/* n floats from `from` on to every `step`-th place from `to` on; and the other way round. Registers in groups of eight. */
+#define MGC_GROUP "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "vl", "vtype", "memory"
+static MGC_INLINE void mgc_spread(float *to, ptrdiff_t step, const float *from, ptrdiff_t n)
+{
+    for (ptrdiff_t now; n > 0; n -= now, from += now, to += now * step) {
+        __asm__ volatile("vsetvli %0, %1, e32, m8, ta, ma\n\tvle32.v v8, (%2)\n\tvsse32.v v8, (%3), %4"
+                         : "=&r"(now) : "r"(n), "r"(from), "r"(to), "r"(4 * step) : MGC_GROUP);
+    }
+}
+static MGC_INLINE void mgc_collect(float *to, const float *from, ptrdiff_t step, ptrdiff_t n)
+{
+    for (ptrdiff_t now; n > 0; n -= now, from += now * step, to += now) {
+        __asm__ volatile("vsetvli %0, %1, e32, m8, ta, ma\n\tvlse32.v v8, (%2), %4\n\tvse32.v v8, (%3)"
+                         : "=&r"(now) : "r"(n), "r"(from), "r"(to), "r"(4 * step) : MGC_GROUP);
+    }
+}
+#undef MGC_GROUP
+
 static MGC_INLINE mgc_v mgc_set1(float s) { return s - (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_elementwise_fma(a, b, c); }

@@ -38,7 +38,8 @@ class DotParameters(ByteParameters):
     these types. result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last
     whole tile, 0 if there are none. heights, even: of tiles, as `Tile` has them. flat: windows are pixels, without
     padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
-    ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point.
+    ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point. ahead: the
+    weights that tiles ask for before they are used, "tile": those of the next one's channels, "page": 4 KB on.
     """
 
     laid: str
@@ -57,6 +58,7 @@ class DotParameters(ByteParameters):
     sums: str
     narrow: bool
     skewed: bool
+    ahead: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Laid:
         return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
 
 
+#: Bytes of weights that stay in the first cache.
+NEAR = 8 << 10
 #: Instructions for a product, of Arm where there are no dot products.
 _SIXTEENS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
 
@@ -164,6 +168,15 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
     return (*operands, Operand("b", 1, size, ("dot_sums", *how), "int32"))
 
 
+def _ahead(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
+    """Of more weights than the first cache keeps, where products of int16 leave room for it. The CPU does not foresee
+    where the next page begins, nor what lies behind a short stream; a single pixel does nothing but load them."""
+    if not site.isa.ahead or site.compact or laid.dtype != "int16" or s.g * s.oc * depth < NEAR:
+        return ""
+    is_short = depth * tile.vectors * site.isa.lanes <= site.isa.ahead
+    return "tile" if is_short and tile.heights != (1,) else "page"
+
+
 def _runs(s: Geometry) -> tuple[int, int]:
     """Of what a window reads, the pieces that lie together, and their elements."""
     return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
@@ -228,7 +241,8 @@ class DotProducts(Kernel):
         parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
                                    DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
-                                   tile.heights, tile.even, flat, copied, sums, narrow, skewed)
+                                   tile.heights, tile.even, flat, copied, sums, narrow, skewed,
+                                   _ahead(site, laid, tile, depth, s))
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),

@@ -25,6 +25,7 @@ from tvm_megcc.runtime.load import load
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, parse_targets
+from tvm_megcc.tools import verify
 
 TARGET = TARGETS["cortex-m4"]
 FORBIDDEN = ("malloc", "free", "calloc", "realloc", "printf", "fopen", "fread", "fwrite", "_sbrk", "pthread", "exp",
@@ -51,6 +52,14 @@ def symbols(elf) -> set[str]:
     nm = compiler.removesuffix("gcc") + "nm"
     text = subprocess.run([nm, str(elf)], capture_output=True, text=True, check=True).stdout
     return {line.split()[-1] for line in text.splitlines()}
+
+
+@pytest.mark.slow
+def test_two_cores_with_the_same_instructions_share_a_table(tmp_path):
+    """cortex-m4 and cortex-m7 are one instruction set."""
+    compiled = tvm_megcc.compile(paths.examples() / "digits.onnx", "cortex-m4,cortex-m7", reproducible=True)
+    report = verify.verify(compiled.save(tmp_path / "digits_megcc"))
+    assert report["equal"] and all("sha256" in row for row in report["targets"])
 
 
 def test_digits(digits):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import InternalError
+from ..errors import InternalError, MegccError
 from ..ir.conditions import Condition, undecided
 from ..ir.dims import Dim
 from ..ir.graph import Graph
@@ -109,6 +109,23 @@ def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]
     return {**texts, "kernels.c": render_table(name, codes)}
 
 
+def _by_instructions(codes: Sequence[Code]) -> list[list[Code]]:
+    """The codes in groups with one table: targets of one instruction set (cortex-m4, cortex-m7) have the same.
+
+    Raises:
+        MegccError: if such targets have different kernels, whose tables would be called the same.
+    """
+    groups: dict[str, list[Code]] = {}
+    for code in codes:
+        first = groups.setdefault(code.target.isa.name, [code])[0]
+        if first.id != code.id:
+            raise MegccError(f"{first.target} and {code.target} have the same instructions and other kernels: compile "
+                             "a folder for each")
+        if first is not code:
+            groups[code.target.isa.name].append(code)
+    return list(groups.values())
+
+
 def render_table(name: str, codes: Sequence[Code]) -> str:
     """The text of kernels.c for one model."""
     lines = ["/* SPDX-License-Identifier: 0BSD",
@@ -120,10 +137,11 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
         lines += [UNKNOWN]
     if any(code.calls for code in codes):
         lines += [_LOOK_UP]
-    for code in codes:
-        lines += code.text[0]
+    groups = _by_instructions(codes)
+    for code, *others in groups:
+        lines += [f"/* {', '.join(each.target.name for each in (code, *others))} */", *code.text[0]]
     lines += [f"static const megcc_code {name}_codes[] = {{"]
-    for code in codes:
+    for code, *_ in groups:
         lines += [f"#if {code.target.isa.guard}", f"    {{ UINT64_C(0x{code.id:016x}), {code.text[1]} }},", "#endif"]
     lines += ["    { 0, 0xffffffffu, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
@@ -201,7 +219,7 @@ def _port_rows(code: Code) -> list[str]:
 
 
 def _target_section(code: Code) -> list[str]:
-    lines = [f"#if {code.target.isa.guard} /* {code.target.name} */", ""]
+    lines = [f"#if {code.target.isa.guard}", ""]
     for index, spec in enumerate(code.specs):
         if spec in code.calls:
             lines += _need_function(_name(f"need_{index}", code), spec, code.calls[spec])

@@ -35,7 +35,7 @@ from .linear.coupling import Coupling
 from .linear.determinant import DeterminantKernel, InverseKernel
 from .linear.fourier import FourierPasses
 from .matmul.nibbles import NibbleRows, NibblesMatMul
-from .matmul.packed import PackedMatMul, PanelMatMul, ScalarMatMul
+from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
 from .move.gather import GatherLines, GatherPoints, GatherRuns
@@ -82,7 +82,7 @@ realise(ops.conv3d.Conv3d, RowsConv3d())
 realise(ops.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
 realise(ops.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.attention_fused.Attention, AttentionColumns(), AttentionLines())
-realise(ops.matmul.MatMul, PackedMatMul(), PanelMatMul(), ScalarMatMul())
+realise(ops.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
 realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), PairConv(), DspConv(), DspDepthwise(), HeliumConv(),

@@ -118,6 +118,8 @@ MatMul.cases = (
     _case((9, 1100), (40, 1100), trans_b=1),
     _case((600, 3), (3, 1), trans_a=0),
     _case((1, 1), (1, 7)),
+    _case((3, 7, 24), (24, 1), 1, constant=(1, 2)),
+    _case((33, 19), (1, 19), trans_b=1),
     _case((2, 5, 3), (3, 7), 7, dtype="float64"),
     _case((2, 1, 4, 3), (3, 5, 3), trans_b=1, dtype="int32"),
     _case((3, 4), (3, 6), trans_a=1, dtype="uint64"),

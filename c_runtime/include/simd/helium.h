@@ -103,7 +103,7 @@ static MGC_INLINE mgc_v mgc_load(const float *p) { return mgc_load_n(p, 4); }
 static MGC_INLINE void mgc_store(float *p, mgc_v v) { mgc_store_n(p, v, 4); }
 static MGC_INLINE mgc_v mgc_set1(float s) { return (mgc_v){ s, s, s, s }; }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0 }; }
-#if defined(MEGCC_FUSED)
+#if defined(MEGCC_REPRODUCIBLE)
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
     for (int i = 0; i < 4; i++) {

@@ -137,6 +137,46 @@ class PanelMatMul(Kernel):
 
 
 @dataclass(frozen=True)
+class DotsParameters(Parameters):
+    """Of `dots.c.j2`."""
+
+    bias: bool
+
+
+class DotsMatMul(Kernel):
+    """One column: sums in the lanes of vectors along the rows, of as many rows as there are lanes."""
+
+    name = "dots"
+    dtypes = (FLOAT32,)
+    fuses_epilogue = True
+
+    def reorders(self, site: Site) -> bool:
+        return True
+
+    def refuse(self, site):
+        if site.y.shape[-1] != 1 or site.inputs[1].rank != 2:
+            return "the second operand must be one column"
+        if site.attrs.trans_a:
+            return "the first operand must not be transposed"
+        if site.isa.lanes == 1:
+            return "there are no vectors"
+        return None
+
+    def lower(self, site):
+        M, K = extent_symbols("M", "K")
+        bias = site.has(2)
+        return Lowered(
+            "matmul/dots", DotsParameters(bias), {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1]},
+            present(site, Operand("a", 0, M * K), Operand("b", 1, K), Operand("bias", 2, 1)), (Operand("y", 0, M),),
+            ceildiv(M, site.isa.lanes), "matmul_column" + "_bias" * bias, "dots", channels=1)
+
+    def cost(self, site):
+        lanes, depth = site.isa.lanes, site.x.shape[-1]
+        rows = ceildiv(product(site.y.shape[:-1]), lanes) * lanes
+        return 200 + rows * (ceildiv(depth, lanes) * 1.1 + 3)
+
+
+@dataclass(frozen=True)
 class ScalarParameters(ProductParameters):
     """Of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as. real: they are none."""
 

@@ -105,6 +105,17 @@ def test_states_are_kept_and_names_are_no_code(tmp_path):
     np.testing.assert_array_equal(found[HOSTILE], 3 * x)
 
 
+@pytest.mark.slow
+def test_a_level_that_few_compilers_know(tmp_path):
+    """Relaxed vectors: where clang is too old, zig links the module, with arguments of its own."""
+    folder = tvm_megcc.compile(DIGITS, "wasm32-relaxed").save(tmp_path / "digits")
+    try:
+        module = npm.package(folder)["digits.wasm"]
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    assert module.startswith(b"\0asm") and len(module) < 90_000
+
+
 #: A program that uses the package as its types say, and in ways that they must refuse.
 TYPED = """
 import { inputs, load, Model, type Inputs, type Outputs } from "./index.js";

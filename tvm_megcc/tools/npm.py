@@ -87,8 +87,10 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         made = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in _EXPORTS]
         output = Path(aside) / f"{name}.wasm"
+        # Below the data, the stack cannot grow into it. Zig does so by itself, and refuses to be told.
+        stack = ("-Wl,-z,stack-size=65536", *(() if "zig" in str(compiler) else ("-Wl,--stack-first",)))
         link(compiler, (*target.cflags, "-nostdlib", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all",
-                        "-Wl,--stack-first", "-Wl,--export=__heap_base", *exported), made, output)
+                        *stack, "-Wl,--export=__heap_base", *exported), made, output)
         return output.read_bytes()
 
 

@@ -5,8 +5,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.tflite_files import Quantized, written
 from tvm_megcc.runtime.counting import Block, Disassembly, instructions, read
 from tvm_megcc.runtime.cycles import CORES, classes, cycles
 
@@ -89,6 +91,30 @@ def test_models_that_are_not_there(mlperf_tiny, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "visual_wake_words/trained_models/vww_96_int8.tflite  (vww, int8)" in said
     assert "git clone https://github.com/mlcommons/tiny" in said and str(tmp_path) in said
+
+
+@pytest.mark.slow
+def test_images_whose_class_is_known(mlperf_tiny, tmp_path, capsys):
+    """Of CIFAR-10's layout: a class, then planes. Each class has rows of its own that are bright; half are misnamed."""
+    images = np.random.default_rng(2).integers(0, 50, (6, 3, 32, 32)).astype(np.uint8)
+    weights = np.zeros((10, 32, 32, 3), np.int8)
+    for number in range(10):
+        weights[number, 3 * number:3 * number + 3] = 100
+        images[number:number + 1, :, 3 * number:3 * number + 3] = 255
+    tensors = {"x": Quantized((1, 32, 32, 3), 0.01, -128), "w": Quantized(weights.shape, 0.01, array=weights),
+               "b": Quantized((10,), 1e-4, 0, "int32", array=np.zeros(10, np.int32)),
+               "y": Quantized((1, 1, 1, 10), 10.0, 0)}
+    fields = {"Padding": 1, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    model = tmp_path / "resnet8_cifar10_int8" / "model.tflite"
+    model.parent.mkdir()
+    model.write_bytes(written(tensors, [("CONV_2D", "Conv2DOptions", fields, ["x", "w", "b"], ["y"])], ["x"], ["y"]))
+    named = [number + number % 2 for number in range(6)]
+    (tmp_path / "some.bin").write_bytes(b"".join(bytes([n]) + i.tobytes() for n, i in zip(named, images, strict=True)))
+    asked = ["--models", str(tmp_path), "--cifar10"]
+    assert mlperf_tiny.main([*asked, str(tmp_path / "some.bin")]) == 0
+    assert "3 of 6 images" in capsys.readouterr().out
+    assert mlperf_tiny.main([*asked, str(model)]) == 1
+    assert "3,073 each" in capsys.readouterr().err
 
 
 def test_tables_of_the_benchmark(mlperf_tiny, tmp_path):

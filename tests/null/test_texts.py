@@ -101,6 +101,16 @@ def test_constants_and_branches():
     assert [graph.texts[code] if code >= 0 else "?" for code in found["y"]] == ["u", "v", "w", "?", "u"]
 
 
+def test_a_sequence_of_texts():
+    source = texts_model([node("SequenceAt", "s one", "t"), node("Equal", "t a", "y"), node("Identity", "t", "z")],
+                         [helper.make_tensor_sequence_value_info("s", TEXT, None)],
+                         {"y": ("bool", [2]), "z": (TEXT, [2])}, {"one": np.array(1), "a": np.array(["a"], object)})
+    graph = import_onnx(source, input_shapes={"s.0": [3], "s.1": [2]})
+    assert graph.text_ports == {"s.0", "s.1", "z"}
+    found = reference.run(graph, {"s.0": np.array([-1, -1, 0]), "s.1": np.array([-1, 0])})
+    assert found["y"].tolist() == [False, True] and found["z"].tolist() == [-1, 0]
+
+
 def test_texts_of_a_run():
     texts, others = Texts(["a", "ü"]), {}
     numbers = texts.numbers([["ü", "new"], [b"a", "old"]], others)

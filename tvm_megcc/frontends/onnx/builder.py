@@ -100,9 +100,11 @@ class Builder:
         self.folding.held = mark.held
         del self.ops[mark.ops:], self.conditions[mark.conditions:]
 
-    def weight(self, array: np.ndarray, hint: str = "constant") -> str:
+    def weight(self, array: np.ndarray, hint: str = "constant", is_text: bool = False) -> str:
         """A constant of the model's own."""
         name = self.constant(array, hint)
+        if is_text:
+            self.texts.values[name] = True
         self.folding.held += self.constants[name].nbytes
         return name
 

@@ -7,7 +7,6 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,9 +122,8 @@ class Importer:
         self.fixed = constants
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
-        self.text_inputs, self.text_outputs = ({value.name for value in values
-                                                if value.type.tensor_type.elem_type == _STRING}
-                                               for values in (self.graph.input, self.graph.output))
+        self.declared_texts = {value.name for value in (*self.graph.input, *self.graph.output)
+                               if value.type.tensor_type.elem_type == _STRING}
         self.builder = Builder(bounds)
         self.sequences = Sequences(self.builder.unique)
         self.importers = importers
@@ -157,7 +155,7 @@ class Importer:
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         self.findings += [f"output {quoted(name)}: is texts that are not those of inputs or tables, which is not "
-                          "supported" for name in self.output_names if name in self.text_outputs
+                          "supported" for name in self.output_names if name in self.declared_texts
                           and scope[name] is not None and scope[name] not in self.builder.texts.values]
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
@@ -169,11 +167,9 @@ class Importer:
         seed = [seeds.name] if seeds.used and seeds.value is None else []
         outputs = self._outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed], outputs)
-        unread = not any(name in op.inputs for op in graph.ops for name in seed)
-        graph = replace(graph, inputs=tuple(inputs)) if unread else graph
-        texts = self.builder.texts
-        ports = frozenset(texts.values).intersection((*graph.inputs, *graph.outputs))
-        return graph.with_(texts=tuple(texts.places), text_ports=ports) if ports else graph
+        if not any(name in op.inputs for op in graph.ops for name in seed):
+            graph = graph.with_(inputs=tuple(inputs))
+        return self.builder.texts.known_to(graph)
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
         """Shapes that the model states for what it computes; none where the user changed an input's."""
@@ -191,7 +187,7 @@ class Importer:
                 continue
             try:
                 array = tensor_array(tensor, self.model.folder, self.builder.texts)
-                scope.values[tensor.name] = self._held(array, tensor.name, tensor.data_type == _STRING)
+                scope.values[tensor.name] = self.builder.weight(array, tensor.name, tensor.data_type == _STRING)
             except TensorError as error:
                 self.findings.append(f"initializer {quoted(tensor.name)}: {error}")
                 scope.values[tensor.name] = None
@@ -199,13 +195,6 @@ class Importer:
             name = tensor.values.name
             self.findings.append(f"initializer {quoted(name)}: is sparse, which is not supported; make it dense")
             scope.values[name] = None
-
-    def _held(self, array: np.ndarray, name: str, is_text: bool) -> str:
-        """A constant of the file."""
-        value = self.builder.weight(array, name)
-        if is_text:
-            self.builder.texts.values[value] = True
-        return value
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
         """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
@@ -241,8 +230,7 @@ class Importer:
     def _seed(self, taken: Container[str]) -> str:
         """The name of the input that random numbers are drawn by, which is none of the model's."""
         numbered = (f"seed_{number}" for number in itertools.count(2))
-        name = next(each for each in itertools.chain(("seed",), numbered) if each not in taken)
-        value = None
+        name, value = next(each for each in itertools.chain(("seed",), numbered) if each not in taken), None
         try:
             if tuple(self.input_shapes.get(name) or ()):
                 raise ShapeError("has no axes, and input_shapes gives it some")
@@ -255,7 +243,7 @@ class Importer:
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
         """The constant that stands for an input."""
         given, dtype = np.asarray(self.fixed[name]), np.dtype(type_.dtype)
-        if given.dtype.kind in "UO" and name in self.text_inputs:
+        if given.dtype.kind in "UO" and name in self.declared_texts:
             given = self.builder.texts.codes(map(str, given.reshape(-1)), given.shape)
         array = given.astype(dtype) if given.dtype.kind in "biuf" else None
         if array is None or (dtype.kind in "biu" and not np.array_equal(array, given)):
@@ -465,11 +453,11 @@ class Importer:
             value = node.attr(name)
             if value is not None:
                 is_text = name == "value" and node.texts(name) is not None
-                return self._held(np.asarray(value, dtype), node.outputs[0], is_text)
+                return self.builder.weight(np.asarray(value, dtype), node.outputs[0], is_text)
         texts = node.texts("value_string", "value_strings")
         if texts is None:
             raise MegccError("holds no tensor; sparse tensors are not supported")
-        return self._held(texts, node.outputs[0], True)
+        return self.builder.weight(texts, node.outputs[0], True)
 
     def inlined(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
                 values: Mapping[str, str | None]) -> list[str | None]:

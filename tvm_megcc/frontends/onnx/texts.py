@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...errors import MegccError
+from ...ir.graph import Graph
 
 #: Operators that move elements, and their operands that are texts if the results are; none for all operands.
 MOVED: dict[str, tuple[int, ...]] = {
@@ -45,6 +46,11 @@ class Texts:
         except UnicodeDecodeError:
             raise MegccError("holds a text that is no UTF-8, which is not supported") from None
         return np.array([self.places.setdefault(text, len(self.places)) for text in decoded], np.int64).reshape(shape)
+
+    def known_to(self, graph: Graph) -> Graph:
+        """The graph with what its inputs and outputs say of texts."""
+        ports = frozenset(self.values).intersection((*graph.inputs, *graph.outputs))
+        return graph.with_(texts=tuple(self.places), text_ports=ports) if ports else graph
 
     def moved(self, kind: str, inputs: Sequence[str]) -> bool:
         """Whether the results of an operator are texts, because its operands are.

@@ -290,6 +290,17 @@ static inline double mgd_sine(double x, uint32_t turned)
 static inline double mgd_sin(double x) { return mgd_sine(x, 0); }
 static inline double mgd_cos(double x) { return mgd_sine(x, 1); }
 
+/* Both, of a finite x: the bits of mgd_sin and mgd_cos. */
+static inline void mgd_sin_cos(double x, double *sine, double *cosine)
+{
+    double high, low;
+    const uint32_t quadrant = mgd_reduce(x, &high, &low);
+    const double s = mgd_sin_near(high, low), c = mgd_cos_near(high, low);
+    const double first = quadrant & 1u ? c : s, second = quadrant & 1u ? s : c;
+    *sine = quadrant & 2u ? -first : first;
+    *cosine = (quadrant + 1u) & 2u ? -second : second;
+}
+
 static inline double mgd_tan(double x)
 {
     double high, low;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from tests.graphs import assert_golden
 from tests.onnx_models import fed, model, node
@@ -56,6 +57,24 @@ def residual_block():
     x = b.real(b.input("x", 1, 4, 6, 6, dtype="int8"), scale, zero)
     y = b.quantised(b.op("relu", b.convolution(x, 4, 3, 1, False)))
     return b.graph(b.quantised(b.op("relu", b.op("add", b.quantised(b.convolution(y, 4, 3, 1, False)), x))))
+
+
+def test_norms_of_several_axes_are_one_operator():
+    """As one axis that is as long; mean and inverse deviation have ONNX's shapes."""
+    ones = np.linspace(0.5, 1.5, 15, dtype=np.float32).reshape(3, 5)
+    nodes = [node("DequantizeLinear", "x s z", "real"), node("LayerNormalization", "real w w", "y m i", axis=1),
+             node("QuantizeLinear", "y s z", "q")]
+    constants = {"w": ones, "s": np.float32(0.03), "z": np.int8(7)}
+    proto = model(nodes, {"x": ("int8", [4, 3, 5])}, {"q": ("int8", None), "m": None, "i": None}, constants,
+                  opset=19)
+    inputs = {"x": np.random.default_rng(0).integers(-128, 128, (4, 3, 5)).astype(np.int8)}
+    expected = ReferenceEvaluator(proto).run(["q", "m", "i"], inputs)
+    before = import_onnx(proto)
+    for name, wanted in zip(("q", "m", "i"), expected, strict=True):
+        np.testing.assert_allclose(run(before, inputs)[name], wanted, atol=1e-6 if name != "q" else 0)
+    alone = before_layouts(import_onnx(proto, output_names=["q"]), CONTEXT)
+    assert {op.kind for op in alone.ops} == {"reshape", "layer_norm_quantised"}
+    assert np.abs(run(alone, inputs)["q"].astype(int) - expected[0]).max() <= 1
 
 
 def test_golden():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import MegccError, ShapeError
-from ..ir.dims import Dim
+from ..ir.dims import Dim, product
 from .base import OnnxNode, decomposes
 from .elementwise import cast_to
 from .reduce import reduce
@@ -100,13 +100,25 @@ def instance_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("LayerNormalization")
 def layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    rank = node.type(0).rank
-    axis = axis_of(node.attr("axis", -1), rank)
-    value, mean, inverse = _normalise(node, node.inputs[0], range(axis, rank), node.attr("epsilon", 1e-5))
-    (value,) = node.emit("mul", (value, node.inputs[1]))
-    if node.has(2):
-        (value,) = node.emit("add", (value, node.inputs[2]))
-    return value, mean, inverse
+    """Over several axes as over one that is as long."""
+    shape = node.type(0).shape
+    axis = axis_of(node.attr("axis", -1), len(shape))
+    rows, line = shape[:axis], shape[axis:]
+    x, *factors = node.inputs[0], *(node.inputs[index] for index in (1, 2) if node.has(index))
+    flat = len(line) > 1 and all(isinstance(extent, int) for extent in line) \
+        and all(node.type_of(factor).shape == line for factor in factors)
+    if flat:
+        (x,) = node.emit("reshape", (x,), shape=(*rows, product(line)))
+        factors = [node.emit("reshape", (factor,), shape=(product(line),))[0] for factor in factors]
+    value, mean, inverse = _normalise(node, x, range(axis, axis + 1 if flat else len(shape)),
+                                      node.attr("epsilon", 1e-5))
+    for kind, factor in zip(("mul", "add"), factors, strict=False):
+        (value,) = node.emit(kind, (value, factor))
+    if not flat:
+        return value, mean, inverse
+    shapes = shape, *((*rows, *(1,) * len(line)),) * 2
+    return tuple(node.emit("reshape", (each,), shape=to)[0]
+                 for each, to in zip((value, mean, inverse), shapes, strict=True))
 
 
 @decomposes("RMSNormalization")

@@ -50,6 +50,7 @@ def test_compiled(optimize, tmp_path):
                 np.testing.assert_allclose(results[name], value, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_in_loops(tmp_path):
     source = loop_of_draws("turns")
     folder = tvm_megcc.compile(source, "native", bounds={"y": 6}).save(tmp_path / "net")

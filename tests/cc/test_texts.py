@@ -62,6 +62,7 @@ def test_hostile_texts(tmp_path):
             session.run({"x": np.array([1, 2], object), "n": [0, 1]})
 
 
+@pytest.mark.slow
 def test_the_hash_of_outputs_is_that_of_numbers(tmp_path):
     source = echo(["b", "a"])
     folder = tvm_megcc.compile(source, "native", input_shapes={"x": [9], "n": [9]}, name="m").save(tmp_path / "m")
@@ -111,6 +112,7 @@ def test_a_megabyte(tmp_path):
     looked_up_in_c(folder, "echo", texts, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [[1, 4], [4]])
 def test_texts_that_are_left_out(shape, tmp_path):
     source = texts_model([node("StringNormalizer", "x", "y", stopwords=["a", "b"], is_case_sensitive=1)],
@@ -121,6 +123,7 @@ def test_texts_that_are_left_out(shape, tmp_path):
             assert found.tolist() == ([list(left) or [""]] if len(shape) == 2 else list(left) or [""])
 
 
+@pytest.mark.slow
 def test_moving_comparing_and_counting_texts(tmp_path):
     """Beside ONNX's own tests: texts of the run, which no table has, on their way and beside each other."""
     words = [["to", "be", "or"], ["not", "to", "be"]]

@@ -67,9 +67,8 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
 
     Raises:
         MegccError: for an unknown `optimize` or a number of threads that the runtime refuses, and for what does not fit
-            into the memory there is; ShapeError: for shapes
-            that are not known; ModelError: for operators that no kernel realises, and for states that do not fit the
-            model.
+            into the memory there is; ShapeError: for shapes that are not known; ModelError: for operators that no
+            kernel realises, and for states that do not fit the model.
     """
     if not 1 <= threads <= MAX_WORKERS:
         raise MegccError(f"threads: {threads} is not between 1 and {MAX_WORKERS}")

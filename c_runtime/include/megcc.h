@@ -254,11 +254,14 @@ void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
 /* Reads an input from, or writes an output to, your memory instead; NULL ends it. The memory is aligned for its
- * element type, inputs are never written, outputs overlap nothing. A kept state cannot be bound. */
+ * element type, inputs are never written, outputs overlap nothing. A kept state cannot be bound, nor an
+ * output that is written where its state is. */
 int32_t megcc_session_bind_input(megcc_session *session, uint32_t index, const void *data, size_t bytes);
 int32_t megcc_session_bind_output(megcc_session *session, uint32_t index, void *data, size_t bytes);
 
-/* Computes the outputs. A failed run leaves the session usable and its states as they were. */
+/* Computes the outputs. A failed run leaves the session usable and its states as they were, but for those that are
+ * updated in place (report.txt names them): elements that the run would have overwritten may have new values. Run again
+ * with the same inputs it gives what it would have given. */
 int32_t megcc_session_run(megcc_session *session, megcc_error *error);
 
 /* The same in pieces: one instruction. MEGCC_MORE until the outputs are there; the next step starts a new run. */

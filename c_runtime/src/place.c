@@ -87,7 +87,8 @@ void megcc_session_keep_states(megcc_session *session)
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
-        memcpy(session->base[input], session->base[output],
-               (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+        if (session->base[input] != session->base[output]) /* else the run has written it there */
+            memcpy(session->base[input], session->base[output],
+                   (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
     }
 }

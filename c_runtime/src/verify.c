@@ -96,7 +96,8 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     const tensor_row *t = tensor_at(p, i);
     REQUIRE(t->dtype <= MEGCC_UINT2, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
-    REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_CALLER : STORAGE_UNBOUNDED), "Tensor.storage", i);
+    REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_CALLER : is_port(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED),
+            "Tensor.storage", i);
     REQUIRE(t->rank <= MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4), "Tensor.rank", i);
     REQUIRE(t->layout == MEGCC_NCHWC ? t->block != 0 && t->rank >= 2 : t->block == 0, "Tensor.block", i);
     REQUIRE(t->region == 0, "Tensor.region", i);
@@ -236,21 +237,25 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
     return MEGCC_OK;
 }
 
-/* A state is an output in the arena that becomes, after a run, an input that is kept. */
+/* A state is an output in the arena that becomes, after a run, an input that is kept, or one that is written there. */
 static int32_t verify_states(const megcc_program *p, megcc_error *error)
 {
+    uint32_t updated = 0;
+    for (uint32_t i = 0; i < p->rows[MEGCC_OUTPUTS].count; i++)
+        updated += tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], i))->storage == STORAGE_STATE;
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
         REQUIRE(s->output < p->rows[MEGCC_OUTPUTS].count, "State.output", i);
         REQUIRE(s->input < p->rows[MEGCC_INPUTS].count, "State.input", i);
         const tensor_row *out = tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], s->output));
         const tensor_row *in = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], s->input));
-        REQUIRE(out->storage == STORAGE_ARENA, "State.output", i);
+        REQUIRE(out->storage == STORAGE_ARENA || (out->storage == STORAGE_STATE && updated-- != 0), "State.output", i);
         REQUIRE(in->storage == STORAGE_STATE, "State.input", i);
         REQUIRE(out->dtype == in->dtype && out->rank == in->rank && out->layout == in->layout && out->block == in->block
                     && memcmp(extents_of(p) + out->dims, extents_of(p) + in->dims, 4u * in->rank) == 0,
                 "State.input", i);
     }
+    REQUIRE(updated == 0, "Program.states", updated);
     return MEGCC_OK;
 }
 
@@ -285,7 +290,8 @@ static int32_t verify_bounds(const megcc_program *p, const device_model *bucket,
     return MEGCC_OK;
 }
 
-/* Where the states of a bucket, which are inputs, end in the arena. All else is behind: nothing writes to a state. */
+/* Where the states of a bucket, which are inputs, end in the arena. All else is behind: nothing writes to a state but
+ * the output that it becomes. */
 static uint64_t end_of_states(const megcc_program *p, const device_model *bucket)
 {
     uint64_t end = 0;
@@ -333,6 +339,21 @@ static int32_t verify_slots(const megcc_program *p, const device_model *bucket, 
     return MEGCC_OK;
 }
 
+/* An output that is written where its state is has the same bytes. */
+static int32_t verify_updates(const megcc_program *p, const device_model *bucket, megcc_error *error)
+{
+    for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
+        const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
+        const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], s->output);
+        const uint32_t input = number_at(p->rows[MEGCC_INPUTS], s->input);
+        REQUIRE(tensor_at(p, output)->storage != STORAGE_STATE
+                    || memcmp(row_at(bucket->tensors, output, sizeof(tensor_slot)),
+                              row_at(bucket->tensors, input, sizeof(tensor_slot)), sizeof(tensor_slot)) == 0,
+                "TensorSlot.offset", output);
+    }
+    return MEGCC_OK;
+}
+
 /* What of a call does not depend on extents. */
 static int32_t verify_call(const megcc_program *p, const device_model *bucket, uint64_t states, uint32_t i,
                            megcc_error *error)
@@ -375,6 +396,8 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
         status = verify_regions(p, &bucket, error);
     if (status == MEGCC_OK)
         status = verify_slots(p, &bucket, states, error);
+    if (status == MEGCC_OK)
+        status = verify_updates(p, &bucket, error);
     for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++)
         status = verify_call(p, &bucket, states, i, error);
     if (!IS_TRUSTED && status == MEGCC_OK && !is_dynamic(p))

@@ -88,6 +88,8 @@ REFUSED = {
     "a larger output": ("static", lambda p: tensor(2, dims=7)(replace(p, extents=(*p.extents, 25))), "Tensor.dims"),
     "another symbol": ("pair", tensor(0, dims=1), "Tensor.dims"),
     "a state that is no input": ("static", tensor(5, storage=Storage.state), "Tensor.storage"),
+    "an output in a state's place that becomes none": ("static", tensor(2, storage=Storage.state), "Program.states"),
+    "an output beside the state that it becomes": ("static", tensor(3, storage=Storage.state), "TensorSlot.offset"),
     "a value below the states": ("static", slot(0, 0), "TensorSlot.offset"),
     "a state above a value": ("static", slot(1, 96), "TensorSlot.offset"),
     "workspace in a state": ("static", bucket(0, calls=lambda rows: put(rows, 0, workspace=80)), "CallSlot.workspace"),

@@ -75,7 +75,7 @@ class _Rows:
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
                                data=place.offset, size=size, quant=self._quant(name))
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
-        if any(name == state for _, state in self.plan.graph.states):
+        if any(name == state for _, state in self.plan.graph.states) or name in self.buckets[0].updated:
             storage = container.Storage.state
         elif name in self.plan.outside:
             storage = container.Storage.caller

@@ -29,6 +29,8 @@ def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: i
     parts = "".join((f"bucket: {printable(planned.bucket)}\n" if planned.bucket.bounds else "")
                    + text(planned.buffers, planned.plan, steps) for planned in memories)
     parts += "".join(regions_text(plan, planned) for planned in memories if planned.plan.regions)
+    if memories[0].updated:
+        parts += f"updated in place: {', '.join(map(printable, memories[0].updated.values()))}\n"
     return f"{plan.target}\n{parts}in the model's own order activations peak at {unordered:,} bytes\n"
 
 

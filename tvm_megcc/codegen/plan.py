@@ -26,6 +26,7 @@ from ..target import Target
 from . import container, memory
 from .bind import Bound, KernelSpec, bind, with_equal_constants
 from .flow import Control, Mark
+from .states import updated_in_place, verify_updates
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ class PlannedMemory:
 
     offsets: of the values that lie in the arena, and of weights that are copied there. sizes: bytes of their slots:
     what their largest shape in the bucket asks for. workspaces: offset by step, the end of the arena where it has no
-    bytes; None where it has no limit and is allocated.
+    bytes; None where it has no limit and is allocated. updated: output -> the state in whose memory it lies.
     """
 
     bucket: Bucket
@@ -242,6 +243,7 @@ class PlannedMemory:
     offsets: Mapping[str, int]
     sizes: Mapping[str, int]
     workspaces: tuple[int | None, ...]
+    updated: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EVERYTHING,
@@ -262,6 +264,12 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         _touch(ranges, plan.places, name, end)
     ranges = {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
     merged = _merge_in_place(plan, ranges)
+    updated = {} if keep_inputs else updated_in_place(
+        plan, ranges, lambda name: _kept(plan.places[name].root, merged))
+    for source, state in updated.items():
+        new = _kept(plan.places[source].root, merged)
+        merged[new] = state
+        del ranges[new]
     on = _taken_over(plan, ranges, merged)
 
     traffic = _traffic(plan, merged) if plan.context.regions else {}
@@ -288,12 +296,13 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
     sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
+    verify_updates(plan, updated, offsets, sizes)
     copied = [b for b in buffers if b.kind == "constant"]
     offsets |= {b.name: result.offsets[b.name] for b in copied}
     sizes |= {b.name: b.bytes for b in copied}
     placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", result.arena_bytes)
                    for index, size in enumerate(workspaces))
-    return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed)
+    return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed, updated)
 
 
 def own_bytes(plan: KernelPlan) -> int:

@@ -105,6 +105,12 @@ class Operator:
         return {}
 
     @staticmethod
+    def overwrites(attrs: Attrs) -> bool:
+        """Whether the result is operand 0 with elements of others in some places, whatever was there before: done again
+        in the same memory it gives the same."""
+        return False
+
+    @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
         """Multiply-accumulates, for reports and cost models; 0 for what is not a convolution or product."""
         return 0

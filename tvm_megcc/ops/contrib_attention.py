@@ -28,6 +28,7 @@ from .base import OnnxNode
 from .contrib import contrib
 from .contrib_quant import integer_product
 from .elementwise import cast_to, emit_broadcast
+from .scatter import put_rows
 from .spelling import given, no_attributes, no_operands, number
 
 
@@ -211,11 +212,15 @@ def _number_of(node: OnnxNode, extent: Dim) -> str:
 
 def _put_behind(node: OnnxNode, past: str, new: str, before: str) -> str:
     """Past keys with new ones from place `before` [B, 1] on: [B, N, longest, H]. What lies beyond does not count, and
-    stays."""
+    stays; where the result is no longer than the past, new ones that do not fit are refused by the run."""
     if not past or node.type_of(past).shape[2] == 0:
         return new
     (batch, count, length, width), room = node.type_of(new).shape, node.type_of(past).shape[2]
     total = dim_max(room, node.dims(6)[0]) if node.is_known(6) else (node.declared(1) or (0, 0, room + length))[2]
+    if total == room:
+        (place,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
+        (place,) = node.emit("reshape", (place,), shape=(batch, 1, length, 1))
+        return put_rows(node, past, place, new, 2)
     (both,) = node.emit("concat", (past, new), axis=2)
     place = count_up(node, total)
     (behind,) = emit_broadcast(node, "sub", (place, before))

@@ -28,6 +28,10 @@ class Scatter(Operator):
     operands = ("x", "indices", "updates")
 
     @staticmethod
+    def overwrites(attrs: Attrs) -> bool:
+        return attrs.reduction == "none"
+
+    @staticmethod
     def _check(attrs: Attrs, x: TensorType, indices: TensorType, updates: TensorType) -> None:
         same_dtype(x, updates)
         if indices.dtype not in ("int32", "int64"):
@@ -149,5 +153,10 @@ def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
         (index,) = emit_broadcast(node, "add", (start, index))
     if node.attr("mode", "linear") == "circular":
         (index,) = node.emit("mod", (index, node.constant(np.array(past.shape[axis], np.int64))))
-    (index,) = node.emit("expand", (index,), shape=update.shape)
-    return node.emit("scatter_elements", (node.inputs[0], index, node.inputs[1]), axis=axis, reduction="none")
+    return (put_rows(node, node.inputs[0], index, node.inputs[1], axis),)
+
+
+def put_rows(node: OnnxNode, x: str, index: str, rows: str, axis: int) -> str:
+    """x with rows at places along an axis; index: [B, 1, …, rows, …, 1], or 1 for B."""
+    (index,) = node.emit("expand", (index,), shape=node.type_of(rows).shape)
+    return node.emit("scatter_elements", (x, index, rows), axis=axis, reduction="none")[0]

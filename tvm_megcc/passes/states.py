@@ -36,7 +36,9 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
         return [f"{kind} '{name}' is in another state too"]
     result, operand = graph.types[source], graph.types[target]
     if result != operand:
-        return [f"output '{source}' is {result}, input '{target}' is {operand}"]
+        grows = result.dtype == operand.dtype and result.rank == operand.rank
+        return [f"output '{source}' is {result}, input '{target}' is {operand}"
+                + ("; a state keeps its shape: export a cache of fixed length, written in part" if grows else "")]
     if texts := graph.text_ports.intersection((source, target)):
         return [f"'{min(texts)}' is texts, which are no state: those that the model does not know are of one run"]
     if not operand.is_static:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States that a run overwrites in part: what is checked of a plan that says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.onnx_models import model, node
+from tvm_megcc.codegen.flow import Move
+from tvm_megcc.codegen.plan import plan_memory
+from tvm_megcc.codegen.states import verify_updates
+from tvm_megcc.compiler import lower
+from tvm_megcc.context import Context
+from tvm_megcc.errors import InternalError
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.passes.states import keep_states
+from tvm_megcc.target import TARGETS
+
+
+def planned(*nodes):
+    """A cache [2, 8, 4] that gets rows [2, 3, 4], and operators besides."""
+    made = model([node("ScatterElements", "past at new", "present", axis=1), *nodes],
+                 {"past": [2, 8, 4], "new": [2, 3, 4], "at": ("int64", [2, 3, 4])},
+                 ["present", *(each.output[0] for each in nodes)], {"axes": np.array([1])}, opset=18)
+    graph = keep_states(import_onnx(made), {"present": "past"})
+    plan = lower(graph, Context(TARGETS["c"])).plan
+    return plan, plan_memory(plan)
+
+
+def refusal(plan, memory, offsets=None, updated=None):
+    with pytest.raises(InternalError) as refused:
+        verify_updates(plan, updated or memory.updated, offsets or memory.offsets, memory.sizes)
+    return str(refused.value)
+
+
+def test_an_update_in_place():
+    plan, memory = planned(node("ReduceSum", "present axes", "y"))
+    assert memory.updated == {"present": "past"} and memory.offsets["present"] == memory.offsets["past"]
+    assert [b.kind for b in memory.buffers if b.bytes == 256] == ["state"]
+    kept = plan_memory(plan, keep_inputs=True)
+    assert not kept.updated and kept.offsets["present"] != kept.offsets["past"]
+
+
+def test_plans_that_are_wrong():
+    plan, memory = planned(node("ReduceSum", "present axes", "y"))
+    write, read = plan.steps
+    early = replace(read, inputs=("past", *read.inputs[1:]))
+    for steps, said in (((read, write), "reads of the state 'past' what it may not"),
+                        ((early, write), "reads the state 'past', which is updated"),
+                        ((write, early), "reads of the state 'past' what it may not"),
+                        ((write, write), "something else than its one update"),
+                        ((replace(read, outputs=("present",)), write), "something else than its one update"),
+                        ((read, ), "reads of the state"), ((), "nothing updates")):
+        assert said in refusal(replace(plan, steps=steps), memory)
+    other = dict(memory.offsets, present=memory.offsets["y"])
+    assert "does not lie where" in refusal(plan, memory, other)
+    assert "copy or jump" in refusal(replace(plan, before={1: (Move("y", "past"),)}), memory)
+
+
+def test_a_state_that_is_read_elsewhere_is_copied():
+    plan, memory = planned(node("ReduceSum", "past axes", "z"))
+    assert not memory.updated
+    assert "past" in refusal(plan, memory, dict(memory.offsets, present=memory.offsets["past"]), {"present": "past"})

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States that are updated where they lie: outputs that overwrite some elements of what the last run left.
+
+That is right only where the run can be repeated after it failed half way: what it wrote is then written again before
+anything reads it, and nothing else has changed. So the state is read by the one operator that overwrites it
+(`Operator.overwrites`), and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InternalError
+from ..ops.base import operator
+
+if TYPE_CHECKING:
+    from .plan import KernelPlan, Step
+
+
+def updated_in_place(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: Callable[[str], str]) \
+        -> dict[str, str]:
+    """Output -> state, of the states whose output takes their place.
+
+    Args:
+        ranges: buffer -> its first and last step.
+        buffer: the buffer of a value, which is that of an operand where a kernel works in place.
+    """
+    return {source: state for source, state in plan.graph.states
+            if source in plan.places and _may_update(plan, ranges, buffer, source, state)}
+
+
+def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: Callable[[str], str], source: str,
+                state: str) -> bool:
+    new, types = buffer(source), plan.graph.types
+    if new not in ranges or state not in ranges or types[source].bytes != types[state].bytes or not types[state].bytes:
+        return False
+
+    def touching(names: Sequence[str], what: str) -> list[str]:
+        return [name for name in names if name in plan.places and buffer(name) == what]
+
+    if any(touching(item.values, new) or touching(item.values, state)
+           for items in plan.before.values() for item in items):
+        return False
+    writers = [(index, overwritten(step, step.outputs.index(name))) for index, step in enumerate(plan.steps)
+               for name in touching(step.outputs, new)]
+    readers = [name for step in plan.steps for name in touching(step.inputs, state)]
+    return len(writers) == 1 and readers == [writers[0][1]] \
+        and not any(begin <= writers[0][0] < end for begin, end in plan.loops)
+
+
+def overwritten(step: Step, output: int) -> str | None:
+    """The operand some of whose elements a step overwrites where it lies, to give this output; None if it does not."""
+    op = step.op
+    if op.epilogue is not None or not operator(op.kind).overwrites(op.attrs):
+        return None
+    return next((step.inputs[operand] for made, operand in step.spec.in_place if made == output), None)
+
+
+def verify_updates(plan: KernelPlan, updated: Mapping[str, str], offsets: Mapping[str, int],
+                   sizes: Mapping[str, int]) -> None:
+    """Checks by addresses alone that each updated state has, at the end of a run, what the output is, and that a run
+    that ends early has overwritten elements which the same run overwrites again.
+
+    Raises:
+        InternalError: naming the state and the step that reads what it must not, or writes something else there.
+    """
+    for source, state in updated.items():
+        begin, end = offsets[state], offsets[state] + sizes[state]
+        if offsets[source] != begin or sizes[source] != sizes[state]:
+            raise InternalError(f"memory plan: '{source}' does not lie where its state '{state}' does")
+
+        def within(names: Sequence[str], begin: int = begin, end: int = end) -> Iterator[tuple[int, str]]:
+            return ((index, name) for index, name in enumerate(names)
+                    if name in offsets and offsets[name] < end and begin < offsets[name] + sizes[name])
+
+        if any(True for items in plan.before.values() for item in items for _ in within(item.values)):
+            raise InternalError(f"memory plan: a copy or jump touches the state '{state}', which is updated in place")
+        is_new = False
+        for index, step in enumerate(plan.steps):
+            pasts = {output: overwritten(step, output) for output, _ in within(step.outputs)}
+            read = [name for _, name in within(step.inputs)]
+            if pasts and (is_new or read != list(pasts.values()) or len(read) != 1
+                          or any(offsets[step.outputs[output]] != begin for output in pasts)):
+                raise InternalError(f"memory plan: step {index} writes to the state '{state}' something else than its "
+                                    "one update")
+            if any((name in plan.places and plan.places[name].root == state) == is_new for name in read):
+                raise InternalError(f"memory plan: step {index} reads of the state '{state}' what it may not")
+            is_new |= bool(pasts)
+            if read and not is_new:
+                raise InternalError(f"memory plan: step {index} reads the state '{state}', which is updated in place")
+        if not is_new:
+            raise InternalError(f"memory plan: nothing updates the state '{state}'")

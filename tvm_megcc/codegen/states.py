@@ -42,11 +42,14 @@ def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: C
     if any(touching(item.values, new) or touching(item.values, state)
            for items in plan.before.values() for item in items):
         return False
-    writers = [(index, overwritten(step, step.outputs.index(name))) for index, step in enumerate(plan.steps)
+    writers = [(index, name, overwritten(step, step.outputs.index(name))) for index, step in enumerate(plan.steps)
                for name in touching(step.outputs, new)]
     readers = [name for step in plan.steps for name in touching(step.inputs, state)]
-    return len(writers) == 1 and readers == [writers[0][1]] \
-        and not any(begin <= writers[0][0] < end for begin, end in plan.loops)
+    if len(writers) != 1 or readers != [writers[0][2]]:
+        return False
+    ((index, result, _),) = writers
+    return all(not plan.places[name].offset and types[name].bytes == types[state].bytes
+               for name in (result, readers[0])) and not any(begin <= index < end for begin, end in plan.loops)
 
 
 def overwritten(step: Step, output: int) -> str | None:
@@ -80,8 +83,9 @@ def verify_updates(plan: KernelPlan, updated: Mapping[str, str], offsets: Mappin
         for index, step in enumerate(plan.steps):
             pasts = {output: overwritten(step, output) for output, _ in within(step.outputs)}
             read = [name for _, name in within(step.inputs)]
-            if pasts and (is_new or read != list(pasts.values()) or len(read) != 1
-                          or any(offsets[step.outputs[output]] != begin for output in pasts)):
+            if pasts and (is_new or read != list(pasts.values()) or len(read) != 1 or any(
+                    offsets[name] != begin or offsets[name] + sizes[name] != end
+                    for name in (*read, *(step.outputs[output] for output in pasts)))):
                 raise InternalError(f"memory plan: step {index} writes to the state '{state}' something else than its "
                                     "one update")
             if any((name in plan.places and plan.places[name].root == state) == is_new for name in read):

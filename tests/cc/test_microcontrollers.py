@@ -166,3 +166,37 @@ def test_depthwise_of_uint8_by_helium(channels: int, stride: int, zeros: tuple[i
     kernel = session.calls[0]["kernel"]
     assert "_wide" in kernel and ("_rows" in kernel) == (stride == 1)
     np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "zero"), [(kind, zero) for kind in ("pixels", "windows", "one pixel", "depthwise")
+                                            for zero in (0, 255)] + [("windows", 129), ("depthwise", 127)])
+@pytest.mark.parametrize("optimize", ["speed", pytest.param("size", marks=pytest.mark.long)])
+def test_zero_points_of_weights_by_the_dsp_extension(kind: str, zero: int, optimize: str, tmp_path):
+    """What no int8 holds: numbers at their ends, windows that are no whole fours, and an odd number of channels."""
+    random = np.random.default_rng(zero)
+    depthwise, size = kind == "depthwise", {"pixels": 1, "one pixel": 1}.get(kind, 3)
+    height, width = (1, 1) if kind == "one pixel" else (7, 5)
+    channels, outputs = (13, 13) if depthwise else (23, 9)
+    weights = (1, size, size, channels) if depthwise else (outputs, size, size, channels)
+    steps = 255 * 255 * (size * size * (1 if depthwise else channels))**0.5
+    tensors = {
+        "x": Quantized((1, height, width, channels), 0.5, 255 - zero, "uint8"),
+        "w": Quantized(weights, 0.01, zero, "uint8", 0, random.choice([0, 3, 128, 255], weights).astype(np.uint8)),
+        "b": Quantized((outputs,), 0.005, 0, "int32", 0, random.integers(-9999, 9999, outputs).astype(np.int32)),
+        "y": Quantized((1, height, width, outputs), 0.005 * steps / 64, 120, "uint8")}
+    options = {"Padding": 0, "StrideW": 1, "StrideH": 1} | ({"DepthMultiplier": 1} if depthwise else {})
+    name, table = (("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions") if depthwise else ("CONV_2D", "Conv2DOptions"))
+    path = tmp_path / "network.tflite"
+    path.write_bytes(written(tensors, [(name, table, options, ["x", "w", "b"], ["y"])], ["x"], ["y"]))
+    graph = import_tflite(path)
+    x = random.choice([0, 1, 130, 255], (1, height, width, channels)).astype(np.uint8)
+    expected = reference.run(graph, {"x": x})["y"]
+    assert len(np.unique(expected)) > (3 if kind == "one pixel" else 8)
+    folder = compile_graph(graph, parse_targets("cortex-m4"), optimize=optimize).save(tmp_path / "folder")
+    try:
+        session = load(folder, "cortex-m4")
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    assert "_skewed" in session.calls[0]["kernel"]
+    np.testing.assert_array_equal(session.run({"x": x})["y"], expected)

@@ -13,6 +13,8 @@
  *   mgc_tile_3x2(x,w,n,s)          products of three such rows with n fours of two columns of weights [n][2][4]. s[0] and s[1] are
  *                                  what their sums begin with; afterwards s[0] to s[2] are those of the first column
  *   mgc_tile_1x4_<type>(x,w,n,s)   of one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: as z of mgc_even
+ *   mgc_total3(x,n,s,m)            s[0] to s[2]: the totals of three such rows, times m
+ *   mgc_total_<type>(x,n,z)        the total of n bytes less z
  *   mgc_close_fixed(x,m,k,r)       x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for |x| < 2^30, r >= 1:
  *                                  k = 2^(r - 1) + zero * 2^r. mgc_close_once(x,m,k,r): rounded once, r >= 2: k = 2^(r - 2) +
  *                                  zero * 2^(r - 1)
@@ -252,5 +254,28 @@ static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n
 MGC_TILE_1X4(i8, int8_t)
 MGC_TILE_1X4(u8, uint8_t)
 #endif
+
+/* Not in line: kernels are long as they are. */
+MGC_OWN MGC_NOINLINE void mgc_total3(const int16_t *x, int32_t n, int32_t *s, int32_t m)
+{
+    int32_t first = 0, second = 0, third = 0;
+    for (const int16_t *last = x + 12 * (ptrdiff_t)n; x < last; x += 12) {
+        first = mgc_pairs(mgc_pairs(first, mgc_word(x), 0x10001u), mgc_word(x + 6), 0x10001u);
+        second = mgc_pairs(mgc_pairs(second, mgc_word(x + 2), 0x10001u), mgc_word(x + 8), 0x10001u);
+        third = mgc_pairs(mgc_pairs(third, mgc_word(x + 4), 0x10001u), mgc_word(x + 10), 0x10001u);
+    }
+    s[0] = mgc_imul(first, m), s[1] = mgc_imul(second, m), s[2] = mgc_imul(third, m);
+}
+#define MGC_TOTAL(name, type) \
+    static MGC_INLINE int32_t mgc_total_##name(const type *x, int32_t n, int32_t zero) \
+    { \
+        int32_t total = 0; \
+        for (int32_t i = 0; i < n; i++) { \
+            total += x[i]; \
+        } \
+        return total - n * zero; \
+    }
+MGC_TOTAL(i8, int8_t)
+MGC_TOTAL(u8, uint8_t)
 
 #endif

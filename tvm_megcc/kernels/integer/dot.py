@@ -105,15 +105,15 @@ def _outputs_first(array: np.ndarray, outputs_first: bool) -> np.ndarray:
 
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
-                 step: int, turned: int = 0) -> np.ndarray:
+                 step: int, turned: int = 0, around: int = 0) -> np.ndarray:
     """[O, I, KH, KW], or a matrix, as `less` makes int8 of it → [groups][O/width][runs][K/step][width][step]: K in the
     order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
-    whole vectors. Zeros where there is no row or column. turned: bits that all are turned over in the end."""
+    whole vectors. around: what is where there is no row or column. turned: bits that all are turned over in the end."""
     width, packed = vectors * lanes, []
     for group in np.split(_outputs_first(array, outputs_first), groups):
         outputs = group.shape[0]
         depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
-        padded = np.zeros((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), np.int8)
+        padded = np.full((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), around, np.int8)
         padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - less(array.dtype.name, zero)
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
@@ -127,10 +127,15 @@ def less(dtype: str, zero: int) -> int:
     return zero if limits.min - zero >= -128 and limits.max - zero <= 127 else limits.min + 128
 
 
+def skew(dtype: str, zero: int) -> int:
+    """The zero point that packed weights have."""
+    return zero - less(dtype, zero)
+
+
 @packer("dot_skew")
 def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
-    """The zero point that packed weights have."""
-    return np.array([zero - less(array.dtype.name, zero)], np.int32)
+    """The same as a constant of the model, so that layers that differ in it share a kernel."""
+    return np.array([skew(array.dtype.name, zero)], np.int32)
 
 
 @packer("dot_sums")
@@ -194,7 +199,7 @@ class DotProducts(Kernel):
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
-        skewed = less(site.inputs[1].dtype, w_zero) != w_zero
+        skewed = skew(site.inputs[1].dtype, w_zero) != 0
         laid = Laid.of(isa, site.x.dtype, x_zero)
         runs, length = _runs(s)
         depth = runs * round_up(length, laid.step)

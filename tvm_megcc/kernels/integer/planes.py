@@ -14,7 +14,7 @@ from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
 from .channels import OneFilterAChannel
-from .dot import ByteParameters, weight_type, zero_name
+from .dot import ByteParameters, less, skew, zero_name
 from .rescaled import Closing, closing
 
 #: Outputs of a row that are summed up together.
@@ -30,7 +30,7 @@ class PlanesParameters(ByteParameters):
     result: C type of an element of y. short: what functions of bytes call the type of x. pairs: of neighbouring weights
     of a row of the window that are one operand; the second may be none (-1). steps: of a row, (output, which function
     of products, word of x, pair of weights). words: of x in a row that these take. held: all weights stay in variables.
-    close: the epilogue.
+    skewed: packed weights have a zero point. close: the epilogue.
     """
 
     result: str
@@ -39,13 +39,14 @@ class PlanesParameters(ByteParameters):
     steps: tuple[tuple[int, str, int, int], ...]
     words: tuple[int, ...]
     held: bool
+    skewed: bool
     close: Closing
 
 
 @packer("planes")
 def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C, KH, KW]."""
-    return (array[:, 0].astype(np.int32) - zero).astype(np.int8)
+    """[C, 1, KH, KW], as `less` makes int8 of it → [C, KH, KW]."""
+    return (array[:, 0].astype(np.int32) - less(array.dtype.name, zero)).astype(np.int8)
 
 
 def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
@@ -82,11 +83,7 @@ class DspDepthwise(OneFilterAChannel):
     def refuse(self, site: Site):
         if not site.isa.dsp:
             return "for cores with Arm's DSP extension"
-        if refusal := super().refuse(site):
-            return refusal
-        if weight_type(site.inputs[1].dtype, site.attrs.w_zero) != "int8":
-            return "weights less their zero point are no int8"
-        return None
+        return super().refuse(site)
 
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
@@ -101,19 +98,21 @@ class DspDepthwise(OneFilterAChannel):
                    "PL": s.pads[1], "ROWS": rows}
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
+        if skewed := skew(site.inputs[1].dtype, site.attrs.w_zero) != 0:
+            operands += (Operand("zero", 1, 1, ("dot_skew", site.attrs.w_zero), "int32"),)
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
         close = closing(site, zeros, True)
         parameters = PlanesParameters(
             *s.window, s.bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type,
             "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
-            s.kh * len(pairs) <= 16, close)
+            s.kh * len(pairs) <= 16, skewed, close)
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         # Words of a row: up to the last one that the last outputs of it read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("integer/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "planes" + close.name,
+                       "planes" + "_skewed" * skewed + close.name,
                        scratch=16 * reached * line + 4 * len(pairs) * s.kh,
                        takes_over=takes_over, apart=not over, channels=C)
 

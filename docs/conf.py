@@ -15,7 +15,7 @@ NAVIGATION = (
                 "docs/streaming", "docs/audio", "docs/quantised", "docs/quantize", "docs/cv",
                 "docs/microcontrollers", "docs/mlperf-tiny",
                 "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",
-                "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/windows", "docs/limitations",
+                "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/mobile", "docs/windows", "docs/limitations",
                 "docs/onnx-tests")),
     ("Trust", ("docs/errors", "docs/reproducible", "docs/seven-machines", "docs/threat-model")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),

@@ -48,17 +48,21 @@ def written(files: dict[str, bytes], folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory) -> Path:
+def hostile_network(folder: Path, targets: str) -> Path:
     """A network that adds its inputs to a state: its names are words of Rust and C++, and worse."""
-    folder = tmp_path_factory.mktemp("hostile")
     made = model([node("Add", "self h", "s"), node("Add", "s Self", "y"), node("Identity", "y", "n")],
                  {"self": [4], "h": [4], "Self": [4]}, {"y": [4], "n": [4]})
     for value in (made.graph.input[2], made.graph.output[0]):
         value.name += HOSTILE
     made.graph.node[1].input[1], made.graph.node[1].output[0] = "Self" + HOSTILE, "y" + HOSTILE
     made.graph.node[2].input[0] = "y" + HOSTILE
-    return tvm_megcc.compile(saved(made, folder / "fn.onnx"), "c", states={"n": "h"}).save(folder / "out", embed=True)
+    path = saved(made, folder / "fn.onnx")
+    return tvm_megcc.compile(path, targets, states={"n": "h"}).save(folder / "out", embed=True)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Path:
+    return hostile_network(tmp_path_factory.mktemp("hostile"), "c")
 
 
 @pytest.mark.slow
@@ -183,10 +187,12 @@ func TestStatesAreKept(t *testing.T) {
     assert "PASS: TestStatesAreKept" in ran("go", "test", "-v", "./...", cwd=made)
 
 
-@pytest.mark.parametrize("name", ["func", "range", "internal", "main"])
-def test_words_of_go(name, hostile):
+@pytest.mark.parametrize(("system", "name"), [
+    ("go", "func"), ("go", "range"), ("go", "internal"), ("go", "main"), ("android", "java"), ("android", "byte"),
+    ("android", "val"), ("android", "new"), ("swift", "func"), ("swift", "swift"), ("swift", "self")])
+def test_words_of_languages(system, name, hostile):
     with pytest.raises(MegccError, match="a word of the language"):
-        package.package(hostile, "go", name=name)
+        package.package(hostile, system, name=name)
 
 
 def test_files_in_one_folder():

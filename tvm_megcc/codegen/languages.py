@@ -18,6 +18,8 @@ LANGUAGES = {
     "rust": "a Rust crate, no_std and without dependencies",
     "cpp": "a C++17 header with the C sources and CMake",
     "go": "a Go package, with cgo",
+    "android": "a Java class with the C sources, and CMake presets for the NDK",
+    "swift": "a Swift package, with a script that makes an XCFramework",
 }
 #: Words that are no names in one of them, beside those of ours.
 WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
@@ -28,18 +30,42 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
     static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
     typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
     yield arena model outputs reset run ok status block main std core""".split())
-#: Words of Go that are no name of a package; names of fields begin with a capital.
-GO_WORDS = set("chan defer fallthrough func go init interface internal map package range select var vendor".split())
-#: Elements as C has them -> typed arrays of JavaScript.
-_ARRAYS = {"float": "Float32Array", "double": "Float64Array", "int8_t": "Int8Array", "uint8_t": "Uint8Array",
-           "int16_t": "Int16Array", "uint16_t": "Uint16Array", "int32_t": "Int32Array", "uint32_t": "Uint32Array",
-           "int64_t": "BigInt64Array", "uint64_t": "BigUint64Array"}
-#: Elements as C has them -> as Rust has them.
-_RUST = {"float": "f32", "double": "f64", "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16",
-         "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64"}
-#: Elements as C has them -> as Go has them.
-_GO = {"float": "float32", "double": "float64", "int8_t": "int8", "uint8_t": "uint8", "int16_t": "int16",
-       "uint16_t": "uint16", "int32_t": "int32", "uint32_t": "uint32", "int64_t": "int64", "uint64_t": "uint64"}
+#: Words of some languages besides, which are no names of a package or of its ports; of Java also Kotlin's, and names
+#: of packages and modules that its systems have already.
+WORDS_OF = {
+    "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
+    "android": set("""android assert boolean byte extends finally fun implements instanceof interface is java javax
+        kotlin native null object package strictfp synchronized throws transient typealias val var when""".split()),
+    "swift": set("""actor any associatedtype darwin didset extension fileprivate foundation func get guard indirect init
+        inout internal is lazy nil nonisolated open precedencegroup protocol repeat rethrows set some subscript swift
+        throws typealias unowned var weak""".split()),
+}
+
+
+@dataclass(frozen=True)
+class Element:
+    """A type of C in other languages. array: JavaScript's typed array. Java has no unsigned integers: the bits."""
+
+    array: str
+    rust: str
+    go: str
+    java: str
+    swift: str
+
+
+#: Elements as C has them -> as others have them.
+ELEMENTS = {
+    "float": Element("Float32Array", "f32", "float32", "float", "Float"),
+    "double": Element("Float64Array", "f64", "float64", "double", "Double"),
+    "int8_t": Element("Int8Array", "i8", "int8", "byte", "Int8"),
+    "uint8_t": Element("Uint8Array", "u8", "uint8", "byte", "UInt8"),
+    "int16_t": Element("Int16Array", "i16", "int16", "short", "Int16"),
+    "uint16_t": Element("Uint16Array", "u16", "uint16", "short", "UInt16"),
+    "int32_t": Element("Int32Array", "i32", "int32", "int", "Int32"),
+    "uint32_t": Element("Uint32Array", "u32", "uint32", "int", "UInt32"),
+    "int64_t": Element("BigInt64Array", "i64", "int64", "long", "Int64"),
+    "uint64_t": Element("BigUint64Array", "u64", "uint64", "long", "UInt64"),
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +90,7 @@ class Port:
 
     @property
     def go(self) -> str:
-        return _GO[self.c_type]
+        return ELEMENTS[self.c_type].go
 
     @property
     def field(self) -> str:
@@ -73,24 +99,37 @@ class Port:
 
     @property
     def rust(self) -> str:
-        return f"[{_RUST[self.c_type]}; {self.count}]"
+        return f"[{ELEMENTS[self.c_type].rust}; {self.count}]"
+
+    @property
+    def java(self) -> str:
+        return ELEMENTS[self.c_type].java
+
+    @property
+    def swift(self) -> str:
+        return ELEMENTS[self.c_type].swift
 
     @property
     def array(self) -> str:
-        return _ARRAYS[self.c_type]
+        return ELEMENTS[self.c_type].array
 
     @property
     def c_type(self) -> str:
         return DTYPES[self.dtype].c_type
 
 
-def ports(row: Mapping) -> tuple[list[Port], list[Port]]:
-    """Inputs and outputs of a model of a manifest, with words that differ from each other.
+def words(language: str) -> set[str]:
+    """What is no name of a package in the language, and of nothing in it."""
+    return WORDS | WORDS_OF.get(language, set())
+
+
+def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
+    """Inputs and outputs of a model of a manifest, with words that differ from each other, and from the language's.
 
     Raises:
         MegccError: for a shape that changes from run to run.
     """
-    taken = set(WORDS)
+    taken = words(language)
     found: tuple[list[Port], list[Port]] = ([], [])
     for to, end in zip(found, ("input", "output"), strict=True):
         for index, port in enumerate(row[f"{end}s"]):

@@ -23,9 +23,10 @@ from ..foreign import c_name, printable
 from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
-from .languages import GO_WORDS, LANGUAGES, WORDS, Memory, go_module, in_one_folder, ports
+from .languages import LANGUAGES, Memory, go_module, in_one_folder, ports, words
 from .machines import profile
 from .manifest import read_manifest
+from .mobile import abis, check_parameters, slices
 from .quantised import Quantisation
 from .render import environment
 
@@ -135,9 +136,14 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
                "zephyr_board": next((_ZEPHYR_BOARDS[t.name] for t in targets if t.name in _ZEPHYR_BOARDS), "BOARD"),
                "cores": _cores(targets), "web": web, "url": bool(url)}
     if system in LANGUAGES:
-        context |= _language(folder, models, sources)
+        context |= _language(folder, models, sources, system)
     if system == "go":
         context["module"] = go_module(name, web[1].rstrip("/") if url else "")
+    elif system == "android":
+        check_parameters(len(context["inputs"]) + len(context["outputs"]))
+        context |= {"abis": abis(targets), "jni": name.replace("_", "_1")}
+    elif system == "swift":
+        context["slices"] = slices(targets)
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
@@ -151,8 +157,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 def package_name(name: str, system: str) -> str:
     """The name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
-    words = WORDS | GO_WORDS if system == "go" else WORDS if system in LANGUAGES else ()
-    if name in words:
+    if system in LANGUAGES and name in words(system):
         raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
         raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")
@@ -185,14 +190,14 @@ def _targets(folder: Path, manifest: dict, anywhere: bool) -> list[Target]:
     return fitting
 
 
-def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]) -> dict:
+def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
     """What the templates of languages have besides: ports, and the memory of a session. head: pointers, no fewer than
     the C structs of a model have; align: of all machines."""
     if len(models) != 1:
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")
     name = models[0]["name"]
-    inputs, outputs = ports(models[0])
+    inputs, outputs = ports(models[0], language)
     return {"inputs": inputs, "outputs": outputs, "head": 80, "align": max(models[0]["alignment"], 8),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 

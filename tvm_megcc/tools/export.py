@@ -18,7 +18,8 @@ BUILT = {"npm": "an ES module with the network in WebAssembly",
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
 #: What a model is compiled for where no --target says it.
 TARGETS = {"npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
-           "go": "x86-64-v3,arm64,c", "wheel": wheel.TARGETS_OF.get(machine(), "native")}
+           "go": "x86-64-v3,arm64,c", "android": "arm64,arm64-v82,armv7,x86-64",
+           "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native")}
 #: Those that have the weights in a file of their own.
 BESIDE = {"wheel"}
 

@@ -130,6 +130,20 @@ def test_threads_and_rows_that_the_run_counts(tmp_path):
     np.testing.assert_array_equal(session.states["past"], whole)
 
 
+def test_a_cache_that_is_transposed_to_be_written(tmp_path):
+    """Transposed so that the axis of the rows is the first one; the same places for all of the batch."""
+    nodes = [node("Transpose", "past", "p", perm=(2, 0, 1, 3)), node("Transpose", "new", "n", perm=(2, 0, 1, 3)),
+             node("ScatterND", "p at n", "s"), node("Transpose", "s", "present", perm=(1, 2, 0, 3)), Y]
+    artifact = compiled(cache(nodes, np.zeros((ROWS, 1))))
+    assert is_in_place(artifact)
+    session, past = tvm_megcc.load(artifact.save(tmp_path / "cache")), np.zeros(SHAPE, np.float32)
+    for new, (first, _) in zip(NEW, AT, strict=True):
+        past = written(past, new, np.array([first, first]))
+        y = session.run({"new": new, "at": np.array([[first], [first + 1]])})["y"]
+        np.testing.assert_allclose(y, past.sum(2), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(session.states["past"], past)
+
+
 LINEAR = WRITERS["linear"][0]
 Z = node("ReduceSum", "past axes", "z", keepdims=0)
 TWICE = [node("TensorScatter", "past new at", "between", axis=2),

@@ -16,7 +16,9 @@ from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.passes import transposes
 from tvm_megcc.passes.states import keep_states
+from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
 
 
@@ -64,3 +66,35 @@ def test_a_state_that_is_read_elsewhere_is_copied():
     plan, memory = planned(node("ReduceSum", "past axes", "z"))
     assert not memory.updated
     assert "past" in refusal(plan, memory, dict(memory.offsets, present=memory.offsets["past"]), {"present": "past"})
+
+
+MOVED = node("Transpose", "new", "n", perm=(2, 0, 1, 3))
+
+
+def exported(rows, written, *nodes, perm=(2, 0, 1, 3), reduction="none"):
+    """cache[:, :, at] = rows, with the axis of the rows brought to the front."""
+    nodes = [*nodes, node("Transpose", "past", "p", perm=perm),
+             node("ScatterND", f"p at {written}", "s", reduction=reduction),
+             node("Transpose", "s", "present", perm=(1, 2, 0, 3))]
+    inputs = {"past": [2, 5, 8, 4], "new": rows, "at": ("int64", [3, 1])}
+    return import_onnx(model(nodes, inputs, ["present"], opset=18))
+
+
+@pytest.mark.parametrize(("graph", "kinds"), [
+    (exported([3, 2, 5, 4], "new"), "reshape expand transpose scatter_elements"),
+    (exported([2, 5, 3, 4], "n", MOVED), "reshape expand scatter_elements"),
+    (exported([3, 2, 5, 4], "new", reduction="add"), "reshape expand transpose scatter_elements"),
+    (exported([3, 5, 2, 4], "new", perm=(2, 1, 0, 3)), "transpose scatter_nd transpose")])
+def test_a_cache_that_is_transposed_to_be_written(graph, kinds):
+    """It stays as it lies: the rows are moved, or what moves them is left out; unless the transposes are others."""
+    made = transposes.absorb_transposes(graph, Context(TARGETS["c"]))
+    assert sorted(op.kind for op in made.ops) == sorted(kinds.split())
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal(graph.types[name].shape).astype(np.float32) for name in ("past", "new")}
+    inputs["at"] = np.array([[6], [-8], [6]])
+    np.testing.assert_array_equal(run(made, inputs)["present"], run(graph, inputs)["present"])
+
+
+def test_such_a_cache_is_a_state_in_place():
+    graph = keep_states(exported([2, 5, 3, 4], "n", MOVED), {"present": "past"})
+    assert plan_memory(lower(graph, Context(TARGETS["c"])).plan).updated == {"present": "past"}

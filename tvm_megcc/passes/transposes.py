@@ -15,13 +15,16 @@ def absorb_transposes(graph: Graph, context: Context) -> Graph:
     """Takes operators along an axis out of what is undone behind them:
 
     reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;
-    transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p.
+    transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p; also of rows that are written there.
     """
     edit = Editor(graph)
     for op in graph.ops:
         line = edit.producer(op.inputs[0]) if op.kind in _UNDONE and op.inputs else None
-        before = edit.producer(line.inputs[0]) if line is not None and line.kind in ALONG_AXIS else None
-        if before is not None and before.kind == op.kind and edit.is_read_once(line.outputs[0]):
+        is_movable = line is not None and line.kind in (*ALONG_AXIS, "scatter_nd")
+        before = edit.producer(line.inputs[0]) if is_movable else None
+        if before is not None and line.kind == "scatter_nd":
+            _write_where_it_lies(edit, before, line, op)
+        elif before is not None and before.kind == op.kind and edit.is_read_once(line.outputs[0]):
             axis = _UNDONE[op.kind](graph, before, line, op)
             if axis is not None:
                 edit.replace(op, line.with_(attrs=Attrs(line.attrs, axis=axis), inputs=before.inputs,
@@ -30,8 +33,38 @@ def absorb_transposes(graph: Graph, context: Context) -> Graph:
 
 
 def _transposed_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
+    return before.attrs.perm[line.attrs.axis] if _is_undone(before, op) else None
+
+
+def _is_undone(before: Op, op: Op) -> bool:
     perm = before.attrs.perm
-    return perm[line.attrs.axis] if [perm[axis] for axis in op.attrs.perm] == list(range(len(perm))) else None
+    return [perm[axis] for axis in op.attrs.perm] == list(range(len(perm)))
+
+
+def _write_where_it_lies(edit: Editor, before: Op, write: Op, op: Op) -> None:
+    """transpose(scatter_nd(transpose(x, p), rows [n, 1], updates), q) → scatter_elements(x, …, axis=p[0]), as of
+    `x[:, :, rows] = updates`: x is not moved, nor copied where it is a state."""
+    (_, at, updates), (x,) = write.inputs, before.inputs
+    if before.kind != "transpose" or op.kind != "transpose" or not _is_undone(before, op) \
+            or not edit.is_read_once(write.outputs[0]) or {at, updates} & edit.constants.keys() \
+            or edit.types[at].rank != 2 or edit.types[at].shape[1] != 1:
+        return
+    axis, count, name = before.attrs.perm[0], edit.types[at].shape[0], write.outputs[0]
+    shape = tuple(count if i == axis else extent for i, extent in enumerate(edit.types[x].shape))
+    made = []
+
+    def emit(kind: str, attrs: Attrs, *inputs: str) -> str:
+        result = edit.result(f"{name}.{kind}", kind, attrs, inputs)
+        made.append(Op(kind, attrs, inputs, (result,), origin=write.origin))
+        return result
+
+    source = edit.producer(updates)
+    rows = source.inputs[0] if source is not None and source.kind == "transpose" \
+        and source.attrs.perm == before.attrs.perm else emit("transpose", Attrs(perm=op.attrs.perm), updates)
+    line = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
+    index = emit("expand", Attrs(shape=shape), line)
+    edit.replace(op, *made, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction), (x, index, rows),
+                               op.outputs, origin=write.origin))
 
 
 def _last_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:

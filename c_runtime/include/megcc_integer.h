@@ -14,6 +14,7 @@
  *   mgc_real(v)                    as floats, rounded to the nearest
  *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
  *   mgc_nearest_within(f)          the same of what is within int32
+ *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers where there is no unit for reals
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not
@@ -386,6 +387,46 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
+/* mgc_nearest_whole: the same in integers, for most x of up to 2^24 and f from 2^-32 to 2^-1. Where a half is so near that
+ * the rounding of the real product decides, and of all others, reals are computed. */
+#if MGC_LANES == 1
+#if MGC_GNU
+__attribute__((noinline, unused))
+#endif
+static int32_t mgc_nearest_real(int32_t x, float f) { return mgc_nearest_within(mgc_real(x) * f); }
+/* a * m / 2^32, less a fraction, for a <= 2^24. */
+static MGC_INLINE uint32_t mgc_upper(uint32_t a, uint32_t m)
+{
+#if defined(MGC_ISA_CORTEX_M0)
+    const uint32_t low = a & 0xffffu, high = a >> 16, m_low = m & 0xffffu, m_high = m >> 16;
+    const uint32_t first = high * m_low + (low * m_low >> 16), second = low * m_high;
+    return high * m_high + (first >> 16) + (second >> 16) + (((first & 0xffffu) + (second & 0xffffu)) >> 16);
+#else
+    return (uint32_t)((uint64_t)a * m >> 32);
+#endif
+}
+static MGC_INLINE int32_t mgc_nearest_whole(int32_t x, float f)
+{
+    const uint32_t bits = mgc_lane_bits(f), below = 126u - (bits >> 23), a = x < 0 ? 0u - (uint32_t)x : (uint32_t)x;
+    if (below - 1u >= 31u || a > 1u << 24) {
+        return mgc_nearest_real(x, f);
+    }
+    /* The magnitude with `below` bits behind the point; what is cut off is less than one of them, and so is half a unit in
+     * the real product's last place. */
+    const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (below - 1u));
+    if ((sum + 1u) << (32u - below) <= 1u << (32u - below)) {
+        return mgc_nearest_real(x, f);
+    }
+    const int32_t whole = (int32_t)(sum >> below);
+    return x < 0 ? -whole : whole;
+}
+#endif
+#if MGC_LANES == 1 && ((defined(__arm__) && !defined(__ARM_FP)) || (defined(__riscv) && !defined(__riscv_flen)))
+static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_nearest_whole(x, f); }
+#else
+static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_nearest_within(mgc_real(x) * f); }
+#endif
+
 #if defined(MGC_ISA_CORTEX_M55)
 #include "simd/helium_integer.h"
 #elif defined(MGC_ISA_CORTEX_M4)

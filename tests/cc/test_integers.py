@@ -23,7 +23,7 @@ from tvm_megcc.target import TARGETS, parse_targets
 @pytest.mark.parametrize("target", [
     "native", *(pytest.param(name, marks=pytest.mark.slow)
                 for name in ("c", "x86-64", "x86-64-v3", "arm64", "arm64-v82", "arm64-v86", "armv7", "riscv64",
-                             "wasm32-simd128")),
+                             "cortex-m3", "wasm32-simd128")),
     pytest.param("riscv64-v256", marks=[pytest.mark.slow, pytest.mark.long])])
 @pytest.mark.parametrize("optimize", ["speed", pytest.param("size", marks=pytest.mark.long)])
 def test_same_bits_everywhere(target, optimize, tmp_path):

@@ -246,3 +246,44 @@ def test_fused_products_without_an_instruction(name, tmp_path):
                     f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(program), "-lm"], check=True)
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def integers_and_factors(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of all magnitudes and signs; then of which products lie within some units of the last place of a half; ends."""
+    x = (random.integers(-2**31, 2**31, count) >> random.integers(0, 32, count)).astype(np.int32)
+    f = random.integers(0, 2**32, count, np.uint32).view(np.float32)
+    f = np.where(random.integers(0, 2, count), f, np.exp2(random.uniform(-40, 3, count)).astype(np.float32))
+    near = np.arange(count) >= count // 3
+    x[near] = random.integers(-2**24 - 9, 2**24 + 10, near.sum())
+    halves = np.floor(np.exp2(random.uniform(0, 20, near.sum()))) - 0.5
+    steps = random.integers(-4, 5, near.sum(), np.int32)
+    f[near] = halves / np.maximum(np.abs(x[near]), 1)
+    f[near] = (f[near].view(np.int32) + steps).view(np.float32)
+    x[:4] = -2**31, -2**31, 2**31 - 1, 2**24
+    f[:4] = 0.4999, 2.0**-31, 2.0**-31, np.nextafter(np.float32(0.5), np.float32(0))
+    return x, f
+
+
+@pytest.mark.parametrize("isa", ["C", "CORTEX_M0"])
+def test_rounded_products_in_integers_are_those_of_reals(isa, tmp_path):
+    """As CPUs without a unit for reals compute them, by products of 64 bits and of 32."""
+    toolchain("c")
+    source, made = tmp_path / "products.c", tmp_path / "products.so"
+    arguments = "const int32_t *x, const float *f, int32_t *y, int32_t n"
+    source.write_text(f'#define MGC_ISA_{isa}\n#include "megcc_simd.h"\n#include "megcc_integer.h"\n'
+                      f"void products({arguments});\nvoid products({arguments})\n"
+                      f"{{ for (int32_t i = 0; i < n; i++) y[i] = mgc_nearest_whole(x[i], f[i]); }}\nMGC_END\n")
+    subprocess.run(["gcc" if shutil.which("gcc") else "cc", "-std=c99", "-O2", "-ffp-contract=off", *WARNINGS,
+                    *UNDEFINED, "-shared", "-fPIC", f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)],
+                   check=True)
+    x, f = integers_and_factors(np.random.default_rng(0), 1_000_000)
+    with np.errstate(all="ignore"):
+        products = x.astype(np.float32) * f
+    within = np.abs(products) < 2**31 - 2**10  # false for NaN
+    x, f, wanted = x[within], f[within], np.rint(products[within]).astype(np.int32)
+    y = np.empty_like(x)
+    ctypes.CDLL(str(made)).products(*(array.ctypes.data_as(ctypes.c_void_p) for array in (x, f, y)),
+                                    ctypes.c_int32(x.size))
+    np.testing.assert_array_equal(y, wanted)
+    # Among them those that one rounding of the exact product would decide otherwise.
+    assert (np.rint(x.astype(np.float64) * f) != wanted).sum() > 1000

@@ -166,6 +166,8 @@ FUNCTIONS = {
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
     # The same of what is known to be within int32, and a number.
     "nearest_within": Function(_nearest, takes="f", gives="i"),
+    # Of a product: nearest_within(real(x) * f).
+    "nearest_product": Function(lambda x, f: _nearest(x.astype(np.float32) * f), cost=3, takes="if", gives="i"),
 }
 
 

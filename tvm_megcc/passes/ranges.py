@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions without what the ranges of their operands make idle: limits that nothing reaches, checks for numbers
-beyond int32, divisions of sums that have few values."""
+beyond int32, divisions of sums that have few values. On microcontrollers, rounded products without reals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ..context import Context
 from ..ir import lanes
-from ..ir.expr import Expr
+from ..ir.expr import Call, Expr, call
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.intervals import INT32, Interval, simplified
 from .edit import Editor
@@ -40,7 +40,22 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
     found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.closes)
+    if context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32):
+        found = _products(found)
     return None if found == expr else _with(op, found)
+
+
+def _products(expr: Expr) -> Expr:
+    """Rounded products of an integer and a real as one function, which needs no unit for reals."""
+    if not isinstance(expr, Call):
+        return expr
+    arguments = tuple(map(_products, expr.args))
+    inner = arguments[0]
+    if expr.fn == "nearest_within" and isinstance(inner, Call) and inner.fn == "mul":
+        first, second = inner.args
+        if isinstance(first, Call) and first.fn == "real":
+            return call("nearest_product", first.args[0], second)
+    return Call(expr.fn, arguments)
 
 
 def _with(op: Op, expr: Expr) -> Op:

@@ -174,11 +174,12 @@ def _what(op: Op, params: StepsParameters) -> str:
     clip = f" {params.cell_clip}" if params.cell_clip else ""
     formulas = sha256(f"{params.f} {params.g} {params.h}{clip}".encode()).hexdigest()[:4]
     stored = [getattr(params, name) for name in params.results]
+    # A part that is nothing but types would read as those of the operands.
     if params.scale:
-        how = f"{params.weight_short}_{params.scale}{'_widened' * params.widened}"
+        how = f"{params.weight_short}w_{params.scale}{'_widened' * params.widened}"
         optional.append(how + zero_name(params.weight_zero or 0))
     if any(result.formula for result in stored):
-        optional.append("".join(result.short or "f32" for result in stored) + digest(repr(stored), 4))
+        optional.append("to" + "".join(result.short or "f32" for result in stored) + digest(repr(stored), 4))
     return "_".join([op.kind, flags, *optional, formulas])
 
 

@@ -89,6 +89,7 @@ def test_what_is_in_it(folder, artifact):
         assert "SPDX-License-Identifier" in path.read_text()[:200], path
 
 
+@pytest.mark.slow
 def test_make_c_and_cplusplus(folder, artifact):
     run("make", "-j2", f"CC={cc()}", f"CFLAGS=-O1 {' '.join([*WARNINGS, *poison(cc().split())])}", cwd=folder)
     assert_prints_zeros(run("build/make/main", cwd=folder), artifact)

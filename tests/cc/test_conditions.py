@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
 
 
+@pytest.mark.slow
 def test_shape_functions_refuse_what_the_rules_refuse(tmp_path: Path):
     """Those of all operators' cases, printed as C, on shapes of which many violate a condition."""
     functions: list[str] = []

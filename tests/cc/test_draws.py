@@ -32,7 +32,8 @@ def sampler():
                  {"half": np.float32(0.5), "yes": np.array(True)})
 
 
-@pytest.mark.parametrize("optimize", ["speed", pytest.param("size", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("optimize", ["speed", "size"])
 def test_compiled(optimize, tmp_path):
     source = sampler()
     graph = import_onnx(source)

@@ -141,6 +141,7 @@ SAMPLE = ("test_add_bcast", "test_sin", "test_pow_types_int32_int32", "test_wher
           "test_image_decoder_decode_png_rgb")
 
 
+@pytest.mark.slow
 def test_a_sample():
     """Every one passes but the last, which is refused by name."""
     results = verdicts(list(SAMPLE), False, 1, "c")

@@ -130,6 +130,7 @@ def compiled(seeds: Sequence[int], folder: Path, target: str, patch: pytest.Monk
     return len(programs)
 
 
+@pytest.mark.slow
 def test_some_interpreted():
     assert interpreted(range(1000, 1040)) > 30
 

@@ -168,6 +168,7 @@ def test_what_must_be_copied(name):
     assert not is_in_place(artifact) and "updated in place" not in artifact.report
 
 
+@pytest.mark.slow
 def test_group_query_attention(tmp_path):
     """Past keys and values with room for more: the same as when the caller gives them back."""
     shape, hidden = (2, 2, 16, 8), 32

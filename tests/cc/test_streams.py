@@ -42,7 +42,8 @@ def test_blocks_have_the_bits_of_the_whole(name, tmp_path):
         blocks.reset()
 
 
-@pytest.mark.parametrize("target", ["c", pytest.param("cortex-m4", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["c", "cortex-m4"])
 def test_bytes_stay_bytes(target, tmp_path):
     """Quantised networks on a microcontroller: states and convolutions of int8, padded with zero points."""
     for name, model, axis in (("tflite", tflite(), 1), ("onnx", NETWORKS["quantised"].make(), 2)):

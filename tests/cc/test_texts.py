@@ -106,6 +106,7 @@ def test_hostile_texts_in_c(tmp_path):
     assert '"x", int64[2], numbers of texts: echo_texts.h' in (folder / "echo.h").read_text()
 
 
+@pytest.mark.slow
 def test_a_megabyte(tmp_path):
     texts = ["\"*/??\\\n" * 170_000, "short"]
     folder = tvm_megcc.compile(echo(texts), "c", input_shapes={"x": [2], "n": [2]}, name="echo").save(tmp_path / "e")

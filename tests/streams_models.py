@@ -186,14 +186,15 @@ def _wide():
     return w.model(w.add("Softmax", w.conv(y, 6, 4, 1), axis=1), w.add("Transpose", y, perm=[2, 0, 1]))
 
 
-def _recurrent(kind: str, gates: int, ahead: int = 0):
+def _recurrent(kind: str, gates: int, ahead: int = 0, begins: bool = False):
     w = Writer((96, 1, 5))
     x = "x"
     if ahead:
         x = w.conv(w.add("Transpose", x, perm=[1, 2, 0]), 5, 5, 3, pads=[2 - ahead, ahead])
         x = w.add("Transpose", x, perm=[2, 0, 1])
     more = {"linear_before_reset": 1} if kind == "GRU" else {}
-    y, *_ = w.add(kind, x, w.weight(1, gates * 7, 5), w.weight(1, gates * 7, 7), w.weight(1, 2 * gates * 7),
+    first = ("", *(w.weight(1, 1, 7) for _ in range(2 if kind == "LSTM" else 1))) if begins else ()
+    y, *_ = w.add(kind, x, w.weight(1, gates * 7, 5), w.weight(1, gates * 7, 7), w.weight(1, 2 * gates * 7), *first,
                   hidden_size=7, outputs=3 if kind == "LSTM" else 2, **more)
     y = w.add("Squeeze", y, w.constant(np.array([1], np.int64)))
     y = w.add("Add", w.add("MatMul", y, w.weight(7, 2)), w.weight(2))
@@ -214,6 +215,7 @@ NETWORKS = {
     "gru": Network(lambda: _recurrent("GRU", 3), axis=0, states=1),
     "rnn": Network(lambda: _recurrent("RNN", 1), axis=0, states=1),
     "late lstm": Network(lambda: _recurrent("LSTM", 4, 1), axis=0, states=5),
+    "begun lstm": Network(lambda: _recurrent("LSTM", 4, 1, begins=True), axis=0, states=5),
 }
 
 
@@ -235,7 +237,7 @@ REFUSED = {
     "position": (_with((1, 3, 96), lambda w: w.add("Add", "x", w.weight(96), name="culprit")), "as long as the seq"),
     "end": (_with((1, 3, 96), lambda w: w.slice("x", 2, -1, name="culprit")), "takes 1 of 96"),
     "reflect": (_with((1, 3, 96), lambda w: w.add("Pad", "x", w.constant(np.array([0, 0, 2, 0, 0, 0], np.int64)),
-                                                  mode="reflect", name="culprit")), "states begin with zeros"),
+                                                  mode="reflect", name="culprit")), "in mode reflect"),
     "reverse": (_with((96, 1, 3), lambda w: w.add(
         "GRU", "x", w.weight(1, 12, 3), w.weight(1, 12, 4), direction="reverse", outputs=2, name="culprit")[0], 0),
         "needs the end"),

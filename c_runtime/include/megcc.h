@@ -236,7 +236,7 @@ int32_t megcc_session_open(megcc_session **session, const megcc_model *model, vo
 /* Gives back what the allocator gave. A session whose shapes all have limits may just be forgotten. */
 void megcc_session_close(megcc_session *session);
 
-/* The shapes of all inputs. Bindings are dropped, states become zero. On failure nothing changes. */
+/* The shapes of all inputs. Bindings are dropped, states begin anew. On failure nothing changes. */
 typedef struct megcc_shape {
     int32_t rank;
     int32_t dims[MEGCC_MAX_RANK];
@@ -267,7 +267,7 @@ int32_t megcc_session_run(megcc_session *session, megcc_error *error);
 /* The same in pieces: one instruction. MEGCC_MORE until the outputs are there; the next step starts a new run. */
 int32_t megcc_session_step(megcc_session *session, megcc_error *error);
 
-/* Sets states to zero and drops a run that was begun by steps. */
+/* Sets states to what they begin with, which is zero where the model says nothing else, and drops a run that was begun by steps. */
 void megcc_session_reset(megcc_session *session);
 
 /* For observers: operand (inputs, then outputs) of an instruction, and its kernel's name ("" without strings). */

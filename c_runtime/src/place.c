@@ -77,7 +77,16 @@ void megcc_session_reset(megcc_session *session)
     session->next = 0;
     for (uint32_t i = 0; session->extents != NULL && i < p->rows[MEGCC_STATES].count; i++) {
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
-        memset(session->base[input], 0, (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+        const tensor_row *state = tensor_at(p, input);
+        const size_t bytes = (size_t)megcc_tensor_bytes(state, session->extents);
+        if (state->root == 0) {
+            memset(session->base[input], 0, bytes);
+            continue;
+        }
+        const tensor_row *first = tensor_at(p, state->root); /* one number for all, or all of them */
+        for (size_t at = 0; bytes - at >= first->bytes; at += first->bytes)
+            memcpy(session->base[input] + at, session->model->weights + weight_begin(session->model, first),
+                   first->bytes);
     }
 }
 

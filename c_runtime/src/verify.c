@@ -116,7 +116,9 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
         const size_t begin = weight_begin(model, t);
         REQUIRE(begin % p->alignment == 0 && within(begin, t->bytes, model->weights_bytes), "Tensor.data", i);
     } else {
-        REQUIRE(t->root == 0, "Tensor.root", i);
+        const bool begins = t->storage == STORAGE_STATE && t->root < p->rows[MEGCC_TENSORS].count;
+        REQUIRE(t->root == 0 || (begins && tensor_at(p, t->root)->storage == STORAGE_WEIGHT
+                                 && tensor_at(p, t->root)->bytes != 0), "Tensor.root", i);
         REQUIRE(t->data == 0, "Tensor.data", i);
         REQUIRE(t->bytes == 0, "Tensor.bytes", i);
     }

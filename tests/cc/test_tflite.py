@@ -11,7 +11,7 @@ import pytest
 
 import tvm_megcc
 from tests.null.test_tflite_operators import file_of, lstm
-from tests.null.test_tflite_states import steps_of, svdf
+from tests.null.test_tflite_states import steps_of, svdf, variables
 from tests.tflite_files import Quantized, litert, network, written
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
@@ -127,6 +127,20 @@ def test_states(form: str, tmp_path, capsys, monkeypatch):
         np.testing.assert_allclose(session.run({"x": array})["y"], wanted, atol=1e-5 if form == "float32" else 0)
     assert main(["compare", str(tmp_path / "small.tflite"), "--target", "c"]) == 0
     assert "equal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("target", ["c", "native", pytest.param("cortex-m4", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [(3.0, 1.0), (2.5, 2.5)], ids=["numbers", "one number"])
+def test_states_that_begin_with_numbers(first, target: str, tmp_path):
+    artifact, session = compiled(variables(first), tmp_path, target)
+    assert artifact.manifest["states"] == [{"output": "sum.next", "input": "sum", "begins": list(dict.fromkeys(first))}]
+    x = np.array([0.5, -1], np.float32)
+    np.testing.assert_array_equal(session.run({"x": x})["y"], x + np.float32(first))
+    np.testing.assert_array_equal(session.run({"x": x})["y"], 2 * x + np.float32(first))
+    session.reset()
+    np.testing.assert_array_equal(session.states["sum"], np.float32(first))
+    session.reset({"sum": np.array((7, 8), np.float32)})
+    np.testing.assert_array_equal(session.run({"x": x})["y"], x + np.float32((7, 8)))
 
 
 def test_compare(tmp_path, capsys, monkeypatch):

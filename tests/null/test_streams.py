@@ -12,6 +12,7 @@ from tvm_megcc.errors import MegccError, ModelError, ShapeError
 from tvm_megcc.ir.streams import Stream
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
+from tvm_megcc.passes.states import first_states
 from tvm_megcc.passes.streams import streamed
 from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
@@ -19,7 +20,7 @@ from tvm_megcc.target import TARGETS
 
 def _in_blocks(graph, blocks):
     """The outputs of the blocks one behind the other."""
-    states = {target: np.zeros(graph.types[target].shape, graph.types[target].dtype) for _, target in graph.states}
+    states = first_states(graph)
     parts = []
     for block in blocks:
         results = reference.run(graph, {graph.inputs[0]: block, **states})
@@ -55,7 +56,7 @@ def test_blocks_are_equal_to_the_whole(name, block):
 
 @pytest.mark.parametrize("zero", [np.uint8(0), np.uint8(200), np.uint16(30000)], ids=str)
 def test_zero_points_before_the_first_element(zero):
-    """Of bytes they are in a state as zeros; of wider integers reals are kept."""
+    """States of bytes begin with them; of wider integers reals are kept."""
     w = Writer((1, 3, 24))
     how = w.constant(np.float32(0.01)), w.constant(zero)
     x = w.add("DequantizeLinear", w.add("QuantizeLinear", "x", *how), *how)

@@ -14,7 +14,7 @@ from tests.tflite_files import Quantized, Tensor, written
 from tests.tflite_hybrid_draws import FLOATS
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.tflite import import_tflite
-from tvm_megcc.passes.states import keep_states
+from tvm_megcc.passes.states import first_states, keep_states
 from tvm_megcc.runtime import reference
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
@@ -36,10 +36,10 @@ def steps_of(data: bytes, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def found_of(data: bytes, feeds: Sequence[np.ndarray], path) -> list[np.ndarray]:
-    """The same of our graph, its states begun with zeros."""
+    """The same of our graph."""
     path.write_bytes(data)
     graph = import_tflite(path)
-    states = {target: np.zeros(graph.types[target].shape, graph.types[target].dtype) for _, target in graph.states}
+    states = first_states(graph)
     made = []
     for array in feeds:
         values = reference.run(graph, {graph.inputs[0]: array, **states})
@@ -127,7 +127,8 @@ def test_recurrent_layers(layer: str, tmp_path):
         graph = import_tflite(path, states={f"{name}.next": name for name in names})
         assert set(graph.inputs) == {"x", *names} and not graph.states
         assert set(graph.outputs) == {"y", *(f"{name}.next" for name in names)}
-        kept = {name: np.zeros(graph.types[name].shape, graph.types[name].dtype) for name in names}
+        kept = {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
+                for name in names}
         feeds = [draw.feeds()["x"] for _ in range(3)]
         for x, wanted in zip(feeds, steps_of(data, feeds), strict=True):
             found = reference.run(graph, {"x": x, **kept})
@@ -139,10 +140,40 @@ def test_recurrent_layers(layer: str, tmp_path):
 
 
 def test_variables_that_begin_with_numbers(tmp_path):
+    feeds = [np.array([step, -1], np.float32) for step in range(4)]
+    data = variables((3.0, 1.0))
+    np.testing.assert_array_equal(found_of(data, feeds, tmp_path / "one.tflite"), steps_of(data, feeds))
+
+
+def test_variables_that_begin_with_what_they_are_not(tmp_path):
     path = tmp_path / "one.tflite"
-    path.write_bytes(variables((0.0, 1.0)))
-    with pytest.raises(ModelError, match="variable 'sum' begins with other numbers than 0: make it an input"):
+    path.write_bytes(variables((3.0, 1.0, 2.0)))
+    with pytest.raises(ModelError, match=r"variable 'sum' is float32\[2\], and begins as float32\[3\]"):
         import_tflite(path)
+
+
+@pytest.mark.parametrize("dtype, zero", [("int8", -128), ("int8", 127), ("uint8", 255), ("int16", 0)])
+def test_variables_of_bytes_begin_with_their_zero_point(dtype: str, zero: int, tmp_path):
+    """As in streaming networks for microcontrollers: the last steps, which are zeros before there are any."""
+    def made(shape, **fields) -> Quantized:
+        return Quantized(shape, 0.5, zero, dtype, **fields)
+
+    handle = ("VAR_HANDLE", "VarHandleOptions", {"SharedName": "kept"}, [], ["v"])
+    ints = {name: np.array(value, np.int32) for name, value in (
+        ("begin", [0, 1, 0]), ("end", [0, 0, 0]), ("ones", [1, 1, 1]))}
+    tensors = {"x": made((1, 1, 3)), "old": made((1, 2, 3)), "y": made((1, 3, 3)), "new": made((1, 2, 3)),
+               "v": Tensor((), "resource"), "first": made((1, 2, 3), array=np.full((1, 2, 3), zero, dtype)), **ints}
+    operators = [("CALL_ONCE", "CallOnceOptions", {"InitSubgraphIndex": 1}, [], []), handle,
+                 ("READ_VARIABLE", "", {}, ["v"], ["old"]),
+                 ("CONCATENATION", "ConcatenationOptions", {"Axis": 1}, ["old", "x"], ["y"]),
+                 ("STRIDED_SLICE", "StridedSliceOptions", {"BeginMask": 5, "EndMask": 7}, ["y", "begin", "end", "ones"],
+                  ["new"]), ("ASSIGN_VARIABLE", "", {}, ["v", "new"], [])]
+    data = written(tensors, operators, ["x"], ["y"], once=[handle, ("ASSIGN_VARIABLE", "", {}, ["v", "first"], [])])
+    limits, random = np.iinfo(dtype), np.random.default_rng(2)
+    feeds = [random.integers(limits.min, limits.max + 1, (1, 1, 3)).astype(dtype) for _ in range(4)]
+    found = found_of(data, feeds, tmp_path / "one.tflite")
+    assert (found[0][:, :2] == zero).all()
+    np.testing.assert_array_equal(found, steps_of(data, feeds))
 
 
 def circular(zero: int, slots: int, cycles: int) -> bytes:
@@ -205,7 +236,7 @@ def test_circular_buffers_whose_runs_do_not_all_count(cycles: int, tmp_path):
     path = tmp_path / "one.tflite"
     path.write_bytes(written(tensors, operators, ["x"], ["y0", "kept0", "y1"]))
     graph, random = import_tflite(path), np.random.default_rng(1)
-    states = {target: np.zeros(graph.types[target].shape, graph.types[target].dtype) for _, target in graph.states}
+    states = first_states(graph)
     kept = [np.full(shape, 3, np.int8)] * 2
     wanted = {"y0": np.zeros(shape, np.int8), "y1": np.zeros(shape, np.int8)}
     for run in range(1, 15):

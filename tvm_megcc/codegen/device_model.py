@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
+
 from ..errors import MegccError, ModelError
 from ..ir import limits
 from ..ir.dims import Dim
@@ -20,6 +22,7 @@ from .flow import Jump, Mark, Move, Turn
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .shapefn import ShapeTable
+from .states import shortest
 from .table import Code, model_id
 from .weights import Weights
 
@@ -81,6 +84,15 @@ class _Rows:
             storage = container.Storage.caller
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 
+    def begin(self, state: str, first: np.ndarray) -> None:
+        """Says what a state begins with."""
+        data = shortest(first)
+        row = self._constant(data, data.tobytes())
+        self.tensors[self.index[state]] = replace(self.tensors[self.index[state]], root=len(self.tensors))
+        self.tensors.append(row)
+        for slots in self.slots:
+            slots.append(container.TensorSlot(0, 0))
+
     def _quant(self, name: str) -> int:
         """1 + the row of its scale and zero point; 0 for what is not quantised."""
         return 1 + list(self.quantised).index(name) if name in self.quantised else 0
@@ -93,11 +105,13 @@ class _Rows:
 
     def _weight(self, name: str) -> container.Tensor:
         weight = self.plan.weights[name]
-        data = weight.data
+        return self._constant(weight.data, weight.content, weight.digest)
+
+    def _constant(self, data: np.ndarray, *content) -> container.Tensor:
         dtype = "bool" if data.dtype == bool else str(data.dtype)
         type_ = TensorType(dtype, (data.size,))
         return _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
-                           data=self.store.add(weight.content, weight.digest), size=data.nbytes)
+                           data=self.store.add(*content), size=data.nbytes)
 
 
 def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0, data: int = 0, size: int = 0,
@@ -188,6 +202,8 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         control(index + 1)
         for name in releases.get(index, ()):
             add(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0)
+    for state, first in plan.graph.begins.items():
+        rows.begin(state, first)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
                    for source, target in plan.graph.states)
     device_models = tuple(

@@ -14,6 +14,7 @@ from ..version import VERSION
 from .fit import Rows
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
+from .states import shortest
 from .weight_report import shared_weights
 
 
@@ -47,7 +48,9 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
                     **{name: given for name, given in others.items() if given}},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
-        "states": [{"output": source, "input": target} for source, target in graph.states],
+        "states": [{"output": source, "input": target,
+                    **({"begins": shortest(graph.begins[target]).tolist()} if target in graph.begins else {})}
+                   for source, target in graph.states],
         **({"stream": graph.stream.facts()} if graph.stream else {}),
         **({"texts": list(graph.texts)} if graph.text_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),

@@ -11,11 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import InternalError
 from ..ops.base import operator
 
 if TYPE_CHECKING:
     from .plan import KernelPlan, Step
+
+
+def shortest(begin: np.ndarray) -> np.ndarray:
+    """One number [1] where a state begins with the same everywhere; otherwise all of them, in one row."""
+    row = begin.reshape(-1)
+    return row[:1] if row[:1].tobytes() * row.size == row.tobytes() else row
 
 
 def updated_in_place(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: Callable[[str], str]) \

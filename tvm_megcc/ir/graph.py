@@ -111,7 +111,8 @@ class Graph:
     """Operators in topological order over named values.
 
     types: of every value, constants included. constants: value name -> logical (ONNX order) array.
-    states: (output, input): after a run the output's value becomes the input's.
+    states: (output, input): after a run the output's value becomes the input's. begins: what these inputs are before
+        the first run; zeros where nothing is said.
     conditions: what its operators demanded of the symbols when they were imported; those that are left state theirs
         again.
     quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
@@ -127,6 +128,7 @@ class Graph:
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
     states: tuple[tuple[str, str], ...] = ()
+    begins: Mapping[str, np.ndarray] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     stream: Streamed | None = None

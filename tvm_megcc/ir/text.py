@@ -33,5 +33,12 @@ def graph_text(graph: Graph) -> str:
     lines += [f"  input %{name}: {graph.types[name]}" for name in graph.inputs]
     lines += ["  " + op_text(graph, op) for op in graph.ops]
     lines += [f"  output %{name}" for name in graph.outputs]
-    lines += [f"  state %{source} becomes %{target}" for source, target in graph.states]
+    lines += [f"  state %{source} becomes %{target}{_begin(graph, target)}" for source, target in graph.states]
     return "\n".join(lines) + "\n"
+
+
+def _begin(graph: Graph, state: str) -> str:
+    if state not in graph.begins:
+        return ""
+    first = graph.begins[state]
+    return f", {first.flat[0]} at first" if (first == first.flat[0]).all() else ", at first as given"

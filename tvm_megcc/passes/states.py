@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from ..errors import ModelError
 from ..ir.graph import Graph
 
@@ -23,6 +25,12 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
     if findings:
         raise ModelError(graph.name, findings, "A state is OUTPUT=INPUT, both of one type; every name stands in one.")
     return graph.with_(states=(*graph.states, *states.items()))
+
+
+def first_states(graph: Graph) -> dict[str, np.ndarray]:
+    """What the states are before the first run, by the names of their inputs."""
+    return {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
+            for _, name in graph.states}
 
 
 def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[str]:

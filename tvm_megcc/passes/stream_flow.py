@@ -4,10 +4,9 @@
 Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay,
 (k + 1) * block - delay). What an operator reads of earlier blocks, the tail of its operand, is a state in front of the
 block, so nothing is computed twice. A window that reaches ahead makes a result later than its operand (`delay`);
-operands of one operator wait for the latest of them. Elements before the first one are zeros in a state that begins,
-which is what padding wants; results that are late get zeros there where an operator pads. Bytes that are padded with
-another number, their zero point, are kept as the bits in which they differ from it. Of dequantised values the
-integers are kept.
+operands of one operator wait for the latest of them. Elements before the first one are what padding wants: a state
+begins with zeros, or with the zero point; results that are late get it there where an operator pads. Of dequantised
+values the integers are kept.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from ..ir.streams import Stream, Streamed, StreamedOutput
 from ..ir.types import TensorType
 from ..ops.base import operator
 
-#: Types of bytes -> their numbers, as a range.
-BYTES = {"int8": (-128, 128), "uint8": (0, 256)}
+#: Types that may be padded with their zero point.
+BYTES = ("int8", "uint8")
 _MOVES = ("reshape", "transpose", "slice")
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -73,8 +72,8 @@ class Streamer:
     """Writes the graph anew, operator by operator. flows: of the values in blocks, by their names in the graph as it
     was; lost: values that cannot be had, for there is no way to stream what gives them.
     tall: of some of rank 3, the same with an axis of 1 in front of the last. integers: of values of the new graph that
-    were dequantised by one scale. copied: bytes that a run copies for a
-    state, by its input. origin, present: of the operator that is written anew, its source and its first result."""
+    were dequantised by one scale. begins, copied: what a state is at first, if not zero, and bytes that a run copies
+    for it, by its input. origin, present: of the operator that is written anew, its source and its first result."""
 
     def __init__(self, graph: Graph, stream: Stream, kept: Container[str]):
         self.graph, self.stream = graph, stream
@@ -85,6 +84,7 @@ class Streamer:
         self.integers: dict[str, Dequantised] = {}
         self.lost: set[str] = set()
         self.states: list[tuple[str, str]] = []
+        self.begins: dict[str, np.ndarray] = {}
         self.copied: dict[str, int] = {}
         self.origin = self.present = ""
         self._made: dict[tuple, str] = {}
@@ -164,7 +164,8 @@ class Streamer:
         return prune(self.graph.with_(
             inputs=(*self.graph.inputs, *(target for _, target in states)),
             outputs=(*self.graph.outputs, *(source for source, _ in states)), ops=ops, types=types,
-            constants=self.constants, states=(*self.graph.states, *states), stream=facts))
+            constants=self.constants, states=(*self.graph.states, *states), stream=facts,
+            begins={**self.graph.begins, **{name: self.begins[name] for _, name in live if name in self.begins}}))
 
     def _live(self, outputs: Iterable[str]) -> list[tuple[str, str]]:
         """The states that some output depends on."""
@@ -240,9 +241,12 @@ class Streamer:
             return name
         return self.result("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,))
 
-    def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int) -> str:
-        """A state. make: from its name, a value that is read, which is given back, and what it becomes."""
+    def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, blank: int = 0) -> str:
+        """A state. make: from its name, a value that is read, which is given back, and what it becomes. blank: what all
+        of it is at first."""
         target = self.value(f"stream_{len(self.states)}", type_)
+        if blank:
+            self.begins[target] = np.full(type_.shape, blank, type_.dtype)
         read, source = make(target)
         self.keep(source, target, copies)
         return read
@@ -268,26 +272,17 @@ class Streamer:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
             # What a long state becomes is all that is read, of which the next run reads the end: that is one copy less.
-            blank = flow.blank if type_.dtype in BYTES else 0
-            whole = count > flow.block and not blank
-            extent = flow.block + count
+            whole, extent = count > flow.block, flow.block + count
 
             def make(state: str) -> tuple[str, str]:
-                begin = self.cut(state, axis, flow.block, extent) if whole else self._differing(state, blank)
+                begin = self.cut(state, axis, flow.block, extent) if whole else state
                 both = self.result("concat", Attrs(axis=axis), (begin, block))
-                return both, both if whole else self._differing(self.cut(both, axis, flow.block, extent), blank)
+                return both, both if whole else self.cut(both, axis, flow.block, extent)
 
             kept = _along(self.types[block], axis, extent if whole else count)
-            both = self.state(kept, make, 2 if whole else 3)
+            both = self.state(kept, make, 2 if whole else 3, flow.blank)
             self._made[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if turned else both
         return self._made[key]
-
-    def _differing(self, name: str, blank: int) -> str:
-        """The bits in which bytes differ from a number; of these, the bytes again."""
-        if not blank:
-            return name
-        numbers = np.arange(*BYTES[self.types[name].dtype], dtype=self.types[name].dtype)
-        return self.result("lookup", Attrs(), (name, self.constant("differing", numbers ^ numbers.dtype.type(blank))))
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
         """The same, so far behind."""
@@ -313,8 +308,8 @@ class Streamer:
             self._made[key] = self.state(TensorType("bool", (delay,)), make, 3)
         return self._made[key]
 
-    def where(self, there: str, name: str, blank: int = 0) -> str:
-        """The value where a mask, which broadcasts to it, is true; elsewhere that number."""
+    def where(self, there: str, name: str, blank: int | np.ndarray = 0) -> str:
+        """The value where a mask, which broadcasts to it, is true; elsewhere that number, or these."""
         if name in self.integers:
             return self.moved(name, lambda source, zero: self.where(there, source, zero))
         other = self.constant("blank", np.array(blank, self.types[name].dtype))

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from ..ir.graph import Attrs, Op
 from ..ops.base import operator
 from ..ops.elementwise import Elementwise
@@ -167,8 +165,8 @@ def pad(s: Streamer, op: Op) -> None:
     if before[flow.axis] or after[flow.axis]:
         bytes_ = s.types[flow.name].dtype in BYTES
         if before[flow.axis] > 0 and (op.attrs.mode != "constant" or (op.attrs.value != 0 and not bytes_)):
-            raise Refused(f"it pads the begin of the sequence in mode {op.attrs.mode} with {op.attrs.value}; states "
-                          "begin with zeros")
+            raise Refused(f"it pads the begin of the sequence in mode {op.attrs.mode} with {op.attrs.value}, and not "
+                          "with zero")
         if min(before[flow.axis], after[flow.axis]) < 0:
             raise Refused("it crops the sequence by negative pads; a slice does that")
         count = before[flow.axis]
@@ -230,8 +228,7 @@ def pool(s: Streamer, op: Op) -> None:
     place = _spatial(op, flow, len(op.attrs.kernel))
     padded = place >= 0 and op.attrs.pads[place] > 0
     if padded and (op.kind == "max_pool" or (op.kind == "avg_pool" and not op.attrs.get("count_pads", 0))):
-        raise Refused("it pads the begin of the sequence with what is no zeros, and states begin with zeros; pad with "
-                      "zeros in front of it")
+        raise Refused("it pads the begin of the sequence with what is no zeros; pad with zeros in front of it")
     _windows(s, op, flow, op.attrs.kernel)
 
 
@@ -332,12 +329,13 @@ def recurrent(s: Streamer, op: Op) -> None:
     for place, state in enumerate(declaration.states):
         index = 3 + place
         begin = inputs[index]
-        if begin and (begin not in s.constants or np.any(s.constants[begin])):
-            raise Refused(f"its state begins as '{begin}', which is not known to be zero; leave it out or fix it with "
-                          "--constant")
+        if begin and begin not in s.constants:
+            raise Refused(f"its state begins as '{begin}', which is not known; leave it out or fix it with --constant")
         type_ = s.types[flow.name].with_shape((1, batch, units))
         last = s.value(f"{own}.{state}", type_)
         inputs[index] = s.value(f"stream_{len(s.states) + place}", type_)
+        if begin and s.constants[begin].any():
+            s.begins[inputs[index]] = s.constants[begin]
         results.append(last)
     inputs[0] = flow.name
     while not inputs[-1]:
@@ -347,7 +345,7 @@ def recurrent(s: Streamer, op: Op) -> None:
     for place, last in enumerate(results[1:]):
         if flow.delay:
             there = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
-            last = s.where(there, last)
+            last = s.where(there, last, s.begins.get(inputs[3 + place], 0))
         s.keep(last, inputs[3 + place], 1)
     for name, what in zip(op.outputs, asked, strict=True):
         if what == "Y":

@@ -99,7 +99,8 @@ class Session:
     """A model that runs. inputs, outputs: what `run` takes and gives; calls: the kernel calls of one run, in order.
 
     Each of them is {kernel, kind, origin, output, macs}, from the manifest.
-    state_ports: inputs that the session keeps from run to run; zero at first. kept: the outputs that become them.
+    state_ports: inputs that the session keeps from run to run; at first they are what the model says, or zero. kept:
+    the outputs that become them.
 
     A session is called like a function, or is a context that closes it:
 
@@ -119,6 +120,7 @@ class Session:
         self._all_outputs = tuple(Port.of(row, texts) for row in model["outputs"])
         self._others: dict[str, int] = {}   # texts of the last run that the model does not know
         self.kept: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
+        self._begins: dict[str, list[Any]] = {row["input"]: row["begins"] for row in model["states"] if "begins" in row}
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
@@ -196,7 +198,7 @@ class Session:
         raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
 
     def reset(self, states: Arrays | None = None) -> None:
-        """Sets all states to zero, except those given by the names of their inputs.
+        """Sets all states to what they begin with, except those given by the names of their inputs.
 
         Raises:
             ShapeError: for a name that is no state, or a value of another type.
@@ -302,10 +304,12 @@ class Session:
         return results
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
-        """All states, zeros where none are given."""
+        """All states, as they begin where none are given."""
         ports = {port.name: port for port in self.state_ports}
         values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}
+        for name, begin in self._begins.items():
+            values[name].reshape(-1)[...] = begin
         for name, value in (states or {}).items():
             if name not in ports:
                 have = ", ".join(map(str, ports.values())) or "none"

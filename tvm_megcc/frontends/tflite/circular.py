@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from ...errors import ShapeError
 from .file import flexible
-from .kept import moved
 from .node import Node, Results, Unsupported
-from .quantised import quantised, require_same_scales, result, zero
+from .quantised import quantised, require_same_scales
 
 #: Steps that are kept of buffers in which every run counts, where a file says nothing: TFLite Micro's own rule.
 _EVERY_RUN = (5, 13, 25)
@@ -21,7 +20,7 @@ def circular_buffer(node: Node) -> Results:
     With option cycles_max of C, TFLite Micro ends a run here, but for every C-th one. Here the others go on to the end;
     what they compute behind this operator becomes neither a state nor an output.
     """
-    (n, one, *rest), shape, y = node.type(0).shape, node.results[0].shape, result(node)
+    (n, one, *rest), shape = node.type(0).shape, node.results[0].shape
     if one != 1 or len(rest) != 2 or len(shape) != 4 or (n, *rest) != (shape[0], *shape[2:]) or shape[1] < 1:
         raise ShapeError(f"keeps {list(shape)} of {node.type(0)}")
     if node.type(0).dtype != "int8" or node.results[0].dtype != "int8":
@@ -35,15 +34,15 @@ def circular_buffer(node: Node) -> Results:
         raise ShapeError(f"what follows it runs every {cycles} times only (cycles_max)")
     if len(node.results) != 1:
         raise Unsupported("a second result is not supported")
-    name = node.states.of(node.operator.outputs[0], zero_point=zero(y))
+    name = node.states.of(node.operator.outputs[0])
     buffer = newest = node.plain(0)
     if shape[1] > 1:
         begin, end, axis = (node.builder.shape_constant([value], f"{node.name}.{what}")
                             for value, what in ((1, "then"), (shape[1], "end"), (1, "axis")))
-        (later,) = node.onnx("Slice", moved(node, name, zero(y)), begin, end, axis)
+        (later,) = node.onnx("Slice", name, begin, end, axis)
         buffer = node.emit("concat", later, newest, axis=1)
     made = node.made(buffer)
-    node.states.keep(name, node.made(moved(node, buffer, -zero(y))) if zero(y) else made)
+    node.states.keep(name, made)
     if cycles > 1:
         node.states.every(cycles, node.name)
     return [made]

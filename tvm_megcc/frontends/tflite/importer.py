@@ -141,7 +141,7 @@ class _Importer:
         graph = self.builder.graph(self.name, [*inputs, *pairs.values()], [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
         kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
-        return graph.with_(states=kept, quantised=scales)
+        return graph.with_(states=kept, begins=self.states.begins, quantised=scales)
 
     def _kept(self) -> dict[str, str]:
         """Outputs that become inputs of the next run, each a value of its own."""

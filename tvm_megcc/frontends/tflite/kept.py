@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recurrent layers have in common: bounds, and operands that are states. Of numbers with a zero point states are
-kept less that, because they begin with zeros."""
+"""What recurrent layers have in common: bounds, and operands that are states."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...errors import ShapeError
 from ...ir.dims import Dim
-from . import fixed
 from .node import Node
 
 
@@ -29,26 +25,15 @@ def asked_for(node: Node, index: int) -> bool:
     return index < len(node.operator.inputs) and node.states.is_asked_for(node.operator.inputs[index])
 
 
-def begun(node: Node, index: int, shape: tuple[Dim, ...], zero: int = 0) -> str:
+def begun(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
     """Operand `index` before the run, of another shape; "" where nobody asks for that state."""
     if not asked_for(node, index):
         return ""
-    name = node.states.of(node.operator.inputs[index], zero)
-    value = node.emit("reshape", name, shape=shape)
-    return moved(node, value, zero)
+    return node.emit("reshape", node.states.of(node.operator.inputs[index]), shape=shape)
 
 
-def end(node: Node, index: int, value: str, zero: int = 0) -> None:
+def end(node: Node, index: int, value: str) -> None:
     """The value becomes that operand, if somebody asks for it."""
     if asked_for(node, index):
-        name = node.states.of(node.operator.inputs[index], zero)
-        shaped = node.emit("reshape", moved(node, value, -zero), shape=node.type_of(name).shape)
-        node.states.keep(name, node.made(shaped))
-
-
-def moved(node: Node, value: str, by: int) -> str:
-    """int8 and a number, modulo 2^8."""
-    if not by:
-        return value
-    codes = ((fixed.codes("int8") + by + 128) % 256 - 128).astype(np.int8)
-    return node.emit("lookup", value, node.spelled().constant(codes))
+        name = node.states.of(node.operator.inputs[index])
+        node.states.keep(name, node.made(node.emit("reshape", value, shape=node.type_of(name).shape)))

@@ -73,17 +73,16 @@ def lstm(node: Node) -> Results:
     operands = [sums, constant(recurrent), constant(_less(np.zeros(len(recurrent)), recurrent, zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
-    first = [begun(node, index, (batch, size), point)
-             for index, size, point in ((_STATE, made, zero(state)), (_CELL, units, 0))]
-    kept = [row for row in (("Y_h", _STATE, zero(state)), ("Y_c", _CELL, 0)) if asked_for(node, row[1])]
+    first = [begun(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
+    kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
     y, *last = node.spelled().emit(
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
         zero=zero(state if projects else hidden), hidden_zero=between, coupled=coupled, guards=guards,
         apart=not node.option("TimeMajor", False),
-        results=("Y", *(name for name, *_ in kept)))
-    for (_, index, point), value in zip(kept, last, strict=True):
-        end(node, index, value, point)
+        results=("Y", *(name for name, _ in kept)))
+    for (_, index), value in zip(kept, last, strict=True):
+        end(node, index, value)
     return [node.made(y, _order(node))]
 
 

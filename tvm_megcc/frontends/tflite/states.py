@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a file keeps from run to run: tensors that operators change, and variables that it reads and assigns. In our
-graph each is an input of zeros at first, with the output that becomes it."""
+graph each is an input, with the output that becomes it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode
 from .file import File, Operator, Tensor
 from .node import Unsupported
+from .quantised import BYTES, of_tensor, zero
 from .value import Value, plain
 
 #: Operators on variables; none of them computes anything.
@@ -26,7 +27,8 @@ VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 @dataclass
 class States:
     """asked: input -> output, for states of recurrent layers that begin with 0 in each run if nobody asks for them.
-    pairs: input -> what becomes it. handles: tensors of the file that name variables. current: what variables are.
+    pairs: input -> what becomes it. begins: input -> what it is before the first run, where that is not 0. handles:
+    tensors of the file that name variables. current: what variables are.
     first: the value of each variable before the first run, as far as the file says. counts: of bool, whether what comes
     next in the file counts in this run; "" where all runs do."""
 
@@ -34,6 +36,7 @@ class States:
     file: File
     asked: Mapping[str, str] = field(default_factory=dict)
     pairs: dict[str, Value] = field(default_factory=dict)
+    begins: dict[str, np.ndarray] = field(default_factory=dict)
     tensors: dict[int, str] = field(default_factory=dict)
     handles: dict[int, str] = field(default_factory=dict)
     current: dict[str, Value] = field(default_factory=dict)
@@ -41,14 +44,13 @@ class States:
     first: dict[str, Tensor] = field(default_factory=dict)
     counts: str = ""
 
-    def of(self, index: int, zero_point: int = 0) -> str:
-        """The input of a tensor that operators change. zero_point: by how much what is kept is less than its numbers.
-        """
+    def of(self, index: int) -> str:
+        """The input of a tensor that operators change; of quantised integers it begins with their zero point."""
         if index not in self.tensors:
             tensor = self.file.tensors[index]
-            if tensor.quantization is not None and (tensor.quantization.zero_point != zero_point).any():
-                raise Unsupported(f"its state {quoted(tensor.name)} begins with a zero point, which is not supported")
-            self.tensors[index] = self._input(tensor, tensor.name or f"state{index}")
+            self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
+            if tensor.quantization is not None and tensor.dtype in BYTES:
+                self._begin_with(name, np.full(tensor.shape, zero(of_tensor(tensor)), tensor.dtype))
         return self.tensors[index]
 
     def is_asked_for(self, index: int) -> bool:
@@ -90,6 +92,10 @@ class States:
         self.pairs[name] = Value(self.builder, name)
         return name
 
+    def _begin_with(self, name: str, first: np.ndarray) -> None:
+        if first.any():
+            self.begins[name] = first
+
     # --- variables ---------------------------------------------------------------------------------------------------
 
     def run(self, operator: Operator, value: Value | None) -> list[Value | None]:
@@ -111,11 +117,9 @@ class States:
             return []
         if variable not in self.current:
             tensor = self.file.tensors[operator.outputs[0]]
-            begins = self.first.get(variable)
-            if begins is not None and (begins.data is None or begins.data.any()):
-                raise Unsupported(f"variable {quoted(variable)} begins with other numbers than 0: make it an input and "
-                                  "an output, and keep it with --state")
             self.inputs[variable] = self._input(tensor, variable)
+            if (first := self.first.get(variable)) is not None:
+                self._begin_with(self.inputs[variable], _constant(first, tensor, variable))
             self.current[variable] = self.pairs[self.inputs[variable]]
         return [self.current[variable]]
 
@@ -132,6 +136,20 @@ class States:
                 self.first[handles[operator.inputs[0]]] = tensors[operator.inputs[1]]
             else:
                 raise Unsupported(f"computes what variables begin with by {operator.kind}, which is not supported")
+
+
+def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
+    """What a graph gives a variable.
+
+    Raises:
+        ShapeError: for another type than what is read of it; Unsupported: for what is computed.
+    """
+    if first.data is None:
+        raise Unsupported(f"variable {quoted(name)} begins with what another graph computes, which is not supported")
+    if (first.dtype, first.shape) != (variable.dtype, variable.shape):
+        raise ShapeError(f"variable {quoted(name)} is {variable.dtype}{list(variable.shape)}, and begins as "
+                         f"{first.dtype}{list(first.shape)}")
+    return first.array
 
 
 def _name(operator: Operator) -> str:

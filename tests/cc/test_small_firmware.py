@@ -48,6 +48,6 @@ def test_the_same_bits_in_fewer_bytes(name, tmp_path):
     assert sizes[1] < sizes[0]
     if name == "cortex-m4":
         code = counting.disassembly(session.firmware, find_compiler(target))
-        assert "mgc_tile_3x2" in code.functions and "__udivmoddi4" not in code.functions
+        assert "mgc_joined_3x2" in code.functions and "__udivmoddi4" not in code.functions
         kernels = [function for function in code.functions if function.startswith(("conv2d_", "depthwise_"))]
         assert len(kernels) == 3, "pointwise layers, depthwise ones of either stride"

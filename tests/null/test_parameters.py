@@ -38,8 +38,8 @@ def lowered() -> Iterator[tuple[str, Parameters]]:
             types = tuple(spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs)
             op = Op(kind, Attrs(case.attrs), tuple(f"i{n}" if type_ else "" for n, type_ in enumerate(types)), ("y",))
             outputs = declaration.infer(op.attrs, *types)
-            known = {index: np.asarray(case.values[index]).astype(types[index].dtype) for index in case.constant
-                     if index in case.values and types[index]}
+            known = {index: np.resize(case.values[index], types[index].shape).astype(types[index].dtype)
+                     for index in case.constant if index in case.values and types[index]}
             for target in ("c", "x86-64-v4", "x86-64-v4-vnni", "arm64", "arm64-v82", "cortex-m4", "cortex-m55",
                            "riscv64", "riscv64-v"):
                 placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant), known)

@@ -13,11 +13,21 @@
  *   mgc_tile_3x2(x,w,n,s)          products of three such rows with n fours of two columns of weights [n][2][4]. s[0] and s[1] are
  *                                  what their sums begin with; afterwards s[0] to s[2] are those of the first column
  *   mgc_tile_1x4_<type>(x,w,n,s)   of one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: as z of mgc_even
+ *   mgc_join3_<type>(to,p,q,r,n)   n fours of three rows of bytes, row by row in turn, as mgc_joined_* multiplies them
+ *   mgc_joined_3x2(x,w,n,s)        as mgc_tile_3x2, of three such rows and joined weights, none of which is -128: what sums begin
+ *                                  with and the sums are 256 times as large. mgc_joined_1x4_<type>(x,w,n,s): one row of bytes
+ *   mgc_whole(t)                   a sum of these: t / 256, which it is a multiple of
  *   mgc_total3(x,n,s,m)            s[0] to s[2]: the totals of three such rows, times m
  *   mgc_total_<type>(x,n,z)        the total of n bytes less z
  *   mgc_close_fixed(x,m,k,r)       x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for |x| < 2^30, r >= 1:
  *                                  k = 2^(r - 1) + zero * 2^r. mgc_close_once(x,m,k,r): rounded once, r >= 2: k = 2^(r - 2) +
- *                                  zero * 2^(r - 1)
+ *                                  zero * 2^(r - 1). mgc_close_fixed_joined(t,m,k,r): of mgc_whole(t)
+ *
+ * Joined weights: two to an int16, so that one instruction separates them, not two. A word of four numbers a, b, c, d is two
+ * int16, X = 256 * b + a and Y = 256 * d + c, with a and c from 0 to 255, b and d from -128 to 127: bytes whose highest bits
+ * are turned over where they have to be; what that adds to sums is known. Their weights are V = 256 * -k + l and
+ * W = 256 * m - n. X * l - a * V + c * W - Y * n = 256 * (a * k + b * l + c * m + d * n): SMLSD with the low bytes of
+ * V and W, SMLSDX with those of X and Y.
  */
 #ifndef MEGCC_DSP_INTEGER_H
 #define MEGCC_DSP_INTEGER_H
@@ -73,6 +83,13 @@ static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32
     __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
     return (k + (x >> 31)) >> r;
 }
+static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
+{
+    t >>= 7;
+    __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(t), "r"(m));
+    return (k + (t >> 31)) >> r;
+}
+static MGC_INLINE int32_t mgc_whole(int32_t t) { return t >> 8; }
 static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     __asm__("smmla %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
@@ -101,6 +118,11 @@ static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32
 {
     return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
 }
+static MGC_INLINE int32_t mgc_whole(int32_t t) { return mgc_shifted(t, 8); }
+static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
+{
+    return mgc_close_fixed(mgc_whole(t), m, k, r);
+}
 static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     const uint64_t sum = (uint64_t)((int64_t)x * m) + ((uint64_t)1 << 63);
@@ -122,6 +144,15 @@ static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
 #endif
 }
 static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
+
+/* The highest bits that joined products turn over of a word of int8 and of uint8. */
+#if MGC_DSP_ASSEMBLER
+#define MGC_TURNED_I8 "0x00800080"
+#define MGC_TURNED_U8 "0x80008000"
+#else
+#define MGC_TURNED_I8 0x00800080u
+#define MGC_TURNED_U8 0x80008000u
+#endif
 
 #if MGC_DSP_ASSEMBLER
 #define MGC_LAY3(name, type, extend) \
@@ -149,11 +180,27 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
         __asm__(extend " %0, %1, %2, ror #8" : "=r"(w) : "r"(z), "r"(w)); \
         return w; \
     }
-#define MGC_LAY_ROWS(name, type, extend) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend)
-MGC_LAY_ROWS(i8, int8_t, "sxtab16")
-MGC_LAY_ROWS(u8, uint8_t, "uxtab16")
+#define MGC_JOIN3(name, type, turned) \
+    static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
+    { \
+        const type *last = p + 4 * n; \
+        __asm__ volatile("1:\n\t" \
+                         "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
+                         "eor r8, r8, #" turned "\n\teor r9, r9, #" turned "\n\teor r10, r10, #" turned "\n\t" \
+                         "stmia %0!, {r8, r9, r10}\n\tcmp %1, %4\n\tbne 1b" \
+                         : "+r"(to), "+r"(p), "+r"(q), "+r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
+    }
+#define MGC_LAY_ROWS(name, type, extend, turned) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend) MGC_JOIN3(name, type, turned)
+MGC_LAY_ROWS(i8, int8_t, "sxtab16", MGC_TURNED_I8)
+MGC_LAY_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
 #else
-#define MGC_LAY_ROWS(name, type) \
+#define MGC_LAY_ROWS(name, type, turned) \
+    static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
+    { \
+        for (int32_t i = 0; i < 4 * n; i += 4, to += 3) { \
+            to[0] = mgc_word(p + i) ^ turned, to[1] = mgc_word(q + i) ^ turned, to[2] = mgc_word(r + i) ^ turned; \
+        } \
+    } \
     static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
     { \
         for (int32_t i = 0; i < 4 * n; i += 4, to += 12) { \
@@ -170,8 +217,8 @@ MGC_LAY_ROWS(u8, uint8_t, "uxtab16")
         return mgc_both(mgc_low(z) + (type)(w & 255u), mgc_high(z) + (type)(w >> 16 & 255u)); \
     } \
     static MGC_INLINE uint32_t mgc_odd_##name(uint32_t z, uint32_t w) { return mgc_even_##name(z, w >> 8); }
-MGC_LAY_ROWS(i8, int8_t)
-MGC_LAY_ROWS(u8, uint8_t)
+MGC_LAY_ROWS(i8, int8_t, MGC_TURNED_I8)
+MGC_LAY_ROWS(u8, uint8_t, MGC_TURNED_U8)
 #endif
 
 /* Linkage of mgc_tile_3x2: a file's own, or, where kernels share it (-O size), that of which a linker keeps one:
@@ -181,6 +228,11 @@ MGC_LAY_ROWS(u8, uint8_t)
 #define MGC_LINKAGE_3X2 __attribute__((weak, visibility("hidden")))
 #else
 #define MGC_LINKAGE_3X2 MGC_OWN
+#endif
+#ifdef MGC_SHARES_MGC_JOINED_3X2
+#define MGC_LINKAGE_JOINED __attribute__((weak, visibility("hidden")))
+#else
+#define MGC_LINKAGE_JOINED MGC_OWN
 #endif
 
 #if MGC_DSP_ASSEMBLER
@@ -228,6 +280,45 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_3X2, mgc_tile_3x2, int16_t)
     }
 MGC_TILE_1X4(i8, int8_t, "sxtab16")
 MGC_TILE_1X4(u8, uint8_t, "uxtab16")
+
+/* The last of four steps knows before its products whether it is the last of all: loads in a row take a cycle each. */
+#define MGC_STEP_JOINED(load) \
+    load "ldmia r0!, {r10, r11, r12}\n\t" \
+    "sxtb16 lr, r2\n\tsmlsd r4, r10, lr, r4\n\tsmlsd r5, r11, lr, r5\n\tsmlsd r6, r12, lr, r6\n\t" \
+    "sxtb16 lr, r3\n\tsmlsd r7, r10, lr, r7\n\tsmlsd r8, r11, lr, r8\n\tsmlsd r9, r12, lr, r9\n\t" \
+    "uxtb16 r10, r10, ror #16\n\tsmlsdx r4, r10, r2, r4\n\tsmlsdx r7, r10, r3, r7\n\t" \
+    "uxtb16 r11, r11, ror #16\n\tsmlsdx r5, r11, r2, r5\n\tsmlsdx r8, r11, r3, r8\n\t" \
+    "uxtb16 r12, r12, ror #16\n\tsmlsdx r6, r12, r2, r6\n\tsmlsdx r9, r12, r3, r9\n\t"
+#define MGC_ANY_JOINED MGC_STEP_JOINED("ldmia r1!, {r2, r3}\n\t")
+#define MGC_LAST_JOINED(end) MGC_STEP_JOINED("ldr r2, [r1], #4\n\tldr r3, [r1], #4\n\tldr lr, " end "\n\tcmp r1, lr\n\t")
+MGC_LINKAGE_JOINED void mgc_joined_3x2(const uint32_t *x, const int8_t *w, int32_t n, int32_t *s);
+MGC_TILE_FUNCTION(MGC_LINKAGE_JOINED, mgc_joined_3x2, uint32_t)
+{
+    __asm__ volatile(MGC_TILE_HEAD("3") "ldr r4, [r3]\n\tldr r7, [r3, #4]\n\t"
+                     "mov r5, r4\n\tmov r6, r4\n\tmov r8, r7\n\tmov r9, r7\n\tcmp r1, r12\n\tbeq 2f\n"
+                     "1:\n\t" MGC_LAST_JOINED("[sp]") "bcc 1b\n"
+                     "2:\n\tldr r2, [sp, #4]\n\tcmp r1, r2\n\tbcs 4f\n"
+                     "3:\n\t" MGC_ANY_JOINED MGC_ANY_JOINED MGC_ANY_JOINED MGC_LAST_JOINED("[sp, #4]") "bcc 3b\n"
+                     "4:\n\tadd sp, #8\n\tpop {r3}\n\tstmia r3, {r4, r5, r6, r7, r8, r9}\n\t"
+                     "pop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
+}
+#define MGC_COLUMN_JOINED(w, sum) "smlsdx " sum ", r9, " w ", " sum "\n\tsxtb16 " w ", " w "\n\tsmlsd " sum ", r8, " w ", " sum "\n\t"
+#define MGC_STEP_JOINED_1X4(turned) \
+    "ldmia r1!, {r2, r3, r10, r11}\n\tldr r8, [r0], #4\n\teor r8, r8, #" turned "\n\tuxtb16 r9, r8, ror #16\n\t" \
+    MGC_COLUMN_JOINED("r2", "r4") MGC_COLUMN_JOINED("r3", "r5") MGC_COLUMN_JOINED("r10", "r6") MGC_COLUMN_JOINED("r11", "r7")
+#define MGC_JOINED_1X4(name, type, step) \
+    MGC_TILE_FUNCTION(MGC_OWN, mgc_joined_1x4_##name, type) \
+    { \
+        __asm__ volatile("push {r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\t" \
+                         "and r12, r2, #3\n\tadd lr, r1, r2, lsl #4\n\tadd r12, r1, r12, lsl #4\n\t" \
+                         "ldmia r3, {r4, r5, r6, r7}\n\tcmp r1, r12\n\tbeq 2f\n" \
+                         "1:\n\t" step "cmp r1, r12\n\tbcc 1b\n" \
+                         "2:\n\tcmp r1, lr\n\tbcs 4f\n" \
+                         "3:\n\t" step step step step "cmp r1, lr\n\tbcc 3b\n" \
+                         "4:\n\tpop {r3}\n\tstmia r3, {r4, r5, r6, r7}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory"); \
+    }
+MGC_JOINED_1X4(i8, int8_t, MGC_STEP_JOINED_1X4(MGC_TURNED_I8))
+MGC_JOINED_1X4(u8, uint8_t, MGC_STEP_JOINED_1X4(MGC_TURNED_U8))
 #else
 static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n, int32_t *s)
 {
@@ -253,6 +344,37 @@ static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n
     }
 MGC_TILE_1X4(i8, int8_t)
 MGC_TILE_1X4(u8, uint8_t)
+
+static MGC_INLINE int32_t mgc_low_byte(uint32_t w) { return (int32_t)((w & 255u) ^ 128u) - 128; }
+static MGC_INLINE int32_t mgc_joined(int32_t c, uint32_t x, uint32_t w)
+{
+    const int32_t low = mgc_low(x) * mgc_low_byte(w) - (int32_t)(x & 255u) * mgc_low(w);
+    const int32_t high = (int32_t)(x >> 16 & 255u) * mgc_high(w) - mgc_high(x) * mgc_low_byte(w >> 16);
+    return mgc_iadd(mgc_iadd(c, low), high);
+}
+static MGC_INLINE void mgc_joined_3x2(const uint32_t *x, const int8_t *w, int32_t n, int32_t *s)
+{
+    const int32_t first = s[0], second = s[1];
+    for (int32_t i = 0; i < 6; i++) {
+        s[i] = i < 3 ? first : second;
+    }
+    for (int32_t k = 0; k < n; k++) {
+        for (int32_t i = 0; i < 6; i++) {
+            s[i] = mgc_joined(s[i], x[3 * k + i % 3], mgc_word(w + 8 * k + i / 3 * 4));
+        }
+    }
+}
+#define MGC_JOINED_1X4(name, type, turned) \
+    static MGC_INLINE void mgc_joined_1x4_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    { \
+        for (int32_t k = 0; k < n; k++) { \
+            for (int32_t i = 0; i < 4; i++) { \
+                s[i] = mgc_joined(s[i], mgc_word(x + 4 * k) ^ turned, mgc_word(w + 16 * k + 4 * i)); \
+            } \
+        } \
+    }
+MGC_JOINED_1X4(i8, int8_t, MGC_TURNED_I8)
+MGC_JOINED_1X4(u8, uint8_t, MGC_TURNED_U8)
 #endif
 
 /* Not in line: kernels are long as they are. */

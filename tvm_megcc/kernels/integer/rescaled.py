@@ -106,11 +106,20 @@ def _is_narrow(site: Site, argument: Expr) -> bool:
 
 def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
     """Whether no sum reaches 2^30."""
+    most = greatest_sum(site, zeros, outputs_first)
+    return most is not None and most < 2**30
+
+
+def greatest_sum(site: Site, zeros: tuple[int, int], outputs_first: bool) -> int | None:
+    """The greatest magnitude that a sum of products and its bias can have, if weights and bias are known. zeros: of x
+    and of the weights."""
     weights, bias = site.values.get(1), site.values.get(2) if site.has(2) else np.zeros(1)
-    if weights is None or bias is None:
-        return False
-    limits = np.iinfo(site.x.dtype)
-    most = max(limits.max - zeros[0], zeros[0] - limits.min)
+    if weights is None or bias is None or not weights.size:
+        return None
     rows = weights if outputs_first else weights.T
-    sums = np.abs(rows.astype(np.int64) - zeros[1]).reshape(rows.shape[0], -1).sum(axis=1)
-    return bool((sums * most + np.abs(bias.astype(np.int64)).reshape(-1) < 2**30).all())
+    rows = rows.reshape(rows.shape[0], -1).astype(np.int64) - zeros[1]
+    limits = np.iinfo(site.x.dtype)
+    ends = [rows * (limit - zeros[0]) for limit in (limits.min, limits.max)]
+    most = np.maximum(*ends).sum(axis=1) + bias.reshape(-1).astype(np.int64)
+    least = np.minimum(*ends).sum(axis=1) + bias.reshape(-1).astype(np.int64)
+    return int(max(most.max(), -least.min()))

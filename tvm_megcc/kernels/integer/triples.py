@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions and products of 8-bit operands on cores with Arm's DSP extension: what windows of three pixels read is
-laid out in turn as int16, less the zero point, and multiplied by two columns of weights; all sums stay in registers."""
+laid out in turn and multiplied by two columns of weights; all sums stay in registers. Where sums leave room for it,
+weights are joined as simd/dsp_integer.h says: fewer instructions for the same bytes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...ir.dims import ceildiv, product, round_up
 from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
+from ..packing import packer
 from ..site import Site
-from .dot import ByteParameters, skew, zero_name
+from .dot import ByteParameters, is_narrow, pack_weights, skew, zero_name
 from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, pixel_extents
-from .rescaled import Closing, closing
+from .rescaled import Closing, closing, greatest_sum
+
+#: A sum of joined products, and what it begins with, is 256 times as large.
+_JOINED_LIMIT = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -21,7 +28,7 @@ class TriplesParameters(ByteParameters):
     """Of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
     a pixel and four channels at a time. flat: windows are pixels, without padding. down: when it goes from the last
     pixel to the first, so that the output can begin where x does: "", "1", or a condition of C. skewed: packed weights
-    have a zero point. close: the epilogue."""
+    have a zero point. joined: two weights lie in an int16, and sums are 256 times as large. close: the epilogue."""
 
     result: str
     short: str
@@ -29,7 +36,31 @@ class TriplesParameters(ByteParameters):
     flat: bool
     down: str
     skewed: bool
+    joined: bool
     close: Closing
+
+
+@packer("joined")
+def pack_joined(array: np.ndarray, *how) -> np.ndarray:
+    """Fours a, b, c, d of what `pack_weights` makes of it as int16 b - 256a, 256c - d."""
+    fours = pack_weights(array, *how).astype(np.int32).reshape(-1, 4)
+    both = np.stack([fours[:, 1] - 256 * fours[:, 0], 256 * fours[:, 2] - fours[:, 3]], axis=1)
+    return both.astype("<i2").view(np.int8).reshape(-1)
+
+
+@packer("joined_sums")
+def pack_joined_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
+    """[O] of int32: what sums of joined products begin with. x_zero: of x as int8. Of its first and third bytes of a
+    word products read 128 more."""
+    weights = array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
+    depth = np.moveaxis(weights, 1, 3).reshape(weights.shape[0], -1).astype(np.int64) - zero
+    return (256 * (-x_zero * depth.sum(axis=1) - 128 * depth[:, ::2].sum(axis=1))).astype(np.int32)
+
+
+@packer("joined_bias")
+def pack_joined_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
+    """The same of sums with a bias; int32 wraps."""
+    return (256 * bias.reshape(-1).astype(np.int64) + pack_joined_sums(array, *how)).astype(np.int32)
 
 
 class DspProducts(PixelProducts):
@@ -56,28 +87,45 @@ class DspProducts(PixelProducts):
         packed = G * round_up(OC, width) * depth
         # Behind a window, where x is anything, a weight is its zero point: what products add, totals take away.
         w_left = skew(site.inputs[1].dtype, w_zero)
+        joined = _joins(site, zeros, outputs_first)
         operands = present(site, Operand("x", 0, x_size),
-                           Operand("w", 1, packed, ("dot", outputs_first, w_zero, s.g, 1, width, 1, 4, 0, w_left),
-                                   "int8"),
-                           Operand("b", 2, G * OC))
+                           Operand("w", 1, packed, ("joined" if joined else "dot", outputs_first, w_zero, s.g, 1, width,
+                                                    1, 4, 0, w_left), "int8"))
+        if joined:
+            sums = outputs_first, w_zero, x_zero - (128 if site.x.dtype == "uint8" else 0)
+            operands += (Operand("b", 2, G * OC, ("joined_bias", *sums), also=(1,)) if s.bias else
+                         Operand("b", 1, G * OC, ("joined_sums", *sums), "int32"),)
+        else:
+            operands += present(site, Operand("b", 2, G * OC))
         if w_left:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         close = closing(site, zeros, outputs_first)
         takes_over, down = in_place(site, s, single)
-        parameters = TriplesParameters(*s.window, s.bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
+        bias = s.bias or joined
+        parameters = TriplesParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
                                        "i8" if site.x.dtype == "int8" else "u8", single, flat,
-                                       "OC > IC" if site.compact and takes_over else "1" * down, w_left != 0, close)
+                                       "OC > IC" if site.compact and takes_over else "1" * down, w_left != 0, joined,
+                                       close)
+        name = ("single" if single else "triples") + "_flat" * flat + "_down" * (down and not site.compact)
         return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
-                       G if flat else N * G, operation + "_bias" * s.bias + zero_name(x_zero),
-                       ("single" if single else "triples") + "_flat" * flat
-                       + "_down" * (down and not site.compact) + "_skewed" * (w_left != 0) + close.name,
-                       takes_over=takes_over, scratch=gathered + (0 if single else 6 * depth), channels=G * OC)
+                       G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
+                       name + "_skewed" * (w_left != 0) + "_joined" * joined + close.name,
+                       takes_over=takes_over, scratch=gathered + (0 if single else (3 if joined else 6) * depth),
+                       channels=G * OC)
 
     @staticmethod
     def cycles(s: Geometry) -> float:
         """Of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
+
+
+def _joins(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
+    """Whether two weights fit in an int16, and sums times 256 in an int32."""
+    if skew(site.inputs[1].dtype, zeros[1]) or not is_narrow(site, zeros[1]):
+        return False
+    most = greatest_sum(site, zeros, outputs_first)
+    return most is not None and most < _JOINED_LIMIT
 
 
 class DspConv(DspProducts, PixelConv):

@@ -77,6 +77,7 @@ class Context:
     ram: most bytes that a session may need; None: what it needs.
     caller_inputs: inputs lie in memory of the caller's, not in the arena.
     regions: memories that a session may use, in place of `ram`; None: one.
+    half: floats are computed in half precision where the CPU has it, and lie so in memory.
     reproducible: floats have the same bits on every CPU; kernels that add up in an order of their own are refused.
 
     Raises:
@@ -91,6 +92,7 @@ class Context:
     caller_inputs: bool = False
     regions: Regions | None = None
     reproducible: bool = False
+    half: bool = False
 
     def __post_init__(self):
         if self.optimize not in OPTIMIZE:

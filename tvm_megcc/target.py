@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .errors import MegccError
@@ -57,6 +57,8 @@ class Isa:
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
         products of bytes are summed up over a vector (simd/helium_integer.h).
     wide: vectors may be several registers; products of bytes are added up in int16 by one instruction (RISC-V).
+    halves: the row of the same CPU whose vectors are of half precision: operators on float16 are computed by it where
+        that is wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
     hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
         computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
     """
@@ -82,6 +84,13 @@ class Isa:
     helium: bool = False
     wide: bool = False
     hoists: bool = False
+    halves: str = ""
+    header: str = ""
+
+    @property
+    def is_half(self) -> bool:
+        """Whether its vectors are of half precision."""
+        return any(isa.halves == self.name for isa in ISAS.values())
 
     @property
     def only(self) -> int:
@@ -110,9 +119,12 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", laid="int8", laid_step=16,
         sums="by_sixteens", **_ARM64_ISA),
     Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", laid="int8", sums="by_fours",
-        **_ARM64_ISA),
+        halves="neon_v82_half", **_ARM64_ISA),
+    Isa("neon_v82_half", 0x00020002, 8, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True, header="neon_v82"),
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", laid_step=8,
-        sums="by_eights", **_ARM64_ISA),
+        sums="by_eights", halves="neon_v86_half", **_ARM64_ISA),
+    Isa("neon_v86_half", 0x00020003, 8, 32, 16, "defined(__aarch64__)", fallback="neon_v82_half", lane_fma=True,
+        header="neon_v86"),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
@@ -166,6 +178,11 @@ class Target:
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def halved(self) -> Target | None:
+        """The same CPU with vectors of half precision, if it has them."""
+        return replace(self, isa=ISAS[self.isa.halves]) if self.isa.halves else None
 
     @property
     def pointer_bytes(self) -> int:

@@ -171,15 +171,15 @@ static MGC_INLINE float mgc_fused(float a, float b, float c)
 
 /* What raises the ISA. Of clang's names those that 14 and later know. */
 #if defined(MGC_ISA_AVX512_VNNI)
-#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma"
+#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX512)
-#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma"
+#define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX2_VNNI) && defined(MGC_AVX512_ENCODING)
-#define MGC_RAISED "avx512f,avx512vl,avx512vnni,avx2,fma"
+#define MGC_RAISED "avx512f,avx512vl,avx512vnni,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX2_VNNI)
-#define MGC_RAISED "avx2,fma,avxvnni"
+#define MGC_RAISED "avx2,fma,f16c,avxvnni"
 #elif defined(MGC_ISA_AVX2)
-#define MGC_RAISED "avx2,fma"
+#define MGC_RAISED "avx2,fma,f16c"
 #elif defined(MGC_ISA_NEON_V82) && defined(__clang__)
 #define MGC_RAISED "fullfp16,dotprod"
 #elif defined(MGC_ISA_NEON_V86) && defined(__clang__)

@@ -140,7 +140,8 @@ def _operands(case: Case, types: Sequence[TensorType | None], generator) -> list
     arrays: list[np.ndarray | None] = []
     for position, type_ in enumerate(types):
         if type_ is not None and position in case.values:
-            given = np.asarray(case.values[position]).astype(np.dtype(type_.dtype))
+            with np.errstate(over="ignore"):
+                given = np.asarray(case.values[position]).astype(np.dtype(type_.dtype))
             arrays.append(given.reshape(type_.shape) if given.size == type_.size else np.resize(given, type_.shape))
         else:
             arrays.append(None if type_ is None else random_operand(type_.shape, type_.dtype, generator))

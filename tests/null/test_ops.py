@@ -36,7 +36,7 @@ def operands(case: Case, seed: int) -> list[np.ndarray | None]:
         value = case.values.get(position)
         if value is None:
             value = generator.standard_normal(shape) if is_real(dtype) else generator.integers(0, 10, shape)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             arrays.append(np.asarray(value).astype(np.dtype(dtype)).reshape(shape))
     return arrays
 

@@ -26,7 +26,7 @@ from tvm_megcc.paths import PACKAGE
 from tvm_megcc.target import TARGETS
 
 #: What `codegen/render.py` tells every template.
-GIVEN = {"entry", "isa", "ep", "known", "fixed", "compact", "symbol"}
+GIVEN = {"entry", "isa", "ep", "known", "fixed", "compact", "symbol", "float", "stored"}
 PLAIN = ConvParameters(3, 3, 1, 1, 1, 1, True)
 
 

@@ -24,6 +24,7 @@ from ..version import VERSION
 from .bind import KernelSpec, Parameter
 from .c_format import WIDTH, reindent
 from .c_simplify import simplified
+from .reals import Real
 
 #: Characters of a parameter in the head of a kernel.
 LONGEST_FACT = 2000
@@ -57,11 +58,13 @@ class Epilogue:
         self.expression = spec.epilogue
         self.operands = [p for p in spec.inputs if p.kind != "own"]
         self.present = spec.epilogue is not None
-        self.lanes = [spec.lanes, *(lanes.KINDS.get(p.dtype, "") for p in self.operands)]
+        self.isa = spec.isa
+        self.lanes = [spec.lanes, *("f" if p.dtype == "float16" else lanes.KINDS.get(p.dtype, "")
+                                    for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
         self.is_opened, self.is_by_fours, self._loads = False, False, 0
         self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
-        self.params = "".join(f", const {DTYPES[p.dtype].c_type} *{p.name}" for p in self.operands)
+        self.params = "".join(f", const {Real.of(p.dtype, spec.isa).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
     def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
@@ -165,10 +168,10 @@ class Epilogue:
         return names, [f"const mgc_i{count} {names[p.name]} = "
                        f"mgc_iload{count}_{DTYPES[p.dtype].short}({p.name} + {place})" for p in wide]
 
-    @staticmethod
-    def _load(p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
-        is_float = p.dtype == "float32"
-        load, spread = ("mgc_load", "mgc_set1") if is_float else (f"mgc_iload_{DTYPES[p.dtype].short}", "mgc_iset1")
+    def _load(self, p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
+        real = Real.of(p.dtype, self.isa)
+        load, spread = (real.load, real.set1) if p.dtype in ("float32", "float16") else \
+            (f"mgc_iload_{DTYPES[p.dtype].short}", "mgc_iset1")
         if p.kind == "scalar":
             return f"{spread}({p.name}[0])"
         if p.kind == "channel" and one_channel:
@@ -273,7 +276,9 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     epilogue = Epilogue(spec)
     context = dict(vars(spec.params))
     context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
-                   compact=spec.compact, symbol=spec.symbol)
+                   compact=spec.compact, symbol=spec.symbol,
+                   float="mgc_half" if spec.isa.is_half else "float",
+                   stored={p.name: Real.of(p.dtype, spec.isa) for p in (*spec.inputs, *spec.outputs)})
     marker = "@entry@"
     template = find_template(spec.template, spec.isa)
     body = template.render(entry=marker, **context)
@@ -282,10 +287,11 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     return reindent(_FILE.format(
         version=VERSION,
         description=_description(spec, origins) + _provenance(template),
-        isa=spec.isa.name.upper(),
+        isa=(spec.isa.header or spec.isa.name).upper(),
         guard=spec.isa.guard,
         reproducible="#define MEGCC_REPRODUCIBLE\n" * spec.reproducible,
         integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or _INTEGER.search(helpers + function) else "",
+        half=_include_half(spec, helpers + function),
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
@@ -299,6 +305,7 @@ SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 
 #: What floats in vectors have to do with integers.
 _INTEGER = re.compile(r"\bmgc_i(load|store)")
+_HALF = re.compile(r"\bmgc_\w+_f16")
 
 _FILE = """\
 /* SPDX-License-Identifier: 0BSD
@@ -310,7 +317,7 @@ _FILE = """\
 #define MGC_ISA_{isa}
 {reproducible}#include "megcc_simd.h"
 #include "megcc_math.h"
-{shares}{integer}#if MGC_ENABLED
+{shares}{integer}{half}#if MGC_ENABLED
 
 {epilogue}{helpers}{entry}
 {body}
@@ -318,6 +325,13 @@ _FILE = """\
 MGC_END
 #endif
 """
+
+
+def _include_half(spec: KernelSpec, text: str) -> str:
+    """What computes in half precision, and what reads or writes halves."""
+    if spec.isa.is_half:
+        return '#include "megcc_halves.h"\n'
+    return '#include "megcc_half.h"\n' if _HALF.search(text) else ""
 
 
 def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
@@ -357,11 +371,11 @@ def _entry(spec: KernelSpec, function: str) -> str:
              "{"]
     for index, parameter in enumerate(spec.inputs):
         if used(parameter.name):
-            c_type = DTYPES[parameter.dtype].c_type
+            c_type = Real.of(parameter.dtype, spec.isa).type
             lines.append(f"    const {c_type} *{parameter.name} = (const {c_type} *)call->in[{index}];")
     for index, parameter in enumerate(spec.outputs):
         if used(parameter.name):
-            c_type = DTYPES[parameter.dtype].c_type
+            c_type = Real.of(parameter.dtype, spec.isa).type
             lines.append(f"    {c_type} *{parameter.name} = ({c_type} *)call->out[{index}];")
     runtime = spec.runtime_extents
     for name, value in spec.extents:

@@ -74,13 +74,19 @@ class Site:
     def attrs(self) -> Attrs:
         return self.op.attrs
 
-    @property
+    @cached_property
+    def is_half(self) -> bool:
+        """Whether it is computed in half precision: its floats are all of 16 bits, and that is wanted."""
+        floats = {t.dtype for t in (*self.types, *self.outputs) if t is not None and t.dtype.startswith("float")}
+        return self.context.half and self.context.target.halved is not None and floats == {"float16"}
+
+    @cached_property
     def target(self) -> Target:
-        return self.context.target
+        return (self.is_half and self.context.target.halved) or self.context.target
 
     @property
     def isa(self) -> Isa:
-        return self.context.isa
+        return self.target.isa
 
     @property
     def compact(self) -> bool:

@@ -12,7 +12,7 @@ from ..errors import MegccError, ShapeError
 from ..ir import lanes
 from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
 from ..ir.graph import Attrs
-from ..ir.narrow import bits_of, carrier, is_real
+from ..ir.narrow import SIXTEEN_BITS, bits_of, carrier, is_real
 from ..ir.types import DTYPES, ORDINARY, TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .rules import axis_of, broadcast, places, same_dtype, saturate
@@ -319,6 +319,11 @@ _STORED = [sign * number for sign in (1, -1) for number in (
     2.0**-16, 2.0**-17, 1e-7, 2.0**-40, 240.0, 247.0, 248.0, 249.0, 448.0, 463.9, 464.0, 465.0, 57344.0, 61439.0,
     61440.0, 1e6, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, 3.38e38, 3.4e38, np.inf)]
 
+#: The same for halves: ties to both sides, subnormal numbers, the largest and what is beyond.
+_HALVES = [sign * number for sign in (1, -1) for number in (
+    0.0, 1.0, 1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, 1.0 + 2.0**-11 + 2.0**-20, 2.0**-14, 2.0**-14 - 2.0**-25, 2.0**-24,
+    2.0**-25, 3 * 2.0**-25, 2.0**-26, 65504.0, 65519.0, 65520.0, 1e9, 1e-30, 0.1, np.inf)]
+
 
 def _codes(dtype: str) -> np.ndarray:
     """Every number of a type of a byte, some of a longer one. NaN, whose bits are not compared, is left out."""
@@ -333,6 +338,7 @@ class Cast(Elementwise):
     """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap.
 
     To floats of 8 bits, where they are there: `saturate` (true), `rounding` of powers of two ("up"); ir/narrow.py.
+    `rounds`: the model itself says so, and no operator that was spelled out: passes/stored.py.
     """
 
     kind = "cast"
@@ -348,6 +354,8 @@ class Cast(Elementwise):
                for attrs in ({}, {"saturate": False}, {"rounding": "nearest"})[:1 + ("float8" in dtype) * 2]),
              *(Case(((_codes(dtype).shape, dtype),), {"dtype": carrier(dtype)}, values={0: _codes(dtype)})
                for dtype in DTYPES if dtype not in ORDINARY),
+             *(Case(((np.shape(_HALVES[:n]), source),), {"dtype": dtype}, values={0: _HALVES[:n]})
+               for source, dtype in (("float32", "float16"), ("float16", "float32")) for n in (len(_HALVES), 8)),
              Case((((9,), "int64"),), {"dtype": "uint4"},
                   values={0: np.array([-9, 16, 100, -3, 7, 8, 15, 0, 2**40 + 5])}),
              Case((((16,), "int4"),), {"dtype": "float16"}, values={0: _codes("int4")}))
@@ -395,7 +403,9 @@ def import_cast(node: OnnxNode) -> tuple[str, ...]:
     attrs = {} if node.attr("saturate", 1) else {"saturate": False}
     if dtype == "float8_e8m0fnu" and rounding != "up":
         attrs["rounding"] = rounding
-    if not attrs or not dtype.startswith("float8") or node.type(0).dtype == dtype:
+    if dtype in SIXTEEN_BITS and node.type(0).dtype == "float32":
+        attrs = {"rounds": True}
+    elif not attrs or not dtype.startswith("float8") or node.type(0).dtype == dtype:
         return cast_to(node, node.inputs[0], dtype)
     return node.emit("cast", node.inputs[:1], dtype=dtype, **attrs)
 

@@ -41,7 +41,7 @@ class Softmax(Operator):
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         """Before operator set 13 the axes from `axis` on are one."""
         shape = node.type(0).shape
-        if node.type(0).dtype in ("float64", "float16"):
+        if node.type(0).dtype == "float64":
             return cls._spelled_out(node)
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), len(shape)) if shape else 0
         if not shape or (node.opset < 13 and any(dim != 1 for dim in shape[axis + 1:])):
@@ -52,8 +52,7 @@ class Softmax(Operator):
 
     @classmethod
     def _spelled_out(cls, node: OnnxNode) -> tuple[str, ...]:
-        """In simpler operators: float64 has no kernel of its own, and float16 is rounded after each, as ONNX's body of
-        the function says."""
+        """In simpler operators, for float64 has no kernel of its own."""
         rank = node.type(0).rank
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), rank)
         axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))

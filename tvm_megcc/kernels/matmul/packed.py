@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...context import Context
 from ...ir.dims import Dim, ceildiv, product, round_up
 from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, extent_symbols, present
 from ..blocking import CacheBlock
@@ -35,14 +34,15 @@ class PackedMatMul(Tiled):
             return "the first operand must not be transposed"
         return None
 
-    def _task_grid(self, rows: Dim, depth: int, columns: int, context: Context) -> TaskGrid:
-        tiling = Tiling.of(context.isa, context.isa.lane_fma, self.vectors)
-        return TaskGrid.of(tiling, depth, columns, 1, rows, 1, True, context)
+    def _task_grid(self, site: Site) -> TaskGrid:
+        rows, depth, columns = _sizes(site)
+        tiling = Tiling.of(site.isa, site.isa.lane_fma, self.vectors)
+        return TaskGrid.of(tiling, depth, columns, 1, rows, 1, True, site.context)
 
     def lower(self, site):
         lanes = site.isa.lanes
-        rows, depth, columns = _sizes(site)
-        grid = self._task_grid(rows, depth, columns, site.context)
+        _, depth, columns = _sizes(site)
+        grid = self._task_grid(site)
         tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         row = ow if isinstance(ow, int) else None
         vectors = tiling.best(row, columns)
@@ -66,7 +66,7 @@ class PackedMatMul(Tiled):
     def tiled(self, site):
         rows, _, columns = _sizes(site)
         if isinstance(rows, int):
-            grid = PackedMatMul()._task_grid(*_sizes(site), site.context)
+            grid = PackedMatMul()._task_grid(site)
             yield from map(type(self), grid.tiling.others(grid.pixels, columns))
 
     def cost(self, site):

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Vectors of megcc_simd.h from numbers of half precision in memory, and to them.
+ *
+ *   mgc_load_f16(p)           MGC_LANES floats from as many halves, at any address
+ *   mgc_store_f16(p,v)        each rounded to the nearest half, ties to even; what is too large becomes infinity
+ *   mgc_load_f16_n(p,n)       the first n lanes, 0 <= n <= MGC_LANES; touches exactly n halves, others read 0
+ *   mgc_store_f16_n(p,v,n)
+ *   mgc_set1_f16(h)           all lanes
+ */
+#ifndef MEGCC_HALF_H
+#define MEGCC_HALF_H
+
+#include "megcc_double.h"
+#include "megcc_simd.h"
+
+#if MGC_ENABLED
+
+#if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
+static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v))); }
+#elif defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#elif defined(MGC_ISA_AVX2)
+static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#else
+static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p)
+{
+    float lane[MGC_LANES];
+    for (int32_t i = 0; i < MGC_LANES; i++)
+        lane[i] = mgc_from_half(p[i]);
+    return mgc_load(lane);
+}
+static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
+{
+    float lane[MGC_LANES];
+    mgc_store(lane, v);
+    for (int32_t i = 0; i < MGC_LANES; i++)
+        p[i] = mgc_to_half((double)lane[i]);
+}
+#endif
+
+static MGC_INLINE mgc_v mgc_load_f16_n(const uint16_t *p, int32_t n)
+{
+    uint16_t half[MGC_LANES] = { 0 };
+    for (int32_t i = 0; i < n; i++)
+        half[i] = p[i];
+    return mgc_load_f16(half);
+}
+static MGC_INLINE void mgc_store_f16_n(uint16_t *p, mgc_v v, int32_t n)
+{
+    uint16_t half[MGC_LANES];
+    mgc_store_f16(half, v);
+    for (int32_t i = 0; i < n; i++)
+        p[i] = half[i];
+}
+static MGC_INLINE mgc_v mgc_set1_f16(uint16_t h) { return mgc_set1(mgc_from_half(h)); }
+
+#endif
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For kernels that compute in half precision, which include this behind megcc_math.h: from here on mgc_v is a vector of
+ * MGC_LANES halves, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it.
+ * mgc_half is an element in memory.
+ *
+ * + - * / mgc_sqrt mgc_fma round once, to a half. Elementary functions are those of float32, of either part of the
+ * vector, rounded to a half. Two more keep sums of products near those of float32:
+ *
+ *   mgc_fold(totals,v)    adds a vector to as many floats in memory
+ *   mgc_folded(totals)    the floats as a vector
+ */
+#ifndef MEGCC_HALVES_H
+#define MEGCC_HALVES_H
+
+#include "megcc_math.h"
+
+#if MGC_ENABLED
+
+#if defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
+#define MGH_LANES 8
+typedef float16_t mgc_half;
+typedef float16x8_t mgh_v;
+
+static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vld1q_f16(p); }
+static MGC_INLINE void mgh_store(mgc_half *p, mgh_v v) { vst1q_f16(p, v); }
+static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return vdupq_n_f16(s); }
+static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c) { return vfmaq_f16(c, a, b); }
+#define mgh_fma_lane(c, a, b, lane) vfmaq_laneq_f16(c, a, b, lane)
+static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return vminq_f16(a, b); }
+static MGC_INLINE mgh_v mgh_max(mgh_v a, mgh_v b) { return vmaxq_f16(a, b); }
+static MGC_INLINE mgh_v mgh_abs(mgh_v v) { return vabsq_f16(v); }
+static MGC_INLINE mgh_v mgh_neg(mgh_v v) { return vnegq_f16(v); }
+static MGC_INLINE mgh_v mgh_sqrt(mgh_v v) { return vsqrtq_f16(v); }
+static MGC_INLINE mgh_v mgh_floor(mgh_v v) { return vrndmq_f16(v); }
+static MGC_INLINE mgh_v mgh_ceil(mgh_v v) { return vrndpq_f16(v); }
+static MGC_INLINE mgh_v mgh_round(mgh_v v) { return vrndnq_f16(v); }
+static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return vdivq_f16(vdupq_n_f16((mgc_half)1.0f), v); }
+static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y) { return vbslq_f16(vcltq_f16(a, b), x, y); }
+static MGC_INLINE mgc_v mgh_low(mgh_v v) { return vcvt_f32_f16(vget_low_f16(v)); }
+static MGC_INLINE mgc_v mgh_high(mgh_v v) { return vcvt_high_f32_f16(v); }
+static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return vcvt_high_f16_f32(vcvt_f16_f32(low), high); }
+#else
+#error "this header has no branch for the kernel's MGC_ISA_<NAME>"
+#endif
+
+static MGC_INLINE mgh_v mgh_load_n(const mgc_half *p, int32_t n)
+{
+    mgc_half lane[MGH_LANES] = { 0 };
+    if (n >= MGH_LANES)
+        return mgh_load(p);
+    for (int32_t i = 0; i < n; i++)
+        lane[i] = p[i];
+    return mgh_load(lane);
+}
+static MGC_INLINE void mgh_store_n(mgc_half *p, mgh_v v, int32_t n)
+{
+    mgc_half lane[MGH_LANES];
+    if (n >= MGH_LANES) {
+        mgh_store(p, v);
+        return;
+    }
+    mgh_store(lane, v);
+    for (int32_t i = 0; i < n; i++)
+        p[i] = lane[i];
+}
+static MGC_INLINE void mgh_fold(float *totals, mgh_v v)
+{
+    mgc_store(totals, mgc_load(totals) + mgh_low(v));
+    mgc_store(totals + MGH_LANES / 2, mgc_load(totals + MGH_LANES / 2) + mgh_high(v));
+}
+static MGC_INLINE mgh_v mgh_folded(const float *totals)
+{
+    return mgh_both(mgc_load(totals), mgc_load(totals + MGH_LANES / 2));
+}
+
+#define MGH_FUNCTION(name) \
+    static MGC_INLINE mgh_v mgh_##name(mgh_v v) { return mgh_both(mgc_##name(mgh_low(v)), mgc_##name(mgh_high(v))); }
+MGH_FUNCTION(exp)
+MGH_FUNCTION(log)
+MGH_FUNCTION(tanh)
+MGH_FUNCTION(sigmoid)
+MGH_FUNCTION(erf)
+MGH_FUNCTION(sin)
+MGH_FUNCTION(cos)
+MGH_FUNCTION(tan)
+MGH_FUNCTION(asin)
+MGH_FUNCTION(acos)
+MGH_FUNCTION(atan)
+MGH_FUNCTION(sinh)
+MGH_FUNCTION(cosh)
+MGH_FUNCTION(asinh)
+MGH_FUNCTION(acosh)
+MGH_FUNCTION(atanh)
+#undef MGH_FUNCTION
+static MGC_INLINE mgh_v mgh_pow(mgh_v a, mgh_v b)
+{
+    return mgh_both(mgc_pow(mgh_low(a), mgh_low(b)), mgc_pow(mgh_high(a), mgh_high(b)));
+}
+
+#undef MGC_LANES
+#define MGC_LANES MGH_LANES
+#define mgc_v mgh_v
+#define mgc_load mgh_load
+#define mgc_load_n mgh_load_n
+#define mgc_store mgh_store
+#define mgc_store_n mgh_store_n
+#define mgc_set1(s) mgh_set1((mgc_half)(s))
+#define mgc_zero() mgh_set1((mgc_half)0.0f)
+#define mgc_fma mgh_fma
+#undef mgc_fma_lane
+#define mgc_fma_lane mgh_fma_lane
+#define mgc_fold mgh_fold
+#define mgc_folded mgh_folded
+#define mgc_min mgh_min
+#define mgc_max mgh_max
+#define mgc_abs mgh_abs
+#define mgc_neg mgh_neg
+#define mgc_sqrt mgh_sqrt
+#define mgc_floor mgh_floor
+#define mgc_ceil mgh_ceil
+#define mgc_round mgh_round
+#define mgc_recip mgh_recip
+#define mgc_if_lt mgh_if_lt
+#define mgc_exp mgh_exp
+#define mgc_log mgh_log
+#define mgc_tanh mgh_tanh
+#define mgc_sigmoid mgh_sigmoid
+#define mgc_erf mgh_erf
+#define mgc_pow mgh_pow
+#define mgc_sin mgh_sin
+#define mgc_cos mgh_cos
+#define mgc_tan mgh_tan
+#define mgc_asin mgh_asin
+#define mgc_acos mgh_acos
+#define mgc_atan mgh_atan
+#define mgc_sinh mgh_sinh
+#define mgc_cosh mgh_cosh
+#define mgc_asinh mgh_asinh
+#define mgc_acosh mgh_acosh
+#define mgc_atanh mgh_atanh
+
+#endif
+
+#endif

@@ -44,7 +44,8 @@ def test_conversions_are_all_that_it_has_more():
     kinds: dict[str, list[list[str]]] = {}
     for dtype in ("float16", "float32"):
         artifact = tvm_megcc.compile(network(dtype), "x86-64-v3,arm64", name="net")
-        kinds[dtype] = [sorted(call["kernel"] for call in program["calls"]) for program in artifact.manifest["programs"]]
+        programs = artifact.manifest["programs"]
+        kinds[dtype] = [sorted(call["kernel"] for call in program["calls"]) for program in programs]
     without = [[kernel for kernel in calls if not kernel.startswith("cast")] for calls in kinds["float16"]]
     assert without == kinds["float32"]
     assert [len(calls) for calls in kinds["float16"]] == [len(calls) + 2 for calls in kinds["float32"]]

@@ -10,7 +10,7 @@ from tests.graphs import Builder
 from tests.null.test_integers import drawn
 from tests.qdq import Quantised
 from tvm_megcc.context import Context
-from tvm_megcc.ir.expr import X, call, clip
+from tvm_megcc.ir.expr import X, arg, call, clip
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.passes.dead_channels import drop_dead_channels
@@ -134,3 +134,27 @@ def test_pools_and_products_behind(trans_b):
     assert channels_of(after) == [3]
     feeds = {"x": np.random.default_rng(0).integers(-128, 128, (2, 4, 5, 6)).astype(np.int8)}
     np.testing.assert_array_equal(*(next(iter(run(graph, feeds).values())) for graph in (before, after)))
+
+
+@pytest.mark.parametrize("rescale", ["rescale_down", "rescale_fixed", "rescale_once"])
+def test_biases_of_filters_of_zeros(rescale):
+    """Those of up to 2^30 become small ones with the same result; others stay, and what reads a factor twice, too."""
+    b = Builder(2)
+    w = b.const("w", value=b.generator.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8))
+    b.constants[w][1:5] = 0
+    biases = np.array([3000, 2**30 + 64, -2**30, 900, 2**29 - 1, -2**30], np.int32)
+    factors = np.array([1518500250, 1320764593, 2147483647, 1518500250, 1300000001, 1518500250]).astype(np.int32)
+    x = b.op("conv2d_integer", b.input("x", 2, 4, 5, 6, dtype="int8"), w, b.const("bias", value=biases), groups=1,
+             x_zero=-7, w_zero=0, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))
+    m = b.const("m", value=factors.reshape(6, 1, 1))
+    s = b.const("s", value=np.array([-6, -27, -30, -8, -20, -25], np.int32).reshape(6, 1, 1))
+    rescaled = call(rescale, X, arg(1), arg(2))
+    twice = b.op("elementwise", x, m, s, expr=clip(rescaled + arg(2), -128, 127), dtype="int8")
+    x = b.op("elementwise", x, m, s, expr=clip(rescaled - 9, -128, 127), dtype="int8")
+    feeds = {"x": np.random.default_rng(0).integers(-128, 128, (2, 4, 5, 6)).astype(np.int8)}
+    for output, wanted in ((x, [3000, 8 * 5, 8 * -1, 900, 8 * 310, -2**30]), (twice, biases.tolist())):
+        before = b.graph(output)
+        after = before_layouts(before, Context(TARGETS["cortex-m4"]))
+        verify(after)
+        assert [after.constants[op.inputs[2]].tolist() for op in after.ops if op.kind == "conv2d_integer"] == [wanted]
+        np.testing.assert_array_equal(*(next(iter(run(graph, feeds).values())) for graph in (before, after)))

@@ -17,6 +17,7 @@ from . import (
     epilogue,
     fixed_sums,
     integers,
+    known_sums,
     narrow,
     nibbles,
     norms,
@@ -50,6 +51,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("tabulate", tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("use_ranges", ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
+    ("settle_known_sums", known_sums.settle_known_sums, "on final epilogues, and before their numbers are stored"),
     ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
 )

@@ -56,10 +56,9 @@ static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
     /* The whole sixteenths of the exponent come from a table: what remains is a short polynomial. */
     const mgc_v rounder = mgc_set1(MGC_ROUNDER / 16.0f), log2_e = mgc_set1(1.44269504f);
     const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);
-    mgc_v p = mgc_set1(5.550541e-2f);
-    p = mgc_fma(p, f, mgc_set1(0.24023356f));
-    p = mgc_fma(p, f, mgc_set1(0.69314718f));
-    return mgc_fma(mgc_fma(p, f, mgc_set1(1.0f)), mgc_power(mgc_bits(shifted)), term);
+    const mgc_v high = mgc_fma(f, mgc_set1(5.550541e-2f), mgc_set1(0.24023356f));
+    const mgc_v low = mgc_fma(f, mgc_set1(0.69314718f), mgc_set1(1.0f));
+    return mgc_fma(mgc_fma(high, f * f, low), mgc_power(mgc_bits(shifted)), term);
 #else
     const mgc_v rounder = mgc_set1(MGC_ROUNDER), log2_e = mgc_set1(1.44269504f);
     const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);
@@ -96,7 +95,7 @@ static MGC_INLINE mgc_v mgc_tanh(mgc_v x)
     p = mgc_fma(p, square, mgc_set1(-0.33333284f));
     const mgc_v small = mgc_fma(p * square, x, x);
     const mgc_v clamped = mgc_min(magnitude, mgc_set1(10.0f));
-    const mgc_v large = one - mgc_set1(2.0f) / mgc_exp_plus(clamped + clamped, one);
+    const mgc_v large = mgc_fma(mgc_set1(-2.0f), mgc_recip(mgc_exp_plus(clamped + clamped, one)), one);
     return mgc_if_lt(magnitude, mgc_set1(0.625f), small, mgc_with_sign(large, x));
 }
 

@@ -30,7 +30,9 @@ class Transpose(Operator):
              Case((f32(2, 5, 7, 3),), {"perm": (0, 3, 1, 2)}), Case((f32(2, 3, 4, 5, 6),), {"perm": (4, 2, 0, 3, 1)}),
              Case((f32(1, 24, 5, 3),), {"perm": (0, 2, 3, 1)}), Case((f32(3, 17, 33),), {"perm": (0, 2, 1)}),
              Case((((3, 4, 5), "int64"),), {"perm": (2, 1, 0)}), Case((((3, 4, 5), "uint8"),), {"perm": (1, 0, 2)}),
-             Case((f32(2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}))
+             Case((f32(2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}),
+             *(Case((f32(2, *shape),), {"perm": (0, 2, 1)})
+               for few in (2, 4, 8, 16) for shape in ((few, 53), (53, few))))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:

@@ -78,8 +78,9 @@ class StepsParameters(Parameters):
     cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
     weights are. weight: their C type; of bytes, weight_short is what functions of lanes call it, weight_zero the zero
     point, and scale "one" or "each" (row). widened: a task makes reals of them before its first step. sequences,
-    vectors: of a tile. operands, results: those that are there. f, g, h: activations, C over x; "" where the cell has
-    no such. cell_clip: bound of an LSTM's cell in C, "" without one. y, y_h, y_c: how results are stored.
+    vectors: of a tile. parts: sums of one gate side by side, each of every so manyth element. operands, results: those
+    that are there. f, g, h: activations, C over x; "" where the cell has no such. cell_clip: bound of an LSTM's cell in
+    C, "" without one. y, y_h, y_c: how results are stored.
     """
 
     cell: str
@@ -94,6 +95,7 @@ class StepsParameters(Parameters):
     widened: bool
     sequences: int
     vectors: int
+    parts: int
     direction: str
     input_forget: bool
     operands: tuple[str, ...]
@@ -146,7 +148,8 @@ class Steps(Kernel):
         params = StepsParameters(
             site.kind, gates, cell.products, cell.vectors, self.packed, weights.c_type,
             DTYPES[weights.dtype].short if scale else "", attrs.get("r_zero", 0) if scale else None, scale, widened,
-            sequences, vectors, attrs.direction, attrs.get("input_forget", False), tuple(names[i] for i in present),
+            sequences, vectors, self.parts(site, sequences, vectors), attrs.direction,
+            attrs.get("input_forget", False), tuple(names[i] for i in present),
             tuple(name.lower() for name in attrs.results), *(to_c(each, ["x"]) for each in attrs.activations),
             cell_clip=c_float(clip) if clip else "",
             **{name.lower(): Stored.of(site.op, name) for name in attrs.results})
@@ -154,6 +157,11 @@ class Steps(Kernel):
         return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
                        tuple(results), D * ceildiv(N, sequences), _what(site.op, params),
                        f"{self.name}_{sequences}x{vectors}", scratch=scratch)
+
+    def parts(self, site: Site, sequences: int, vectors: int) -> int:
+        """Sums of one gate that are added up side by side, where a tile has too few to hide the latency of
+        multiply-add: a power of two, at most 4."""
+        return 1
 
     def cost(self, site: Site) -> float:
         return site.x.size * site.inputs[1].shape[-1] * (1 if self.packed else 3) / site.isa.lanes
@@ -201,13 +209,19 @@ class PackedSteps(Steps):
 
     def sizes(self, cell, units, target):
         isa, gates = target.isa, max(cell.products)
-        # Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more.
-        sums = 16 if isa.registers > 16 else 8
+        sums = _sums(isa)
         if isa.lanes == 1:
             return 1, self.vectors or 1
         needed = ceildiv(units, isa.lanes) if isinstance(units, int) else sums
         fitting = [vectors for vectors in _widths(isa) if vectors * gates <= sums and vectors <= max(needed, 1)]
         return min(4, sums // gates), self.vectors or fitting[-1]
+
+    def parts(self, site, sequences, vectors):
+        units, gates = site.inputs[1].shape[-1], max(cell_of(site.op).products)
+        if site.context.reproducible or sequences > 1 or site.isa.lanes == 1 or not isinstance(units, int):
+            return 1
+        return max(parts for parts in (1, 2, 4)
+                   if parts == 1 or (parts * vectors * gates <= _sums(site.isa) and 2 * parts <= units))
 
     def tiled(self, site):
         cell, units = cell_of(site.op), site.inputs[1].shape[-1]
@@ -229,6 +243,11 @@ class DotSteps(Steps):
 
     def sizes(self, cell, units, target):
         return 1, 1
+
+
+def _sums(isa: Isa) -> int:
+    """Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more."""
+    return 16 if isa.registers > 16 else 8
 
 
 def _widths(isa: Isa) -> tuple[int, ...]:

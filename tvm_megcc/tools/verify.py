@@ -61,7 +61,7 @@ def drawn(port: Port, input_index: int, run: int) -> np.ndarray:
 
 
 def digest(session: Session) -> str:
-    """The hash of what it computes, from states that are zero; they are zero again behind it."""
+    """The hash of what it computes, from the first states; they are these again behind it."""
     found = hashlib.sha256()
     session.reset()
     for run in range(RUNS if session.kept else 1):

@@ -248,19 +248,32 @@ static MGC_INLINE float mgc_fma1(float a, float b, float c)
 }
 #endif
 
+/* Of how many elements a sum is at most one chain of additions, a multiple of MGC_LANES; the sums of longer rows are
+ * added up in turn, so that their errors stay small. */
+#define MGC_CHAIN 512
+
 typedef struct mgc_sums {
-    mgc_v part[MGC_ROW_SUMS];
+    mgc_v part[MGC_ROW_SUMS], total[MGC_ROW_SUMS];
 } mgc_sums;
 
 static MGC_INLINE mgc_sums mgc_sums_zero(void)
 {
     mgc_sums sums;
     for (int i = 0; i < MGC_ROW_SUMS; i++)
-        sums.part[i] = mgc_zero();
+        sums.part[i] = sums.total[i] = mgc_zero();
     return sums;
+}
+static MGC_INLINE void mgc_sums_settle(mgc_sums *sums)
+{
+    for (int i = 0; i < MGC_ROW_SUMS; i++) {
+        sums->total[i] = sums->total[i] + sums->part[i];
+        sums->part[i] = mgc_zero();
+    }
 }
 static MGC_INLINE void mgc_sums_add(mgc_sums *sums, int32_t k, mgc_v v)
 {
+    if (k % MGC_CHAIN == 0)
+        mgc_sums_settle(sums);
     mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = *part + v;
 }
@@ -269,18 +282,19 @@ static MGC_INLINE void mgc_sums_multiply(mgc_sums *sums, int32_t k, mgc_v a, mgc
     mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = mgc_fma(a, b, *part);
 }
-static MGC_INLINE float mgc_sums_total(const mgc_sums *sums)
+static MGC_INLINE float mgc_sums_total(mgc_sums *sums)
 {
+    mgc_sums_settle(sums);
 #if defined(MEGCC_REPRODUCIBLE)
     float lane[16];
     for (int i = 0; i < MGC_ROW_SUMS; i++)
-        mgc_store(lane + i * MGC_LANES, sums->part[i]);
+        mgc_store(lane + i * MGC_LANES, sums->total[i]);
     for (int n = 8; n > 0; n /= 2)
         for (int i = 0; i < n; i++)
             lane[i] = lane[i] + lane[i + n];
     return lane[0];
 #else
-    return mgc_sum(sums->part[0]);
+    return mgc_sum(sums->total[0]);
 #endif
 }
 #endif

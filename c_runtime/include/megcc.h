@@ -245,6 +245,10 @@ typedef struct megcc_shape {
 int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
                                  megcc_error *error);
 
+/* The same for the next piece of a sequence: states stay as they are. MEGCC_E_SHAPE: they lie elsewhere with these
+ * shapes, which are for another program of the model. */
+int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error);
+
 /* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there
  * is no such input, it is bound, or it has no shape or memory yet. */
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor);

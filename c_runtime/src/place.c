@@ -61,7 +61,7 @@ void megcc_session_place(megcc_session *session)
 #endif
         session->base[i] = megcc_session_own_place(session, i);
     }
-    megcc_session_reset(session);
+    session->next = 0;
 }
 
 /* --- states ---------------------------------------------------------------------------------------------------- */

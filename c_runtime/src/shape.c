@@ -116,7 +116,20 @@ static int32_t blame_input(const megcc_model *model, const int32_t *symbols, meg
     return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
 }
 
-static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *shapes, megcc_error *error)
+/* Whether what the session keeps lies in another bucket where it lies now. */
+static bool states_stay(const megcc_session *session, const device_model *other)
+{
+    const megcc_program *p = &session->model->program;
+    bool stay = true;
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++)
+        if (tensor_at(p, i)->storage == STORAGE_STATE)
+            stay &= memcmp(row_at(session->bucket.tensors, i, sizeof(tensor_slot)),
+                           row_at(other->tensors, i, sizeof(tensor_slot)), sizeof(tensor_slot)) == 0;
+    return stay;
+}
+
+/* keep: a failure where the states would lie elsewhere. */
+static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *shapes, bool keep, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     int32_t *table = session->table[1];
@@ -135,6 +148,8 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
         status = compare_inputs(p, shapes, table, error);
     if (status == MEGCC_OK)
         status = megcc_verify_sizes(p, &bucket, resolved(p, table), 0, MEGCC_E_SHAPE, error);
+    if (status == MEGCC_OK && keep && !states_stay(session, &bucket))
+        status = megcc_fail(error, MEGCC_E_SHAPE, AT("TensorSlot.offset"), MEGCC_NONE, 0, 0);
     if (status != MEGCC_OK)
         return status;
 
@@ -150,7 +165,10 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
 
 int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error)
 {
-    return set_dynamic_shapes(session, NULL, error);
+    const int32_t status = set_dynamic_shapes(session, NULL, false, error);
+    if (status == MEGCC_OK)
+        megcc_session_reset(session);
+    return status;
 }
 
 /* Reads what an instruction says the run has computed. */
@@ -207,15 +225,33 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
 
 #endif
 
-int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
-                                 megcc_error *error)
+/* Shapes of all inputs; states stay as they are, if there are some. */
+static int32_t set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count, bool keep,
+                          megcc_error *error)
 {
     const uint32_t inputs = session->model->program.rows[MEGCC_INPUTS].count;
     if (shapes == NULL || count != inputs)
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("count"), MEGCC_NONE, count, inputs);
+    keep = keep && session->extents != NULL;
+    int32_t status;
 #ifndef MEGCC_NO_DYNAMIC
     if (is_dynamic(&session->model->program))
-        return set_dynamic_shapes(session, shapes, error);
+        status = set_dynamic_shapes(session, shapes, keep, error);
+    else
 #endif
-    return set_static_shapes(session, shapes, error);
+        status = set_static_shapes(session, shapes, error);
+    if (status == MEGCC_OK && !keep)
+        megcc_session_reset(session);
+    return status;
+}
+
+int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
+                                 megcc_error *error)
+{
+    return set_shapes(session, shapes, count, false, error);
+}
+
+int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error)
+{
+    return set_shapes(session, shapes, count, true, error);
 }

@@ -36,6 +36,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
                  **({"text": True} if n in graph.text_ports else {}),
+                 **({"filled": graph.filled[n]._asdict()} if n in graph.filled else {}),
                  **({"counted": True} if symbols_of(n) & counted else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
@@ -51,6 +52,7 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
         "states": [{"output": source, "input": target,
                     **({"begins": shortest(graph.begins[target]).tolist()} if target in graph.begins else {})}
                    for source, target in graph.states],
+        **({"counters": list(graph.counters)} if graph.counters else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
         **({"texts": list(graph.texts)} if graph.text_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),

@@ -17,6 +17,7 @@ MANIFEST = "manifest.json"
 
 #: A form is a type, several of them, a list of one form, or the keys that a dictionary has at least.
 _PORT = {"name": str, "dtype": str, "shape": [(int, str)]}
+_FILLED = {"axis": int, "past": str, "new": (int, str)}
 _QUANT = {"scale": float, "zero_point": int}
 _CALL = {"kernel": str, "kind": str, "origin": str, "output": str, "type": str, "instruction": int, "macs": int}
 _PROGRAM = {"target": str, "tensors": int, "instructions": int, "workers": int, "arena_bytes": int, "lower_bound": int,
@@ -99,6 +100,11 @@ def _contradiction(manifest: dict) -> str:
         if any(_misfit(port["quant"], _QUANT, "") or not 0 < port["quant"]["scale"] < math.inf
                for port in ports if "quant" in port):
             return "a scale or zero point is none"
+        states = {row["input"] for row in model["states"]}
+        if _misfit(model.get("counters", []), [str], "") or not states.issuperset(model.get("counters", [])) or any(
+                _misfit(port["filled"], _FILLED, "") or port["filled"]["past"] not in states
+                or not 0 <= port["filled"]["axis"] < len(port["shape"]) for port in ports if "filled" in port):
+            return "what it says of states that grow is none"
         if any(_misfit(port["range"], [int], "") or len(port["range"]) != 2 for port in ports if "range" in port):
             return "the range of an input is none"
         if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])

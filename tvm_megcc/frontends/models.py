@@ -14,6 +14,8 @@ from ..extern import Externs
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
 from ..ir.streams import Stream
+from ..passes.grown import grow_states, growing
+from ..passes.states import expanded
 from ..passes.streams import streamed
 from . import _tvm, formats
 
@@ -74,9 +76,13 @@ def _import_whole(model, params, input_shapes, dispatch, constants, output_names
     formats.refuse_unreadable(model)
     from .onnx import import_onnx, input_dims
 
-    shapes, buckets = buckets_of(input_dims(model), sets, rules)
-    return import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants,
-                       extern=extern, bounds=bounds), buckets
+    dims = input_dims(model)
+    shapes, buckets = buckets_of(dims, sets, rules)
+    pairs = expanded(states or {}, dims)
+    rooms = growing(dims, pairs, bounds or {})
+    graph = import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants, extern=extern,
+                        bounds={name: most for name, most in (bounds or {}).items() if name not in rooms})
+    return grow_states(graph, pairs, rooms), buckets
 
 
 def is_tflite(model) -> bool:

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,6 +106,15 @@ def bodies_of(op: Op) -> tuple[Body, ...]:
     return tuple(value for value in op.attrs.values() if isinstance(value, Body))
 
 
+class Filled(NamedTuple):
+    """An input of which a run reads the first elements along an axis: as many as the state `past` counts, and `new`
+    more, a number or the name of an extent of an input."""
+
+    axis: int
+    past: str
+    new: int | str
+
+
 @dataclass(frozen=True)
 class Graph:
     """Operators in topological order over named values.
@@ -119,6 +128,8 @@ class Graph:
     stream: of a network that takes a sequence in blocks.
     texts: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
         negative ones of texts that are not.
+    filled: inputs that grow with a state; they have room for all. counters: inputs, states, that count the rows of
+        states that grow.
     """
 
     name: str
@@ -134,6 +145,8 @@ class Graph:
     stream: Streamed | None = None
     texts: tuple[str, ...] = ()
     text_ports: frozenset[str] = frozenset()
+    filled: Mapping[str, Filled] = field(default_factory=dict)
+    counters: tuple[str, ...] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
@@ -196,6 +209,11 @@ def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
         return _symbols_in(op.attrs.bound)
     return frozenset().union(*(symbols(dim) for name in (*op.inputs, *op.outputs) if name
                                for dim in types[name].shape), *map(_symbols_in, op.attrs.values()))
+
+
+def is_open(attrs: Attrs) -> bool:
+    """Whether attributes depend on symbols."""
+    return any(map(_symbols_in, attrs.values()))
 
 
 def _symbols_in(value: Any) -> frozenset[str]:

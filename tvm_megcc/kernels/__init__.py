@@ -36,6 +36,7 @@ from .linear.determinant import DeterminantKernel, InverseKernel
 from .linear.fourier import FourierPasses
 from .matmul.nibbles import NibbleRows, NibblesMatMul
 from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
+from .move.append import AppendRows
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
 from .move.gather import GatherLines, GatherPoints, GatherRuns
@@ -151,6 +152,7 @@ realise(ops.copy.Copy, StridedCopy())
 realise(ops.gather.Gather, GatherRuns())
 realise(ops.gather.GatherElements, GatherLines())
 realise(ops.gather.GatherPointsOperator, GatherPoints())
+realise(ops.append.Append, AppendRows())
 realise(ops.scatter.ScatterElements, ScatterLines())
 realise(ops.scatter.ScatterPoints, ScatterRows())
 realise(ops.reverse.ReverseSequence, ReverseRuns())

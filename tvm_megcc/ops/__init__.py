@@ -3,6 +3,7 @@
 
 from . import (
     activation,
+    append,
     attention_fused,
     chosen,
     columns,
@@ -73,7 +74,7 @@ from . import (
     unique,
 )
 
-__all__ = ["activation", "attention_fused", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm",
+__all__ = ["activation", "append", "attention_fused", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm",
            "contrib_quant", "control", "conv", "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv",
            "detections",
            "draws", "dynamic_quantize", "einsum", "elementwise", "extern", "fourier", "gather", "grams", "inputs",

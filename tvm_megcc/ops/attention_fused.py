@@ -18,6 +18,9 @@ from .base import Case, Operator, Types, f32, register
 #: Axes of the operands and the result, a letter each, in the order of the operator's meaning.
 Q, K, V, Y = "bnsh", "bnth", "bntv", "bnsv"
 
+#: Axes of keys and values as they lie: heads that several may share, room for more than count.
+_KEPT = str.maketrans("nt", "mr")
+
 
 @register
 class Attention(Operator):
@@ -28,7 +31,8 @@ class Attention(Operator):
 
     Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result as they lie, a letter each, such
     as "bsnh" for what a product left; b and n may be missing. An operand may have an axis "c" more, of which it is at
-    place `q_at`, `k_at`, `v_at`. `causal`: query s sees keys up to s + (keys - queries).
+    place `q_at`, `k_at`, `v_at`. `causal`: query s sees keys up to s + (keys - queries). `shared`: so many heads of
+    queries have the same keys and values. `seen`: so many of t count, the first; None for all.
     """
 
     kind = "attention"
@@ -60,6 +64,7 @@ class Attention(Operator):
                 mask: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         q, k, v = (_in_order(array, attrs[f"{name}_axes"], axes, attrs[f"{name}_at"]).astype(np.float64)
                    for name, array, axes in (("q", q, Q), ("k", k, K), ("v", v, V)))
+        k, v = (np.repeat(array[:, :, :attrs.seen], attrs.shared, 1) for array in (k, v))
         queries, keys = q.shape[2], k.shape[2]
         with np.errstate(all="ignore"):
             scores = (q * attrs.scale) @ k.swapaxes(2, 3)
@@ -81,25 +86,35 @@ class Attention(Operator):
 
 
 def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
-    """The extent of each axis, by its letter; 1 where b or n is missing.
+    """The extent of each axis, by its letter; 1 where b or n is missing. m: heads of keys and values; r: rows that they
+    have room for.
 
     Raises:
         ShapeError: for operands that do not belong together, or axes that they do not have.
     """
     extents: dict[str, Dim] = {}
+    if attrs.shared < 1:
+        raise ShapeError(f"{attrs.shared} heads share keys")
     for name, type_, wanted in zip("qkv", operands, (Q, K, V), strict=True):
         axes, at = attrs[f"{name}_axes"], attrs[f"{name}_at"]
         if type_.dtype != "float32" or type_.rank != len(axes) or len(set(axes)) != len(axes) \
                 or not set(wanted[2:]) <= set(axes) <= {*wanted, "c"}:
             raise ShapeError(f"operand {name} {type_} has not the axes {axes}")
-        for axis, dim in zip(axes, type_.shape, strict=True):
+        lies = axes if name == "q" else axes.translate(_KEPT)
+        for axis, dim in zip(lies, type_.shape, strict=True):
             require_equal(extents.setdefault(axis, dim), dim, f"operand {name} {type_} for axes {axes}")
         if "c" in axes:
             require_at_most(at + 1, extents["c"], f"place {at} of {type_}")
     missing = {frozenset("bn") - set(attrs[f"{name}_axes"]) for name in "qkv"}
     if len(missing) != 1:
         raise ShapeError("operands are not of the same heads")
-    return {"b": 1, "n": 1, **extents}
+    extents = {"b": 1, "n": 1, "m": 1, **extents}
+    require_equal(extents["m"] * attrs.shared, extents["n"], f"{attrs.shared} heads of {extents['n']} for one of keys")
+    extents["t"] = extents["r"]
+    if attrs.seen is not None:
+        require_at_most(attrs.seen, extents["r"], f"{attrs.seen} keys of {extents['r']}")
+        extents["t"] = attrs.seen
+    return extents
 
 
 def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
@@ -111,13 +126,15 @@ def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
 
 def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
           n: int = 2, scale: float = 0.25, causal: bool = False, at: tuple[int, int, int] = (0, 0, 0),
-          groups: int = 1, value: np.ndarray | None = None) -> Case:
-    sizes = {"b": b, "n": n, "s": s, "t": t, "h": h, "v": v, "c": 3}
+          groups: int = 1, value: np.ndarray | None = None, shared: int = 1, room: int = 0) -> Case:
+    sizes = {"b": b, "n": n, "s": s, "t": room or t, "h": h, "v": v, "c": 3}
     *operands, y_axes = axes.split()
-    attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes}
+    attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
+             "seen": t if room else None}
     for name, operand, place in zip("qkv", operands, at, strict=True):
         attrs |= {f"{name}_axes": operand, f"{name}_at": place}
-    inputs = (*(f32(*(sizes[axis] for axis in operand)) for operand in operands), f32(*mask) if mask else None)
+    inputs = (*(f32(*(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand))
+                for index, operand in enumerate(operands)), f32(*mask) if mask else None)
     return Case(inputs, attrs, values={} if value is None else {3: value})
 
 
@@ -143,4 +160,7 @@ Attention.cases = (
     _case(35, 530, 4, 4, mask=(1, 1, 35, 530), value=_blocked(1, 1, 35, 530)),
     _case(2, 3, 1, 1, "sh th tv sv"),
     _case(64, 260, 3, 70, "bhsn bnth bntv bnsv", scale=1.0),
+    _case(1, 37, 16, 24, b=2, n=6, shared=3, room=50, mask=(2, 1, 1, 37)),
+    _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, room=301),
+    _case(4, 5, 8, 8, "nsh nth ntv nsv", room=64, causal=True),
 )

@@ -22,11 +22,12 @@ def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Map
         ShapeError: for shapes that are not known; ModelError: for what the runtime would refuse, and for states that
             do not fit the model.
     """
+    graph = keep_states(graph, states or {})
     _require_bounds(graph, buckets)
     _require_given(graph)
     _require_computed(graph)
     _require_limits(graph)
-    return _at_largest(keep_states(graph, states or {}), buckets)
+    return _at_largest(graph, buckets)
 
 
 def _at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:

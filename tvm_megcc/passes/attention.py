@@ -71,13 +71,16 @@ class _Scores:
 
 @dataclass(frozen=True)
 class _Placed:
-    """An operand as it lies, its axes by letters; its place on an axis "c", its factor, the operators behind it."""
+    """An operand as it lies, its axes by letters; its place on an axis "c", its factor, the operators behind it. keys:
+    how many of the axis t count, None for all; shared: heads of queries for each of its own."""
 
     value: str
     axes: str
     at: int = 0
     factor: float = 1.0
     ops: tuple[Op, ...] = ()
+    keys: Dim | None = None
+    shared: int = 1
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,11 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     groups = _groups(flat, shape)
     keys = K if scores.product.attrs.trans_b else K[:2] + K[:1:-1]
     values = V[:2] + V[:1:-1] if last.attrs.trans_b else V
-    q, k = (_placed(edit, name, axes[-rank:]) for name, axes in zip(scores.product.inputs, (Q, keys), strict=True))
-    v = _placed(edit, last.inputs[1], values[-rank:], last="v")
-    if groups is None or v is None or not _agree(edit, q, k, v):  # type: ignore[arg-type]
+    product = scores.product.inputs
+    found = _operands(edit, (product[0], Q[-rank:]), (product[1], keys[-rank:]), (last.inputs[1], values[-rank:]))
+    if groups is None or found is None:
         return None
+    q, k, v = found
     axes = Y[-rank:]
     transposed = _reader(edit, readers, last, "transpose") if groups == 1 else []
     if transposed and transposed[0].attrs.perm[-1] == rank - 1:
@@ -130,7 +134,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     if not np.isfinite(scale):
         return None
     attrs = Attrs(scale=scale, causal=causal, groups=groups, y_axes=axes, q_axes=q.axes, k_axes=k.axes, v_axes=v.axes,
-                  q_at=q.at, k_at=k.at, v_at=v.at)
+                  q_at=q.at, k_at=k.at, v_at=v.at, shared=k.shared, seen=k.keys)
     return _Found(attrs, (q.value, k.value, v.value), last, (*scores.ops, *behind, *q.ops, *k.ops, *v.ops), masks,
                   (TensorType("float32", mask),) if masks else ())
 
@@ -197,15 +201,29 @@ def _additions(edit: Editor, op: Op) -> list[tuple[str, _Added]]:
             and float(edit.constants[number].reshape(-1)[0]) <= FORBIDDEN]
 
 
-def _placed(edit: Editor, name: str, axes: str, last: str = "") -> _Placed | None:
+def _operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str, str]) \
+        -> tuple[_Placed, _Placed, _Placed] | None:
+    """Queries, keys and values, each given by its name and axes, where they come from. Keys and values have the same
+    room and heads; where they do not, they are taken as the products have them."""
+    for is_kept in (True, False):
+        placed = (_placed(edit, *q), _placed(edit, *k, is_kept=is_kept), _placed(edit, *v, last="v", is_kept=is_kept))
+        if None not in placed and _agree(edit, *placed):  # type: ignore[arg-type]
+            return placed  # type: ignore[return-value]
+    return None
+
+
+def _placed(edit: Editor, name: str, axes: str, last: str = "", is_kept: bool = False) -> _Placed | None:
     """Where an operand comes from that is transposed, a part of a tensor, or multiplied by a number; `last`: of values,
-    which are not, the axis whose elements have to be neighbours."""
+    which are not, the axis whose elements have to be neighbours; `is_kept`: of keys and values, whose tensor may have
+    room for more, or fewer heads."""
     at = found = _Placed(name, axes)
     for _ in range(FAR):
         if at.axes.endswith(last):
             found = at
         op = edit.producer(at.value)
         further = _source(edit, op, at, last) if op is not None else None
+        if further is None and op is not None and is_kept:
+            further = _kept(edit, op, at)
         if further is None:
             break
         once = (op,) if edit.is_read_once(at.value) else ()  # type: ignore[arg-type]
@@ -238,17 +256,41 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
     return None
 
 
+def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
+    """The whole of a tensor of which the first rows count, or whose heads are repeated."""
+    x = op.inputs[0] if op.inputs else ""
+    if op.kind == "slice" and at.keys is None:
+        ((axis, (first, count, step)), *others) = slice_axes(op.attrs, edit.types[x].shape).items()
+        is_begin = not others and at.axes[axis] == "t" and first == 0 and step == 1
+        return replace(at, value=x, keys=count) if is_begin else None
+    repeat = edit.producer(x) if op.kind == "reshape" and "n" in at.axes and at.shared == 1 else None
+    before = edit.producer(repeat.inputs[0]) if repeat is not None and repeat.kind == "expand" else None
+    if before is None or before.kind != "reshape":
+        return None
+    place, (narrow, single, wide, whole) = at.axes.index("n"), (
+        edit.types[name].shape for name in (before.inputs[0], before.outputs[0], x, at.value))
+    front, heads, behind = narrow[:place], narrow[place:place + 1], narrow[place + 1:]
+    shared = wide[place + 1] if len(wide) == len(narrow) + 1 else 0
+    if not isinstance(shared, int) or single != (*front, *heads, 1, *behind) or wide != (*front, *heads, shared, *behind) \
+            or whole != (*front, heads[0] * shared, *behind):
+        return None
+    return replace(at, value=before.inputs[0], shared=shared)
+
+
 def _part(at: _Placed, value: str, axis: int, index: Dim) -> _Placed | None:
     if not isinstance(index, int) or index < 0:
         return None
     return replace(at, value=value, axes=at.axes[:axis] + "c" + at.axes[axis:], at=index)
 
 
-def _agree(edit: Editor, *operands: _Placed) -> bool:
+def _agree(edit: Editor, q: _Placed, k: _Placed, v: _Placed) -> bool:
     """Whether each axis has one extent, whatever symbols are: none is repeated."""
     extents: dict[str, Dim] = {}
-    return all(extents.setdefault(axis, dim) == dim for operand in operands
-               for axis, dim in zip(operand.axes, edit.types[operand.value].shape, strict=True)) \
+    operands = (q, k, v)
+    return (k.keys, k.shared) == (v.keys, v.shared) \
+        and all(extents.setdefault(axis, dim * operand.shared if axis == "n" else dim)
+                == (dim * operand.shared if axis == "n" else dim) for operand in operands
+                for axis, dim in zip(operand.axes, edit.types[operand.value].shape, strict=True)) \
         and all(edit.types[operand.value].dtype == "float32" for operand in operands)
 
 

@@ -3,12 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from ..errors import ModelError
+from ..ir.dims import Dim
 from ..ir.graph import Graph
+from ..ir.types import TensorType
+
+
+def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, str]:
+    """The pairs, those with a "*" in both names for each of the inputs that the second one is the form of."""
+    found: dict[str, str] = {}
+    for source, target in states.items():
+        before, _, behind = target.partition("*")
+        middles = [name[len(before):len(name) - len(behind)] for name in inputs
+                   if name.startswith(before) and name.endswith(behind) and len(name) >= len(target) - 1]
+        if source.count("*") == target.count("*") == 1 and target not in inputs and middles:
+            found |= {source.replace("*", middle): target.replace("*", middle) for middle in middles}
+        else:
+            found[source] = target
+    return found
 
 
 def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
@@ -18,6 +34,7 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
         ModelError: listing every pair that does not fit the model.
     """
     findings = []
+    states = expanded(states, graph.inputs)
     taken = {name for pair in graph.states for name in pair}
     for source, target in states.items():
         findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, taken)]
@@ -46,12 +63,21 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
     if result != operand:
         grows = result.dtype == operand.dtype and result.rank == operand.rank
         return [f"output '{source}' is {result}, input '{target}' is {operand}"
-                + ("; a state keeps its shape: export a cache of fixed length, written in part" if grows else "")]
+                + (_ADVICE.format(next(map(str, _open(operand)), "NAME")) if grows else "")]
     if texts := graph.text_ports.intersection((source, target)):
         return [f"'{min(texts)}' is texts, which are no state: those that the model does not know are of one run"]
     if not operand.is_static:
         return [f"input '{target}' is {operand}; a state has one shape for ever, give it with --input-shapes"]
     return []
+
+
+#: For an output that is longer than its input.
+_ADVICE = ("; a state has room of one size: say how much with --bound {}=1024 (where the output is Concat(past, new)), or "
+           "export a cache of fixed length, written in part")
+
+
+def _open(type_: TensorType) -> list[Dim]:
+    return [dim for dim in type_.shape if not isinstance(dim, int)]
 
 
 def _unknown(kind: str, name: str, names: Sequence[str]) -> str:

@@ -57,6 +57,9 @@ class EmulatedSession(Session):
     def states(self) -> dict[str, Array]:
         return {name: value.copy() for name, value in self._states.items()}
 
+    def _rows(self, counter: str) -> int:
+        return int(self._states[counter][0])
+
     def run(self, inputs: Given) -> dict[str, Array]:
         given, outputs = iter(self._checked(inputs)), {}
         arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]

@@ -232,10 +232,12 @@ EXPORT uint32_t megcc_py_isa(const handle *h)
     return h->model.program.isa;
 }
 
-/* Sets the shapes of all inputs. Returns a status. */
-EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes)
+/* Sets the shapes of all inputs; with `keep` states stay. Returns a status. */
+EXPORT int32_t megcc_py_set_shapes(handle *h, const megcc_shape *shapes, int32_t keep)
 {
-    int32_t status = megcc_session_set_shapes(h->session, shapes, megcc_model_inputs(&h->model), &h->error);
+    const uint32_t count = megcc_model_inputs(&h->model);
+    int32_t status = keep ? megcc_session_reshape(h->session, shapes, count, &h->error)
+                          : megcc_session_set_shapes(h->session, shapes, count, &h->error);
     if (!status)
         describe_ports(h);
     return status;

@@ -92,7 +92,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "counts": (None, (_HANDLE, ctypes.POINTER(ctypes.c_uint32))),
     "inputs": (ctypes.POINTER(_Input), (_HANDLE,)),
     "outputs": (ctypes.POINTER(_Output), (_HANDLE,)),
-    "set_shapes": (ctypes.c_int32, (_HANDLE, ctypes.POINTER(_Shape))),
+    "set_shapes": (ctypes.c_int32, (_HANDLE, ctypes.POINTER(_Shape), ctypes.c_int32)),
     "watch": (None, (_HANDLE, ctypes.POINTER(ctypes.c_double), _OBSERVER, ctypes.POINTER(ctypes.c_uint32))),
     "run": (ctypes.c_int32, (_HANDLE,)),
     "reset": (None, (_HANDLE,)),
@@ -282,20 +282,29 @@ class NativeSession(Session):
                 ctypes.memmove(value.ctypes.data, self._state_address(name), value.nbytes)
         return values
 
-    def _state_address(self, name: str) -> int:
-        index = next(index for index, port in enumerate(self._all_inputs) if port.name == name)
+    def _rows(self, counter: str) -> int:
+        address = self._address(counter)    # none before the first shapes
+        return ctypes.c_int64.from_address(address).value if address else 0
+
+    def _address(self, state: str) -> int | None:
+        index = next(index for index, port in enumerate(self._all_inputs) if port.name == state)
         address: int | None = self._c_input(self._handle, index)
+        return address
+
+    def _state_address(self, name: str) -> int:
+        address = self._address(name)
         if not address:
             raise MegccError(f"{self.name}: the state '{name}' has no place yet: run the model first")
         return address
 
     def _set_shapes(self, arrays: Sequence[Array]) -> None:
-        """Only where they are others than before: states begin anew. The lock is held."""
+        """Only where they are others than before: states begin anew, unless they grow. The lock is held."""
         given = iter(arrays)
         shapes = tuple(port.shape if port in self.state_ports else next(given).shape for port in self._all_inputs)
         if not self.is_dynamic or shapes == self._shapes:
             return
-        if self._c_set_shapes(self._handle, (_Shape * len(shapes))(*map(_Shape.of, shapes))):  # type: ignore[arg-type]
+        rows = (_Shape * len(shapes))(*map(_Shape.of, shapes))  # type: ignore[arg-type]
+        if self._c_set_shapes(self._handle, rows, bool(self.counters)):
             raise self._shape_error(arrays, self._said())
         self._shapes = shapes
         self._views = [(0, view) for _, view in self._views]

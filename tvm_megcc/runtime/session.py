@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 import numpy as np
@@ -15,6 +15,7 @@ from .. import notebook
 from ..codegen.bundle import read_manifest
 from ..codegen.quantised import Quantisation
 from ..errors import MegccError, ShapeError
+from ..ir.graph import Filled
 from .build import Build, model_of
 from .texts import Texts
 
@@ -35,6 +36,7 @@ class Port:
     shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
     counted: the shape of an output is known after a run. texts: of one that is texts, those that the model knows.
+    filled: of an input that grows with a state: a run reads the first elements of it.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Port:
     quant: Quantisation | None = None
     counted: bool = False
     texts: Texts | None = field(default=None, repr=False, compare=False)
+    filled: Filled | None = None
 
     @staticmethod
     def of(row: Mapping[str, Any], texts: Texts | None = None) -> Port:
@@ -52,7 +55,8 @@ class Port:
         ends = (0, len(texts.known) - 1) if is_text and texts.known else row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
-                    row.get("counted", False), texts if is_text else None)
+                    row.get("counted", False), texts if is_text else None,
+                    Filled(**row["filled"]) if "filled" in row else None)
 
     @property
     def type(self) -> str:
@@ -64,6 +68,14 @@ class Port:
         return (array.dtype == np.dtype(self.dtype) and array.ndim == len(self.shape)
                 and all(isinstance(dim, str) or dim == extent
                         for dim, extent in zip(self.shape, array.shape, strict=True)))
+
+    def takes_part(self, array: Array) -> bool:
+        """Whether the array may be the first elements of this input, which grows with a state."""
+        assert self.filled is not None
+        part = [*self.shape]
+        part[self.filled.axis] = ""
+        return replace(self, shape=tuple(part)).takes(array) and array.shape[self.filled.axis] <= \
+            self.shape[self.filled.axis]  # type: ignore[operator]
 
     def array(self, value: npt.ArrayLike) -> Array:
         """The value as an array that lies in memory as C code reads it; not copied if it does already.
@@ -124,6 +136,8 @@ class Session:
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
+        #: States that count the rows of others: those stay when the next run has other shapes.
+        self.counters: tuple[str, ...] = tuple(model.get("counters", ()))
         self._texts = {port.name: port.texts for port in self.outputs if port.texts}
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.programs: list[dict[str, Any]] = model["programs"]
@@ -250,6 +264,9 @@ class Session:
                 return (f"{message}: the {count['name']} asks for the branch that was left out, because the shapes of "
                         "the inputs make it impossible; give inputs that take the other one, or compile for the shapes "
                         "that this one has: --input-shapes")
+            if count["name"] in self.counters:
+                return (f"{message}: there is no room for more rows: reset() begins anew, and --bound "
+                        f"'{count['name']}=N', when the model is compiled, says how many there are")
             return f"{message}: the run found more, or less, of '{count['name']}' than there can be"
         return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 
@@ -290,12 +307,33 @@ class Session:
             if port.texts and Texts.are(value):
                 value = port.texts.numbers(value, self._others)
             array = port.array(value)
-            if not port.takes(array):
+            if not (port.takes(array) or (port.filled and port.takes_part(array))):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 advice = "; run_real takes reals" if port.quant and array.dtype.kind == "f" else ""
+                if port.filled:
+                    advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}, and the new ones come behind"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")
             arrays.append(array)
-        return arrays
+        return [self._with_room(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
+
+    def _with_room(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
+        """An input that grows with a state, behind whose elements come zeros that are not read."""
+        if port.filled is None or port.takes(array):
+            return array
+        new, past = port.filled.new, self._rows(port.filled.past)
+        if isinstance(new, str):
+            new = next(given.shape[other.shape.index(new)] for other, given in zip(self.inputs, arrays, strict=True)
+                       if new in other.shape)
+        if array.shape[port.filled.axis] != past + new:
+            raise ShapeError(f"{self.name} expects {past + new} elements along axis {port.filled.axis} of {port}: "
+                             f"'{port.filled.past}' is {past}, and {new} are new; it was given {list(array.shape)}")
+        result: Array = np.zeros(port.shape, array.dtype)  # type: ignore[arg-type]
+        result[tuple(map(slice, array.shape))] = array
+        return result
+
+    def _rows(self, counter: str) -> int:
+        """How many rows states have that grow."""
+        return int(self.states[counter][0])
 
     def _with_texts(self, results: dict[str, Array]) -> dict[str, Array]:
         """The results of a run, texts in place of their numbers."""

@@ -13,7 +13,7 @@ import onnx
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
 from ...ir.dims import Dim, symbols
-from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, prune
+from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, is_open, prune
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened
 from ...ir.types import TensorType
@@ -151,7 +151,7 @@ class Builder:
         static = all(type_.is_static for type_ in results)
         if all(type_.size == 0 for type_ in results) and (static or kind != "expand"):
             return tuple(self._nothing(type_, origin, hint) for type_ in results)
-        if static and all(not name or name in self.constants for name in inputs) \
+        if static and not is_open(attrs) and all(not name or name in self.constants for name in inputs) \
                 and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
                 and self._folds(kind, attrs, inputs, results):
             arrays = computed(declaration, attrs, [self.constants.get(name) for name in inputs],

@@ -13,7 +13,7 @@ from functools import reduce
 import numpy as np
 
 from ...ir.dims import Dim, SymbolicDim, dim_max, dim_min, floordiv, limits
-from ...ir.graph import Attrs
+from ...ir.graph import Attrs, is_open
 from ...ir.types import TensorType
 from ...ops.base import operator
 
@@ -54,9 +54,9 @@ def _scalar(value: Dim) -> np.ndarray:
     return array
 
 
-def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray:
+def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
     """Operators that only move elements do so with any objects."""
-    return np.asarray(operator(kind).compute(attrs, *values)[0], object)
+    return None if is_open(attrs) else np.asarray(operator(kind).compute(attrs, *values)[0], object)
 
 
 def _pairwise(function: Callable[[Dim, Dim], Dim]) -> Callable:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...foreign import digest
-from ...ir.dims import Dim, ceildiv, dim_min, product
+from ...ir.dims import Dim, ceildiv, dim_min, likely, product
 from ...ops.attention_fused import extents_of
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters
@@ -23,6 +23,7 @@ class AttentionParameters(Parameters):
 
     scale: as C has it. mask: "" for none; which line a query takes: "shared" the only one, "rows" its own, "repeated"
     that of its place modulo P. mask_b, mask_n: there is one for each of a batch, of heads. mask_row: elements of each.
+    shared: heads with the same keys. room: keys and values have room for more than count.
     keys: whose scores are in workspace at a time. rows: of a tile. columns: vectors of values in a tile.
     """
 
@@ -39,6 +40,8 @@ class AttentionParameters(Parameters):
     mask_n: bool
     mask_row: str
     causal: bool
+    shared: int
+    room: bool
     keys: int
     rows: int
     columns: int
@@ -49,7 +52,8 @@ class AttentionParameters(Parameters):
         operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
         axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
-        return f"attention_{axes}{mask}{'_causal' * self.causal}_x{digest(self.scale, 4)}"
+        shared = f"_shared{self.shared}" if self.shared > 1 else ""
+        return f"attention_{axes}{mask}{'_causal' * self.causal}{shared}{'_room' * self.room}_x{digest(self.scale, 4)}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,10 @@ class ColumnsParameters(AttentionParameters):
 
     vectors: int
     by_lane: bool
+
+
+def likely_extents(site: Site) -> dict[str, int]:
+    return {axis: likely(dim) for axis, dim in extents_of(site.attrs, site.inputs[:3]).items()}
 
 
 class AttentionColumns(Kernel):
@@ -95,29 +103,36 @@ class AttentionColumns(Kernel):
         return AttentionParameters(
             attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
             f"{float(attrs.scale):.9e}f", lines, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
-            {"rows": "S * T", "repeated": "P * T"}.get(lines, "T"), attrs.causal, KEYS, rows, columns)
+            {"rows": "S * T", "repeated": "P * T"}.get(lines, "T"), attrs.causal, attrs.shared,
+            attrs.seen is not None, KEYS, rows, columns)
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:
         """The call of a template: blocks of queries a head, bytes of workspace a worker."""
         extents = extents_of(site.attrs, site.inputs[:3])
         given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
+        heads, room = params.shared > 1, params.room
+        given |= {"M": extents["m"]} if heads else {}
+        given |= {"R": extents["r"]} if room else {}
         if params.mask == "repeated":
             given["P"] = site.inputs[3].shape[2]
 
         def size(axes: str) -> Dim:
             return product(extent_symbols(*axes.upper()))
 
+        def kept(axes: str) -> Dim:
+            return size(axes.replace("n", "m" if heads else "n").replace("t", "r" if room else "t"))
+
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
-        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, size(params.k_axes)),
-                         Operand("v", 2, size(params.v_axes)), Operand("mask", 3, size(mask)))
+        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, kept(params.k_axes)),
+                         Operand("v", 2, kept(params.v_axes)), Operand("mask", 3, size(mask)))
         return Lowered("attention/" + algorithm.partition("_")[0], params, given, inputs,
                        (Operand("y", 0, size(params.y_axes)),), size("bn") * blocks, params.operation, algorithm,
                        scratch=scratch)
 
     def cost(self, site: Site) -> float:
         """Of tiles, which take whole vectors of queries; exponentials, and what is read and turned."""
-        extents = extents_of(site.attrs, site.inputs[:3])
+        extents = likely_extents(site)
         _, vectors, _ = self.tile(site)
         width = vectors * site.isa.lanes
         blocks = extents["b"] * extents["n"] * -(-extents["s"] // width)
@@ -152,6 +167,6 @@ class AttentionLines(AttentionColumns):
 
     def cost(self, site: Site) -> float:
         """Of sums over lanes, exponentials, and products."""
-        extents, lanes = extents_of(site.attrs, site.inputs[:3]), site.isa.lanes
+        extents, lanes = likely_extents(site), site.isa.lanes
         scores = extents["b"] * extents["n"] * extents["s"] * extents["t"]
         return 500 + scores * (6 + 20 / lanes + 1.2 * -(-extents["h"] // lanes) + 1.0 * -(-extents["v"] // lanes))

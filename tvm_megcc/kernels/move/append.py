@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel that writes rows behind those of a cache."""
+
+from __future__ import annotations
+
+from ...ir.dims import product
+from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..parameters import UnitParameters
+from ..site import Site
+from .copies import copy_cost
+
+
+class AppendRows(Kernel):
+    """Copies the cache, unless the result lies where it is, and the rows to their place."""
+
+    name = "rows"
+
+    def lower(self, site: Site) -> Lowered:
+        x, rows, _ = site.inputs
+        axis = site.attrs.axis
+        extents = {"OUTER": product(x.shape[:axis]), "ROOM": x.shape[axis], "COUNT": rows.shape[axis],
+                   "RUN": product(x.shape[axis + 1:])}
+        outer, room, count, run = extent_symbols(*extents)
+        operands = (Operand("x", 0, outer * room * run), Operand("rows", 1, outer * count * run), Operand("at", 2, 1))
+        return Lowered("move/append", UnitParameters(site.x.c_type), extents, operands,
+                       (Operand("y", 0, outer * room * run),), outer, "append", self.name, in_place=((0, 0),))
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.inputs[1], 1.0)

@@ -147,7 +147,8 @@ static void set_shapes(const record *r)
         shapes[r->row % count].dims[r->row / 16 % MEGCC_MAX_RANK] = (int32_t)r->operand;
     if (r->name % 8 == 2)
         shapes[r->row % count].rank = (int32_t)r->operand;
-    const int32_t status = megcc_session_set_shapes(session, shapes, count, NULL);
+    const int32_t status = r->name % 4 == 3 ? megcc_session_reshape(session, shapes, count, NULL)
+                                            : megcc_session_set_shapes(session, shapes, count, NULL);
     megcc_heap_free(shapes);
     guard_require(status == MEGCC_OK || status == MEGCC_E_SHAPE, "megcc_session_set_shapes: another status");
     guard_require(status == MEGCC_OK || facts() == before, "shapes that were refused changed something");

@@ -86,7 +86,8 @@ def _finished(w: Writer, logits: str, layers: int, heads: int, width: int, vocab
 
 
 def gpt2(layers: int = 2, heads: int = 3, width: int = 8, vocabulary: int = 40, longest: int = 64,
-         positions: bool = True, masked: bool = True, batch: str | int = "batch_size", seed: int = 0) -> onnx.ModelProto:
+         positions: bool = True, masked: bool = True, batch: str | int = "batch_size",
+         seed: int = 0) -> onnx.ModelProto:
     """GPT-2: learnt positions, a causal mask that is a part of a constant (Slice, Where), keys transposed.
 
     Without `positions` they are counted from the extent of the past; without `masked` there is no padding.

@@ -59,10 +59,11 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
         states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
-            the next run.
+            the next run. A "*" in both names stands for the same text: {"present.*": "past_key_values.*"}.
         constants: values of some inputs, which are no inputs any more: numbers or arrays.
         bounds: largest values of extents that a run computes, by the name of the value that is counted (the output of
-            a NonZero) or read as a shape: memory is planned for them. What has no bound is allocated.
+            a NonZero) or read as a shape: memory is planned for them. What has no bound is allocated. Also how many
+            rows there is room for in states that grow, by the name of their extent (docs/streaming.md).
         output_names: compile only what these values need.
         inputs: what is given instead of the model's own inputs, which are made from it: text such as
             "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a

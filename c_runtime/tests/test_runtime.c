@@ -304,12 +304,17 @@ static void test_static_shapes(void)
     run_once(&f, 1, 1);
     CHECK(megcc_session_set_shapes(f.session, shapes, 2, &f.error) == MEGCC_OK);
     run_once(&f, 1, 1); /* states are zero again */
+    CHECK(megcc_session_reshape(f.session, shapes, 2, &f.error) == MEGCC_OK);
+    run_once(&f, 1, 2); /* and here they are not */
+    CHECK(megcc_session_set_shapes(f.session, shapes, 2, &f.error) == MEGCC_OK);
+    run_once(&f, 1, 1);
     shapes[1].dims[0] = 5;
     CHECK(megcc_session_set_shapes(f.session, shapes, 2, &f.error) == MEGCC_E_SHAPE && f.error.detail == 1);
     shapes[1].rank = 1;
     CHECK(megcc_session_set_shapes(f.session, shapes, 2, &f.error) == MEGCC_E_SHAPE);
     CHECK(megcc_session_set_shapes(f.session, shapes, 1, &f.error) == MEGCC_E_ARGUMENT);
     CHECK(megcc_session_set_shapes(f.session, NULL, 2, &f.error) == MEGCC_E_ARGUMENT);
+    CHECK(megcc_session_reshape(f.session, shapes, 2, &f.error) == MEGCC_E_SHAPE);
     run_once(&f, 1, 2);
     finish(&f);
 }

@@ -99,7 +99,7 @@ def test_it_is_the_whole_sequence(tmp_path):
     beyond = decoders.fed(proto, TOKENS[:, at:at + 2], at)
     with pytest.raises(ShapeError, match=rf"'past_sequence_length' is {ROOM - 1}"):
         session.run(beyond)
-    with pytest.raises(MegccError, match="no room for (so many|more) rows"):
+    with pytest.raises(MegccError, match=r"no room for (so many|more) rows"):
         session.run({**beyond, "attention_mask": np.ones((1, ROOM), np.int64)})
     for name, value in session.states.items():
         np.testing.assert_array_equal(value, before[name])

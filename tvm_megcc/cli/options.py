@@ -319,7 +319,8 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
     group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
                        help="fixes an input to a number, or to numbers with ',' between them")
     group.add_argument("--bound", metavar="NAME=N", action="append", default=[],
-                       help="the largest value of an extent that a run computes (docs/dynamic-shapes.md)")
+                       help="the largest value of an extent that a run computes (docs/dynamic-shapes.md), or how many "
+                            "rows states that grow have room for (docs/streaming.md)")
     group.add_argument("--extern", metavar="FILE", action="append", default=[],
                        help="Python file that declares operators of your own, with their C (docs/extern.md); may be "
                             "given several times")
@@ -327,4 +328,5 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
                        help="a network of a whole sequence takes it in blocks along an axis of its inputs, such as "
                             "axis=2,block=64, and keeps what it needs of earlier ones (docs/streaming.md)")
     group.add_argument("--state", metavar="OUTPUT=INPUT", action="append", default=[],
-                       help="the session keeps this output as this input of the next run; may be given several times")
+                       help="the session keeps this output as this input of the next run; may be given several times; "
+                            "'*' in both names stands for the same text")

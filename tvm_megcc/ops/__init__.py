@@ -74,13 +74,12 @@ from . import (
     unique,
 )
 
-__all__ = ["activation", "append", "attention_fused", "chosen", "columns", "contrib", "contrib_attention", "contrib_norm",
-           "contrib_quant", "control", "conv", "conv3d", "conv_transpose", "copy", "counted", "coupling", "deform_conv",
-           "detections",
-           "draws", "dynamic_quantize", "einsum", "elementwise", "extern", "fourier", "gather", "grams", "inputs",
-           "integer", "integer_sums", "inverse_root",
-           "layer_norm", "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed",
-           "matmul", "ml", "ml_trees", "move", "nibbles", "norm", "philox", "pool", "product_fixed", "qlinear",
-           "quant", "quant_products", "recurrent_steps", "reduce", "resample", "resize", "resize_tables",
-           "reverse", "rnn", "roi", "sampling", "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised",
-           "softmax_wide", "sort", "spectral", "texts", "tir", "training", "trees", "unique"]
+__all__ = ["activation", "append", "attention_fused", "chosen", "columns", "contrib", "contrib_attention",
+           "contrib_norm", "contrib_quant", "control", "conv", "conv3d", "conv_transpose", "copy", "counted",
+           "coupling", "deform_conv", "detections", "draws", "dynamic_quantize", "einsum", "elementwise", "extern",
+           "fourier", "gather", "grams", "inputs", "integer", "integer_sums", "inverse_root", "layer_norm",
+           "layer_norm_quantised", "log_softmax_fixed", "lookup", "lrn", "lstm_fixed", "matmul", "ml", "ml_trees",
+           "move", "nibbles", "norm", "philox", "pool", "product_fixed", "qlinear", "quant", "quant_products",
+           "recurrent_steps", "reduce", "resample", "resize", "resize_tables", "reverse", "rnn", "roi", "sampling",
+           "scatter", "shape", "softmax", "softmax_fixed", "softmax_quantised", "softmax_wide", "sort", "spectral",
+           "texts", "tir", "training", "trees", "unique"]

@@ -271,8 +271,8 @@ def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
         edit.types[name].shape for name in (before.inputs[0], before.outputs[0], x, at.value))
     front, heads, behind = narrow[:place], narrow[place:place + 1], narrow[place + 1:]
     shared = wide[place + 1] if len(wide) == len(narrow) + 1 else 0
-    if not isinstance(shared, int) or single != (*front, *heads, 1, *behind) or wide != (*front, *heads, shared, *behind) \
-            or whole != (*front, heads[0] * shared, *behind):
+    if not isinstance(shared, int) or single != (*front, *heads, 1, *behind) \
+            or wide != (*front, *heads, shared, *behind) or whole != (*front, heads[0] * shared, *behind):
         return None
     return replace(at, value=before.inputs[0], shared=shared)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import ModelError
-from ..ir.conditions import Condition, require_at_most, recording
+from ..ir.conditions import Condition, recording, require_at_most
 from ..ir.dims import Dim, Symbol, symbols
 from ..ir.graph import EXTENT, Attrs, Filled, Graph, Op, unused
 from ..ir.shapes import with_symbols
@@ -62,8 +62,8 @@ def grow_states(graph: Graph, states: Mapping[str, str], rooms: Mapping[str, int
     problems += [f"state '{grown.output}={grown.input}': {grown.past} grows by {grown.new}, and by {steps[grown.past]} "
                  "elsewhere" for grown in found if steps[grown.past] != grown.new]
     if problems:
-        raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents are "
-                                               "known: give them with --input-shapes.")
+        raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
+                                               "are known: give them with --input-shapes.")
     graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in rooms})
     return _Growth(graph, found, steps, rooms).run()
 
@@ -151,8 +151,9 @@ class _Growth:
                                  for axis, dim in enumerate(type_.shape))
         old = edit.types[grown.output]
         edit.types[grown.input] = edit.types[grown.output] = whole
-        edit.replace(grown.concat, Op("append", Attrs(axis=grown.axis), (*grown.concat.inputs, self.counters[grown.past]),
-                                      (grown.output,), origin=grown.concat.origin))
+        inputs = (*grown.concat.inputs, self.counters[grown.past])
+        edit.replace(grown.concat, Op("append", Attrs(axis=grown.axis), inputs, (grown.output,),
+                                      origin=grown.concat.origin))
         self._first_rows(grown.output, grown.axis, old)
         if any(op is not grown.concat and grown.input in op.inputs for op in self.graph.ops):
             self._first_rows(grown.input, grown.axis, type_, grown.output)

@@ -72,8 +72,8 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
 
 
 #: For an output that is longer than its input.
-_ADVICE = ("; a state has room of one size: say how much with --bound {}=1024 (where the output is Concat(past, new)), or "
-           "export a cache of fixed length, written in part")
+_ADVICE = ("; a state has room of one size: say how much with --bound {}=1024, where the output is Concat(past, new), "
+           "or export a cache of fixed length, written in part")
 
 
 def _open(type_: TensorType) -> list[Dim]:

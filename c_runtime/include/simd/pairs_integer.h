@@ -13,6 +13,8 @@
  *                                  multiple of 4, and b[column]: s[4 * column + row], of whole MGC_COLUMNS
  *   mgc_line_<type>(x,w,n,s)       of one row of bytes with MGC_LINE columns, [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n]; RV32:
  *                                  [n/2][MGC_LINE][2], weights with the highest bit turned over, of uint8 numbers less 128)
+ *   mgc_total4(x,n,s,m)            s[0] to s[3]: the totals of n elements of four rows as mgc_lay4 has them, times m
+ *   mgc_total_<type>(x,n,z)        the total of n bytes less z
  *   mgc_close_<kind> mgc_within_<type>   as dsp_integer.h has them
  */
 #ifndef MEGCC_PAIRS_INTEGER_H
@@ -138,6 +140,37 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
     }
 MGC_LAY4(i8, int8_t, 0)
 MGC_LAY4(u8, uint8_t, 128)
+
+/* t: of words, h: of their high halves, to each of which half of what it can hold is added. */
+static MGC_INLINE void mgc_total2(const mgc_pair *x, int32_t n, int32_t *s, int32_t m)
+{
+    const mgc_pair half = (mgc_pair)1 << (MGC_PAIR_BITS - 1);
+    mgc_pair t = 0, h = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const mgc_pair word = x[i / 2 * 4 + i % 2];
+        t += word;
+        h += (word + half + (half << MGC_PAIR_BITS)) >> MGC_PAIR_BITS;
+    }
+    h -= (mgc_pair)n * half;
+    s[0] = (int32_t)((uint32_t)(t - (h << MGC_PAIR_BITS)) * (uint32_t)m);
+    s[1] = (int32_t)((uint32_t)h * (uint32_t)m);
+}
+MGC_APART mgc_total4(const mgc_pair *x, int32_t n, int32_t *s, int32_t m)
+{
+    mgc_total2(x, n, s, m);
+    mgc_total2(x + 2, n, s + 2, m);
+}
+#define MGC_TOTAL_OF(name, type) \
+    static MGC_INLINE int32_t mgc_total_##name(const type *x, int32_t n, int32_t zero) \
+    { \
+        int32_t total = 0; \
+        for (int32_t i = 0; i < n; i++) { \
+            total += x[i]; \
+        } \
+        return total - n * zero; \
+    }
+MGC_TOTAL_OF(i8, int8_t)
+MGC_TOTAL_OF(u8, uint8_t)
 
 #define MGC_NAKED static __attribute__((naked, noinline, unused)) void
 

@@ -97,6 +97,12 @@ def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
     return np.moveaxis((array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero)), 0, -1)
 
 
+@packer("depthwise_lines")
+def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
+    """[C, 1, KH, KW], less the zero point → [C, KH, KW]."""
+    return (array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero))
+
+
 #: Of Arm, where there are dot products of four bytes.
 _DOTS = ("by_fours", "by_eights")
 
@@ -126,8 +132,8 @@ class DepthwiseBytes(OneFilterAChannel):
         lowered = Lowered("integer/depthwise_scalar", ByteParameters(*window), extents, operands,
                           (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
                           "scalar", channels=C)
-        if site.isa.pairs and weight == "int8":
-            return self._by_lines(site, s, lowered)
+        if site.isa.pairs:
+            return self._by_lines(site, s, lowered, weight)
         if lanes == 1:
             return lowered
         if site.isa.wide and weight == "int8":
@@ -152,16 +158,17 @@ class DepthwiseBytes(OneFilterAChannel):
                        scratch=4 * lanes * (s.taps + reached * columns))
 
     @staticmethod
-    def _by_lines(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+    def _by_lines(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
         """One channel after the other, of rows that have their padding."""
         zeros = site.attrs.x_zero, site.attrs.w_zero
         C, OW = extent_symbols("C", "OW")
         x, _, *bias = lowered.inputs
-        weights = Operand("w", 1, C * s.taps, ("planes", zeros[1]), "int8")
+        weights = Operand("w", 1, C * s.taps, ("depthwise_lines", zeros[1]), weight)
         operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
         close = closing(site, zeros, True)
         has_bias = len(operands) > 2
-        parameters = LinesParameters(*s.window, has_bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type, close)
+        parameters = LinesParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
+                                     site.y.c_type, close)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer/depthwise_lines", params=parameters, inputs=operands,
                        algorithm="lines" + close.name, scratch=s.kh * columns * C,

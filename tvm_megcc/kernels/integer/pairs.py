@@ -11,7 +11,7 @@ from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..site import Site
-from .dot import ByteParameters, is_narrow, less, with_sums, zero_name
+from .dot import ByteParameters, is_narrow, skew, with_sums, zero_name
 from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, pixel_extents
 from .rescaled import Closing, closing
 
@@ -24,13 +24,16 @@ _DEEPEST = 1 << 15
 @dataclass(frozen=True)
 class PairsParameters(ByteParameters):
     """Of `pairs.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
-    a pixel at a time. flat: windows are pixels, without padding. down: from the last pixel to the first, so that the
-    output can begin where x does. deep: what the elements of a window are rounded up to. width: channels whose weights
-    lie together. block: channels at a time. close: the epilogue."""
+    a pixel at a time. skewed: packed weights have a zero point; less: what products take off x. flat: windows are
+    pixels, without padding. down: from the last pixel to the first, so that the output can begin where x does. deep:
+    what the elements of a window are rounded up to. width: channels whose weights lie together. block: channels at a
+    time. close: the epilogue."""
 
     result: str
     short: str
     single: bool
+    skewed: bool
+    less: int
     flat: bool
     down: bool
     deep: int
@@ -49,8 +52,6 @@ class PairProducts(PixelProducts):
     def unable(site: Site, w_zero: int) -> str | None:
         if not site.isa.pairs:
             return "for cores without vectors"
-        if less(site.inputs[1].dtype, w_zero) != w_zero:
-            return "weights less their zero point are no int8"
         if site.isa.pairs.bits == 32 and not is_narrow(site, w_zero):
             return "a weight is -128: sums of two products do not fit in 16 bits"
         return "sums of so many products may not fit" if site.inputs[1].size // _outputs(site) > _DEEPEST else None
@@ -69,24 +70,27 @@ class PairProducts(PixelProducts):
         gathered = (0 if flat and s.ic % (deep if single else 2) == 0 else 1 if single else 4) * depth
         step = round_up(s.ic * s.taps, 4) if single and pairs.apart else deep
         # Words hold numbers of eight bits and a sign: of uint8 128 less.
-        laid_zero = x_zero - (128 if site.x.dtype == "uint8" and (folded or not single) else 0)
+        taken = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth,
                                    ("dot", outputs_first, w_zero, s.g, 1, width, 1, step,
                                                           -128 * folded), "int8"),
                            Operand("b", 2, G * OC))
         # Sums of whole tiles of channels begin with the bias.
-        operands = with_sums(site, operands, (outputs_first, w_zero), laid_zero, G * OC,
+        operands = with_sums(site, operands, (outputs_first, w_zero), x_zero - taken, G * OC,
                              None if single else pairs.columns - 1)
+        bias, skewed = len(operands) > 2, skew(site.inputs[1].dtype, w_zero) != 0
+        if skewed:
+            operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         close = closing(site, zeros, outputs_first)
         takes_over, down = in_place(site, s, single)
-        bias = len(operands) > 2
         parameters = PairsParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
-                                     "i8" if site.x.dtype == "int8" else "u8", single, flat, down, deep,
+                                     "i8" if site.x.dtype == "int8" else "u8", single, skewed, taken, flat, down, deep,
                                      width, width if single else _BLOCK, close)
         return Lowered("integer/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
-                       ("single" if single else "pairs") + "_flat" * flat + "_down" * down + close.name,
+                       ("single" if single else "pairs") + "_flat" * flat + "_down" * down + "_skewed" * skewed
+                       + close.name,
                        takes_over=takes_over, channels=G * OC,
                        scratch=gathered + (0 if single else 2 * pairs.bits // 8 * depth))
 

@@ -15,6 +15,9 @@
  *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
  *   mgc_nearest_within(f)          the same of what is within int32
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers where there is no unit for reals
+ *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, a whole number around 1.5 * 2^23, rounded once; less that. With AVX2 and
+ *                                  AVX-512, for results of less than 2^22
+ *   mgc_nearest_odd(x,c,f,a)       the same of |x| + c, with the sign of x; of 0 it has to be 0
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not

@@ -141,6 +141,24 @@ def _nearest(x: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max).astype(np.int32)
 
 
+#: What results of fused products are added to: from here on to 2^24 a float32 has the steps of an integer.
+FUSED_ZERO = 1.5 * 2**23
+
+
+def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """real(x) * factor + added - FUSED_ZERO to the nearest integer, halves to even: the sum is what is rounded, not the
+    product. `added` is whole, and the result less than 2^22."""
+    product = x.astype(np.float32).astype(np.float64) * factor
+    whole = np.floor(product)
+    left, behind = product - whole, whole + (added.astype(np.float64) - FUSED_ZERO)
+    return (behind + ((left > 0.5) | ((left == 0.5) & (behind % 2 == 1)))).astype(np.int32)
+
+
+def _nearest_odd(x: np.ndarray, moved: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
+    """_nearest_fused(|x| + moved, factor, added) with the sign of x, of 0 no sign at all."""
+    return (np.sign(x) * _nearest_fused(np.abs(x) + moved, factor, added)).astype(np.int32)
+
+
 FUNCTIONS = {
     "add": Function(np.add, "+"), "sub": Function(np.subtract, "-"),
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
@@ -168,6 +186,8 @@ FUNCTIONS = {
     "nearest_within": Function(_nearest, takes="f", gives="i"),
     # Of a product: nearest_within(real(x) * f).
     "nearest_product": Function(lambda x, f: _nearest(x.astype(np.float32) * f), cost=3, takes="if", gives="i"),
+    "nearest_fused": Function(_nearest_fused, cost=3, takes="iff", gives="i"),
+    "nearest_odd": Function(_nearest_odd, cost=6, takes="iiff", gives="i"),
 }
 
 

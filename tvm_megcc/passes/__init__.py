@@ -22,6 +22,7 @@ from . import (
     nibbles,
     norms,
     ranges,
+    rescaled_reals,
     stored,
     tables,
     transposes,
@@ -52,6 +53,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("use_ranges", ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
     ("settle_known_sums", known_sums.settle_known_sums, "on final epilogues, and before their numbers are stored"),
+    ("rescale_by_reals", rescaled_reals.rescale_by_reals, "on final epilogues, whose limits are what matters of a sum"),
     ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
 )

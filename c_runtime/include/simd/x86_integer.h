@@ -36,6 +36,29 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 }
 #endif
 
+/* From 2^23 to 2^24 the steps of a float are those of an integer: the sum is rounded to one, and is the lower bits. */
+#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
+#if defined(MGC_ISA_AVX512)
+#define MGC_SUM_OF(x, f, a) _mm512_fmadd_ps(x, f, a)
+#else
+#define MGC_SUM_OF(x, f, a) _mm256_fmadd_ps(x, f, a)
+#endif
+static MGC_INLINE mgc_i mgc_nearest_fused(mgc_i x, mgc_v f, mgc_v a)
+{
+    return mgc_isub((mgc_i)MGC_SUM_OF(mgc_real(x), f, a), mgc_iset1(0x4b400000));
+}
+static MGC_INLINE mgc_i mgc_nearest_odd(mgc_i x, mgc_i c, mgc_v f, mgc_v a)
+{
+#if defined(MGC_ISA_AVX512)
+    const __m512i near = (__m512i)mgc_nearest_fused(mgc_iadd((mgc_i)_mm512_abs_epi32((__m512i)x), c), f, a);
+    return (mgc_i)_mm512_mask_sub_epi32(near, _mm512_movepi32_mask((__m512i)x), _mm512_setzero_si512(), near);
+#else
+    const mgc_i near = mgc_nearest_fused(mgc_iadd((mgc_i)_mm256_abs_epi32((__m256i)x), c), f, a);
+    return (mgc_i)_mm256_sign_epi32((__m256i)near, (__m256i)x);
+#endif
+}
+#endif
+
 /* Elements of a type to lanes and back. */
 #if defined(MGC_ISA_AVX512)
 #define MGC_ELEMENTS(name, type, bits, small, widened, narrowed) \

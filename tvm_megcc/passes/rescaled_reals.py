@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums rescaled by whole numbers, as TFLite rounds them, become sums rescaled by one fused product of reals, where no
+sum that can occur tells the difference. Both are monotone: they are equal if they are on both sides of each step of the
+result, of which bytes have at most 255. The factor of a channel and what is added are searched until that is so."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..context import Context
+from ..ir.expr import FUNCTIONS, Arg, Call, Const, Expr, arg, call, substitute
+from ..ir.graph import Graph, Op
+from ..ir.intervals import INT32, SATURATED
+from ..ops.base import operator
+from .edit import Editor
+from .epilogue import MAX_OPERANDS
+from .real_steps import Steps, searched
+
+#: Most steps of a result.
+_STEPS = 511
+#: The least shift to the right of rescaling that this knows: sums do not wrap.
+_SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
+
+
+class _Found(NamedTuple):
+    """What stands for a rescaled sum: an expression over the sum and operands of its own, these, and what biases have
+    to have more."""
+
+    expr: Expr
+    operands: tuple[np.ndarray, ...]
+    more: np.ndarray
+
+
+class _Rescaled(NamedTuple):
+    """A rescaled sum of `zero` more, of which only low to high matter."""
+
+    call: Call
+    zero: int
+    low: int
+    high: int
+
+
+def rescale_by_reals(graph: Graph, context: Context) -> Graph:
+    """Of epilogues over sums of products with known weights."""
+    edit = Editor(graph)
+    for op in graph.ops if context.isa.fused_rounding else ():
+        if op.epilogue is not None and op.kind in ("conv2d_integer", "matmul_integer"):
+            found = _with_reals(edit, op)
+            if found is not None:
+                edit.replace(op, found)
+    return edit.finish()
+
+
+def _with_reals(edit: Editor, op: Op) -> Op | None:
+    graph, result = edit.graph, edit.types[op.outputs[0]]
+    assert op.epilogue is not None
+    inside = _rescaled(op.epilogue, *SATURATED.get(result.dtype, INT32))
+    sums = _sums(graph, op)
+    if inside is None or sums is None or inside.high - inside.low > _STEPS:
+        return None
+    axis = operator(op.kind).channel_axis
+    assert axis is not None
+    channels = result.shape[axis]
+    numbers = [_numbers(graph, op, argument, channels) for argument in inside.call.args[1:]]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    found = _by_reals(inside, numbers[0], numbers[1], *sums)
+    behind = len(result.shape) - 1 - axis % len(result.shape)
+    return None if found is None else _replaced(edit, op, inside, found, (channels, *[1] * behind))
+
+
+def _rescaled(expr: Expr, low: float, high: float) -> _Rescaled | None:
+    """The rescaled sum in an expression of which low to high matter; None if there is none, or several."""
+    if not isinstance(expr, Call):
+        return None
+    if expr.fn in _SHIFTS:
+        return _Rescaled(expr, 0, int(low), int(high)) if expr.args[0] == Arg(0) else None
+    number = expr.args[1].value if len(expr.args) == 2 and isinstance(expr.args[1], Const) else None
+    if number is not None and expr.fn in ("add", "sub", "min", "max"):
+        if expr.fn in ("min", "max"):
+            bound = min(max(number, low), high)
+            return _rescaled(expr.args[0], *((low, bound) if expr.fn == "min" else (bound, high)))
+        more = number if expr.fn == "add" else -number
+        found = _rescaled(expr.args[0], low - more, high - more)
+        is_next = found is not None and found.call == expr.args[0]
+        return found._replace(zero=int(more), low=int(low), high=int(high)) if found and is_next else found
+    each = [found for argument in expr.args if (found := _rescaled(argument, *INT32)) is not None]
+    return each[0] if len(each) == 1 else None
+
+
+def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
+    """The least and the greatest sum of each channel; None where they are not known, or may wrap."""
+    weights, limits = graph.constants.get(op.inputs[1]), np.iinfo(graph.types[op.inputs[0]].dtype)
+    bias = op.own_inputs[2] if len(op.own_inputs) > 2 else ""
+    if weights is None or (bias and bias not in graph.constants) or weights.ndim not in (2, 4):
+        return None
+    zero, of_weights = (op.attrs.x_zero, op.attrs.w_zero) if weights.ndim == 4 else (op.attrs.a_zero, op.attrs.b_zero)
+    rows = weights if weights.ndim == 4 or op.attrs.trans_b else weights.T
+    rows = rows.reshape(rows.shape[0], -1).astype(np.int64) - of_weights
+    up, down = np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1)
+    added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0
+    least = up * (limits.min - zero) + down * (limits.max - zero) + added
+    most = up * (limits.max - zero) + down * (limits.min - zero) + added
+    return (least, most) if least.min() >= INT32[0] and most.max() <= INT32[1] else None
+
+
+def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray | None:
+    """A number for each channel."""
+    if isinstance(argument, Const):
+        return np.full(channels, int(argument.value), np.int64)
+    value = graph.constants.get(op.epilogue_inputs[argument.index - 1]) if isinstance(argument, Arg) else None
+    if value is None or value.size not in (1, channels):
+        return None
+    return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
+
+
+def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, shape: tuple[int, ...]) -> Op | None:
+    """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
+    shape: of an operand that has a number for each channel."""
+    assert op.epilogue is not None
+    own, operands = op.own_inputs, list(op.epilogue_inputs)
+    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(shape)) for each in found.operands]
+    moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
+    epilogue = _put(op.epilogue, inside, substitute(found.expr, moved))
+    operands += names
+    kept = sorted(_read(epilogue) - {0})
+    if len(kept) > MAX_OPERANDS:
+        return None
+    epilogue = substitute(epilogue, [arg(kept.index(index) + 1 if index in kept else 0)
+                                     for index in range(len(operands) + 1)])
+    if found.more.any():
+        bias = edit.constants[own[2]].reshape(-1) if len(own) > 2 and own[2] else np.int32(0)
+        own = *own[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.more)
+    return op.with_(inputs=(*own, *(operands[index - 1] for index in kept)), epilogue_start=len(own),
+                    epilogue=epilogue)
+
+
+def _put(expr: Expr, inside: _Rescaled, new: Expr) -> Expr:
+    """The expression with another in place of the rescaled sum and the zero point behind it."""
+    if not isinstance(expr, Call):
+        return expr
+    if inside.zero and expr.args[0] == inside.call and expr.fn in ("add", "sub"):
+        return new
+    return new if expr == inside.call else Call(expr.fn, tuple(_put(each, inside, new) for each in expr.args))
+
+
+def _read(expr: Expr) -> set[int]:
+    """The operands of an expression."""
+    if isinstance(expr, Arg):
+        return {expr.index}
+    return set().union(*map(_read, expr.args)) if isinstance(expr, Call) else set()
+
+
+def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
+        -> _Found | None:
+    """What rescales sums of each channel, least to most, to the same numbers within limits."""
+    fn, zero = inside.call.fn, inside.zero
+    if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
+        return None
+    multiplier, shift = multiplier[:, None], shift[:, None]
+    factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
+    levels = np.arange(inside.low - zero + 1, inside.high - zero + 1)[None]
+    # The first of two roundings is to 2^shift: what is less than half of it below a step reaches it.
+    early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
+    steps = Steps.of(lambda sums: FUNCTIONS[fn].numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
+                     least[:, None], most[:, None])
+    # Halves go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
+    is_odd = fn != "rescale_once" and inside.low < zero
+    found = steps and searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32))
+    if not found:
+        return None
+    if is_odd:
+        def reals(sums: np.ndarray) -> np.ndarray:
+            return FUNCTIONS["nearest_odd"].numpy(sums, found.moves, found.factors, found.added)
+    else:
+        def reals(sums: np.ndarray) -> np.ndarray:
+            return FUNCTIONS["nearest_fused"].numpy(sums + found.moves, found.factors, found.added)
+    if not steps.are_of(reals):
+        return None
+    factors, moves = found.factors[:, 0], found.moves[:, 0]
+    if is_odd:
+        expr = call("nearest_odd", arg(0), arg(1), arg(2), arg(3))
+        return _Found(expr + zero if zero else expr, (moves, factors, found.added[:, 0]), np.zeros_like(moves))
+    return _Found(call("nearest_fused", arg(0), arg(1), arg(2)), (factors, found.added[:, 0] + np.float32(zero)), moves)

@@ -15,7 +15,7 @@ import tvm_megcc
 from tests import decoders
 from tests.c_flags import WARNINGS
 from tests.onnx_models import model, node
-from tvm_megcc.cli import main
+from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.codegen.container import Storage
 from tvm_megcc.errors import MegccError, MissingTool, ShapeError
 from tvm_megcc.runtime.build import CFLAGS, c_sources
@@ -206,3 +206,23 @@ def test_the_example(tmp_path):
     assert list(map(int, said.stdout.split())) == expected
     beyond = subprocess.run([*command, "30", *map(str, prompt[0])], cwd=made, capture_output=True, text=True)
     assert beyond.returncode == 1 and len(beyond.stdout.split()) == ROOM - 4
+
+
+@pytest.mark.slow
+def test_commands(tmp_path, capsys):
+    """What inspect says of it; times of runs that all find as many rows; compare knows no first run."""
+    onnx.save(MODELS["llama"], tmp_path / "decoder.onnx")
+    options = ["--target", "native", "--input-shapes", "input_ids=(1,1)", "--bound", "past_sequence_length=4",
+               "--state", "present.*=past_key_values.*"]
+    try:
+        assert main(["compile", str(tmp_path / "decoder.onnx"), "-o", str(tmp_path / "made"), *options]) == 0
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    assert main(["inspect", str(tmp_path / "made")]) == 0
+    said = capsys.readouterr().out
+    assert "attention_mask  int64[1,4], of which past_sequence_length + 1 along axis 1 count" in said
+    assert "state past_sequence_length.next becomes past_sequence_length, how many rows there are" in said
+    if runs_here(native()):
+        assert main(["bench", str(tmp_path / "made"), "--repeat", "10"]) == 0
+    assert main(["compare", str(tmp_path / "decoder.onnx"), *options]) == REFUSED
+    assert "leave out --state and --bound" in capsys.readouterr().err

@@ -102,6 +102,7 @@ def test_hostile_texts_in_c(tmp_path):
     folder = tvm_megcc.compile(echo(HOSTILE), "c", input_shapes={"x": [2], "n": [2]}, name="echo").save(tmp_path / "e")
     known = json.loads((folder / "manifest.json").read_text())["models"][0]["texts"]
     assert known[:len(HOSTILE)] == HOSTILE
+    assert "in   x  int64[2], texts: places among those of the model" in str(tvm_megcc.inspect(folder))
     looked_up_in_c(folder, "echo", known, tmp_path)
     assert '"x", int64[2], numbers of texts: echo_texts.h' in (folder / "echo.h").read_text()
 

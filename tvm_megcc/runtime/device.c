@@ -13,7 +13,7 @@
 
 extern const megcc_module MEGCC_MODULE;
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, MOST_COUNTERS = 8 };
 
 static megcc_model model;
 static megcc_session *session;
@@ -138,25 +138,40 @@ static int32_t save_outputs(const ffi_span *outputs)
     return MEGCC_OK;
 }
 
-/* (inputs, int32 {runs, further runs}; outputs, double seconds of each run, double seconds of each instruction of each
- * further run, text) -> status. Inputs and outputs lie one after the other, each at a multiple of 64 bytes. One run
- * that is not timed comes first. */
+/* Reads what the states count that lie at these inputs, or writes it back: runs that follow find as many rows. */
+static void counted(const int32_t *input, uint64_t count, int64_t *value, int write)
+{
+    for (uint64_t i = 0; i < count && i < MOST_COUNTERS; i++) {
+        void *place = megcc_session_input(session, (uint32_t)input[i], NULL);
+        if (place != NULL)
+            memcpy(write ? place : (void *)(value + i), write ? (const void *)(value + i) : place, sizeof *value);
+    }
+}
+
+/* (inputs, int32 {runs, further runs, inputs that are states which count rows…}; outputs, double seconds of each run,
+ * double seconds of each instruction of each further run, text) -> status. Inputs and outputs lie one after the other,
+ * each at a multiple of 64 bytes. One run that is not timed comes first; all begin with as many rows as it did. */
 static int32_t run(const ffi_span *arguments)
 {
     const uint32_t instructions = model.program.rows[MEGCC_INSTRUCTIONS].count;
     int32_t counts[2];
+    int64_t rows[MOST_COUNTERS];
     megcc_error error;
     memset(&error, 0, sizeof error);
     memcpy(counts, arguments[1].data, sizeof counts);
+    const int32_t *counter = (const int32_t *)(const void *)arguments[1].data + 2;
+    const uint64_t counters = arguments[1].bytes / sizeof *counter - 2;
     double *runs = (double *)(void *)arguments[3].data, *calls = (double *)(void *)arguments[4].data;
     if (counts[0] < 0 || counts[1] < 0 || arguments[3].bytes < (uint64_t)counts[0] * sizeof *runs
         || arguments[4].bytes < (uint64_t)counts[1] * instructions * sizeof *calls)
         return FFI_BAD_ARGUMENTS;
     int32_t status = bind_inputs(&arguments[0]);
     seconds = NULL;
+    counted(counter, counters, rows, 0);
     if (status == MEGCC_OK)
         status = megcc_session_run(session, &error);
     for (int32_t i = 0; i < counts[0] && status == MEGCC_OK; i++) {
+        counted(counter, counters, rows, 1);
         const double start = now();
         status = megcc_session_run(session, &error);
         runs[i] = now() - start;
@@ -164,6 +179,7 @@ static int32_t run(const ffi_span *arguments)
     memset(calls, 0, (size_t)counts[1] * instructions * sizeof *calls);
     for (int32_t i = 0; i < counts[1] && status == MEGCC_OK; i++) {
         seconds = calls + (size_t)i * instructions;
+        counted(counter, counters, rows, 1);
         status = megcc_session_run(session, &error);
     }
     seconds = NULL;

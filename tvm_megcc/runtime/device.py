@@ -140,7 +140,9 @@ class DeviceSession(Session):
         result = np.zeros(_size(outputs), np.uint8)
         seconds = np.zeros(max(runs, 1))
         calls = np.zeros((max(watched, 1), max(self._instructions, 1)))
-        self._call("run", [_joined(arrays), np.array([runs, watched], np.int32)], [result, seconds, calls])
+        names = [port.name for port in self._all_inputs]
+        numbers = np.array([runs, watched, *map(names.index, self.counters)], np.int32)
+        self._call("run", [_joined(arrays), numbers], [result, seconds, calls])
         named = {port.name: array for port, array in zip(self._all_outputs, _parted(result, outputs), strict=True)}
         return {port.name: named[port.name] for port in self.outputs}, seconds[:runs], calls[:watched]
 

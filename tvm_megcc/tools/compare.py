@@ -50,6 +50,10 @@ def compare(model: str | Path, options) -> dict:
     if options.inputs and options.value:
         raise MegccError("--inputs has the values of all inputs: leave out --value")
     session = source.session_of(options.folder or model, options)
+    if session.counters:
+        raise MegccError(f"compare gives a model and its reference all inputs, and states that '{session.counters[0]}' "
+                         "counts the rows of have none in a first run: leave out --state and --bound, and give the "
+                         "shapes that keys and values have, with --input-shapes")
     names = [port.name for port in session.inputs]
     feeds = run.read_npz(options.inputs, names) if options.inputs else \
         run.with_values(run.seeded(session.inputs, options.seed, parse_shapes(options.shape or "")),

@@ -31,7 +31,8 @@ def folder_text(report: dict) -> str:
         lines.append(f"model {model['name']}, {model['container_bytes']:,} bytes")
         lines += [f"  in   {_port(port)}" for port in model["inputs"]]
         lines += [f"  out  {_port(port)}" for port in model["outputs"]]
-        lines += [f"  state {row['output']} becomes {row['input']}" for row in model["states"]]
+        lines += [f"  state {row['output']} becomes {row['input']}{', how many rows there are' * _counts(model, row)}"
+                  for row in model["states"]]
         lines += _stream(model["stream"]) if "stream" in model else []
         for program in model["programs"]:
             macs = sum(call["macs"] for call in program["calls"])
@@ -47,6 +48,10 @@ def folder_text(report: dict) -> str:
         if len(model["programs"]) > 1:
             lines += [f"  stored once: {_weights(row, len(model['programs']))}" for row in model["weights"]]
     return "\n".join(lines) + "\n"
+
+
+def _counts(model: dict, state: dict) -> bool:
+    return state["input"] in model.get("counters", ())
 
 
 def _stream(row: dict) -> list[str]:
@@ -89,4 +94,11 @@ def build_text(report: dict) -> str:
 
 
 def _port(port: dict) -> str:
-    return f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
+    """Its type, and what its elements are where the type does not say so."""
+    text = f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
+    if port.get("text"):
+        text += ", texts: places among those of the model"
+    if "filled" in port:
+        filled = port["filled"]
+        text += f", of which {filled['past']} + {filled['new']} along axis {filled['axis']} count"
+    return text

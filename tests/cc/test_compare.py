@@ -62,3 +62,15 @@ def test_a_model_that_onnx_runtime_does_not_read(capsys):
     assert main([*command, "--reference", "onnxruntime"]) == REFUSED
     assert "ONNX Runtime" in (text := capsys.readouterr().err) and "--reference numpy" in text
     assert main([*command, "--reference", "numpy"]) == 0
+
+
+def test_how_much_the_reference_differs_from_itself(capsys):
+    """Of an output that differs; the tolerance is below what single precision has."""
+    pytest.importorskip("onnxruntime")
+    generator = np.random.default_rng(1)
+    weights = {"a": generator.standard_normal((300, 300)).astype(np.float32)}
+    saved(model([node("MatMul", "x a", "h"), node("MatMul", "h a", "y")], {"x": [7, 300]}, {"y": [7, 300]}, weights),
+          "products.onnx")
+    assert main(["compare", "products.onnx", "--tolerance", "1e-12"]) == 1
+    own, itself = capsys.readouterr().out.splitlines()[1:3]
+    assert "✗ y: max error" in own and "ONNX Runtime, optimiser on: " in itself

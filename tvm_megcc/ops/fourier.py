@@ -34,9 +34,11 @@ def turns(length: int, inverse: bool, dtype: str) -> np.ndarray:
 @register
 class Fourier(Operator):
     """The transform of x [..., N, 2], real and imaginary parts, along N; with the attribute `inverse` the inverse one.
-    Operand: the `turns` of N.
+    With `pairs` x are 2N real numbers, two neighbours side by side, and the result is the first half of their
+    transform, [..., N + 1, 2]. Operand: the `turns` of N, or of 2N.
 
-    C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983).
+    C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983); of pairs
+    W. H. Press et al., Numerical Recipes in C (1992), 12.3.
     """
 
     kind = "fourier"
@@ -47,27 +49,32 @@ class Fourier(Operator):
         why = f"turns {table} for lines {x}"
         if x.rank < 2 or x.dtype != table.dtype or not isinstance(x.shape[-2], int) or factors_of(x.shape[-2]) is None:
             raise ShapeError(why)
-        require_shape(table.shape, x.shape[-2:], why)
-        require_shape(table.shape[1:], (2,), why)
-        return (x,)
+        require_shape(x.shape[-1:], (2,), why)
+        require_shape(table.shape, (x.shape[-2] * (2 if attrs.pairs else 1), 2), why)
+        return (x.with_shape((*x.shape[:-2], x.shape[-2] + 1, 2)) if attrs.pairs else x,)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
-        numbers = x[..., 0].astype(np.float64) + 1j * x[..., 1].astype(np.float64)
-        result = (np.fft.ifft if attrs.inverse else np.fft.fft)(numbers, axis=-1)
+        if attrs.pairs:
+            result = np.fft.rfft(x.reshape(*x.shape[:-2], -1).astype(np.float64), axis=-1)
+        else:
+            numbers = x[..., 0].astype(np.float64) + 1j * x[..., 1].astype(np.float64)
+            result = (np.fft.ifft if attrs.inverse else np.fft.fft)(numbers, axis=-1)
         return (np.stack([result.real, result.imag], -1).astype(x.dtype),)
 
     @classmethod
-    def of(cls, node: OnnxNode, value: str, inverse: bool) -> str:
+    def of(cls, node: OnnxNode, value: str, inverse: bool, pairs: bool = False) -> str:
         type_ = node.type_of(value)
-        table = node.constant(turns(type_.shape[-2], inverse, type_.dtype))
-        return node.emit(cls.kind, (value, table), inverse=int(inverse))[0]
+        table = node.constant(turns(type_.shape[-2] * (2 if pairs else 1), inverse, type_.dtype))
+        return node.emit(cls.kind, (value, table), inverse=int(inverse), pairs=int(pairs))[0]
 
 
-def _case(shape: tuple[int, ...], inverse: int, dtype: str = "float32") -> Case:
-    return Case(((shape, dtype), ((shape[-2], 2), dtype)), {"inverse": inverse}, (1,),
-                {1: turns(shape[-2], bool(inverse), dtype)})
+def _case(shape: tuple[int, ...], inverse: int, dtype: str = "float32", pairs: int = 0) -> Case:
+    lines = shape[-2] * (pairs + 1)
+    return Case(((shape, dtype), ((lines, 2), dtype)), {"inverse": inverse, "pairs": pairs}, (1,),
+                {1: turns(lines, bool(inverse), dtype)})
 
 
 Fourier.cases = (_case((3, 10, 2), 1), _case((2, 2, 60, 2), 0), _case((1, 16, 2), 0), _case((8, 2), 1),
-                 _case((2, 81, 2), 1, "float64"), _case((1, 2, 2), 0), _case((2, 400, 2), 0))
+                 _case((2, 81, 2), 1, "float64"), _case((1, 2, 2), 0), _case((2, 400, 2), 0),
+                 _case((3, 30, 2), 0, pairs=1), _case((2, 4, 2), 0, "float64", 1), _case((1, 200, 2), 0, pairs=1))

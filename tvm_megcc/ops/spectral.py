@@ -19,6 +19,10 @@ from .move import emit_slice
 from .rules import axis_of
 from .run_time import counted_steps, ramp
 
+#: Real lines from here on are transformed fast; a product with a constant matrix is faster for shorter ones, and for
+#: long ones has millions of numbers.
+LONG = 256
+
 
 def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
     """What a line of [length][parts] numbers (real, or real and imaginary) is multiplied with, float64.
@@ -68,6 +72,9 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     elif type_.shape[axis] < lines:
         after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
+    if parts == 1 and onesided and not inverse and length >= LONG and length % 2 == 0 and factors_of(length // 2):
+        (value,) = node.emit("reshape", (value,), shape=(*type_.shape[:axis], length // 2, 2))
+        return Fourier.of(node, value, False, pairs=True)
     if parts == 2 and not onesided and factors_of(length) is not None:
         return Fourier.of(node, value, inverse)
     node.require_room(length * parts, 2 * (length // 2 + 1 if onesided else length))

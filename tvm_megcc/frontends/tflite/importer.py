@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ...errors import MegccError, ModelError, ShapeError, quoted
 from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
@@ -30,14 +32,16 @@ from . import (  # noqa: F401  (they register importers)
     quantised_windows,
     recurrent,
     recurrent_steps,
+    spectral,
     svdf,
     windows,
 )
 from .file import File, Operator, Tensor, read
 from .node import IMPORTERS, Node, Results, Unsupported
 from .quantised import importer_of
+from .spectral import COMPLEX
 from .states import VARIABLES, States
-from .value import Value, plain
+from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
               "signature_keys=[name]), or from_concrete_functions([function])")
@@ -111,7 +115,7 @@ class _Importer:
                  states: Mapping[str, str]):
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
         self.builder = Builder()
-        self.values: dict[int, Value | None] = {}
+        self.values: dict[int, Value | Complex | None] = {}
         self.weighed: set[int] = set()
         # Tensors that not every run gives, and what says whether it does.
         self.counts: dict[int, str] = {}
@@ -128,6 +132,9 @@ class _Importer:
             if index in needed:
                 self._operator(operator)
         for index in outputs:
+            if isinstance(self._value(index), Complex):
+                self.unsupported.append(f"output {quoted(self.file.tensors[index].name)}: complex numbers are no "
+                                        "output; take their real and imaginary parts in the model")
             if self._value(index) is None and not self.findings and not self.unsupported:
                 self.findings.append(f"output {quoted(self.file.tensors[index].name)}: no operator gives it")
         if self.findings or self.unsupported:
@@ -238,7 +245,7 @@ class _Importer:
                 wanted.update(operator.inputs)
         return needed
 
-    def _value(self, index: int) -> Value | None:
+    def _value(self, index: int) -> Value | Complex | None:
         """The value of a tensor; None where it is not known."""
         if index not in self.values:
             self.values[index] = self._constant(index)
@@ -247,11 +254,13 @@ class _Importer:
     def _result(self, index: int) -> Value | None:
         """The value of an output."""
         value = self._value(index)
-        return value if value is None or index not in self.counts \
+        return value if not isinstance(value, Value) or index not in self.counts \
             else self.states.held(value, self.file.tensors[index], self.counts[index])
 
     def _constant(self, index: int) -> Value | None:
         tensor = self.file.tensors[index]
+        if tensor.data is None and 0 in tensor.shape and tensor.dtype in ORDINARY:  # no bytes, and none are needed
+            return Value(self.builder, self.builder.constant(np.zeros(tensor.shape, tensor.dtype), tensor.name))
         if tensor.data is None:
             if tensor.is_variable and tensor.dtype in ORDINARY:
                 return None
@@ -278,7 +287,7 @@ class _Importer:
             return
         if self.states.counts:
             self.counts.update(dict.fromkeys(operator.outputs, self.states.counts))
-        values: list[Value | None] = [None] * len(results)
+        values: Sequence[Value | Complex | None] = [None] * len(results)
         first, known = len(self.builder.ops), len(self.builder.types)
         try:
             if operator.kind in VARIABLES:
@@ -296,38 +305,57 @@ class _Importer:
         self.values.update(zip(operator.outputs, values, strict=True))
         self._rename(results, values, first, known)
 
-    def _values(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) -> list[Value | None]:
+    def _values(self, operator: Operator, name: str, label: str, results: Sequence[Tensor]) \
+            -> Sequence[Value | Complex | None]:
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         tensors = [None if index < 0 else self.file.tensors[index] for index in operator.inputs]
-        importer = importer_of(operator.kind, tensors, results)
+        is_complex = any(isinstance(value, Complex) for value in operands)
+        if is_complex and operator.kind not in (*spectral.MOVES, *spectral.TO_REALS):
+            raise Unsupported("is not supported for complex numbers")
+        importer = spectral.TO_REALS[operator.kind] if is_complex and operator.kind in spectral.TO_REALS \
+            else importer_of(operator.kind, tensors, results)
         if any(value is None and tensor is not None and not tensor.is_variable
                for value, tensor in zip(operands, tensors, strict=True)):
             return [None] * len(results)
         between = [self.file.tensors[index] for index in operator.intermediates]
-        node = Node(self.builder, operator, name, operands, tensors, results, between, self.states)
-        with self.builder.importing(label):
-            found: Results = importer(node)
-        values = [Value(self.builder, value) if isinstance(value, str) else value for value in found]
+
+        def imported(operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
+                     results: Sequence[Tensor]) -> list[Value | Complex]:
+            node = Node(self.builder, operator, name, operands, tensors, results, between, self.states)
+            with self.builder.importing(label):
+                found: Results = importer(node)
+            return [Value(self.builder, value) if isinstance(value, str) else value for value in found]
+
+        if is_complex and operator.kind in spectral.MOVES:
+            values = [*spectral.by_parts(imported, operands, tensors, results)]
+        else:
+            values = imported(operands, tensors, results)
         for value, tensor in zip(values, results, strict=True):
             self._check(value, tensor)
-        return list(values)
+        return values
 
-    def _check(self, value: Value, tensor: Tensor) -> None:
+    def _check(self, value: Value | Complex, tensor: Tensor) -> None:
         """Raises ShapeError where our shape rules and the file differ."""
+        if isinstance(value, Complex):
+            if tensor.dtype != COMPLEX:
+                raise ShapeError(f"gives complex numbers by our rules, {tensor.dtype} by the file")
+            value, tensor = value.real, spectral.real(tensor)
         type_ = value.type
         known = self.as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
         if type_.dtype != tensor.dtype or (known and tensor.shape and type_.is_static and type_.shape != tensor.shape):
             raise ShapeError(f"gives {type_} by our rules, {tensor.dtype}{list(tensor.shape)} by the file")
 
-    def _rename(self, results: Sequence[Tensor], values: Sequence[Value | None], first: int, known: int) -> None:
+    def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first: int,
+                known: int) -> None:
         """What an operator made in the file's order of axes gets the name it has there."""
         made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         names = {}
         for tensor, value in zip(results, values, strict=True):
-            if value is not None and value.name in made and value.name not in names and tensor.name \
+            if isinstance(value, Value) and value.name in made and value.name not in names and tensor.name \
                     and value.order == plain(len(value.order)):
                 names[value.name] = self.builder.unique(tensor.name)
         now = self.builder.rename(names, first)
         for value in values:
-            if value is not None:
-                value.renamed(now)
+            for part in (value.real, value.imaginary) if isinstance(value, Complex) else (value,):
+                if part is not None:
+                    part.renamed(now)

@@ -10,6 +10,7 @@ somebody reads its result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...ir.dims import Dim
 from ...ir.graph import Attrs
@@ -84,3 +85,11 @@ def common_order(values: Sequence[Value], rank: int) -> Order:
     full = [value for value in values if not value.is_constant and len(value.order) == rank]
     candidates = dict.fromkeys([*(value.order for value in full if value.order != plain(rank)), plain(rank)])
     return min(candidates, key=lambda order: sum(order not in value.forms for value in full))
+
+
+@dataclass
+class Complex:
+    """A tensor of complex numbers: two of the same shape."""
+
+    real: Value
+    imaginary: Value

@@ -15,11 +15,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FourierParameters(UnitParameters):
-    """Of `fourier.c.j2`. n: numbers of a line. factors: of n, in the order of the passes."""
+    """Of `fourier.c.j2`. n: numbers of a line. factors: of n, in the order of the passes. pairs: as `Fourier` says."""
 
     n: int
     factors: tuple[int, ...]
     inverse: bool
+    pairs: bool
 
 
 class FourierPasses(Kernel):
@@ -31,10 +32,12 @@ class FourierPasses(Kernel):
     def lower(self, site: Site) -> Lowered:
         x, n = site.x, site.x.shape[-2]
         (lines,) = extent_symbols("LINES")
-        params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse))
+        pairs = bool(site.attrs.pairs)
+        params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse), pairs)
         return Lowered("linear/fourier", params, {"LINES": product(x.shape[:-2])},
-                       (Operand("x", 0, lines * 2 * n), Operand("turns", 1, 2 * n)), (Operand("y", 0, lines * 2 * n),),
-                       lines, f"fourier_n{n}" + "_inverse" * params.inverse, self.name,
+                       (Operand("x", 0, lines * 2 * n), Operand("turns", 1, 2 * n * (1 + pairs))),
+                       (Operand("y", 0, lines * 2 * (n + pairs)),), lines,
+                       f"fourier_n{n}" + "_inverse" * params.inverse + "_pairs" * pairs, self.name,
                        scratch=4 * n * DTYPES[x.dtype].bytes)
 
     def cost(self, site: Site) -> float:

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Complex numbers, which the Fourier transform of real ones gives: two tensors of float32. What moves them moves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ...errors import ShapeError
+from ...ops.move import emit_slice
+from ...ops.spectral import transformed
+from .file import Tensor
+from .node import Node, Results, Unsupported, imports
+from .value import Complex, Value
+
+COMPLEX = "complex64"
+#: Operators that a complex tensor passes through part by part.
+MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "GATHER",
+         "GATHER_ND", "CONCATENATION", "PACK", "UNPACK", "TILE", "BROADCAST_TO", "REVERSE_V2")
+
+
+def real(tensor: Tensor) -> Tensor:
+    """One part of a complex tensor as the file would have it; others as they are."""
+    return replace(tensor, dtype="float32") if tensor.dtype == COMPLEX else tensor
+
+
+@imports("RFFT2D")
+def transform(node: Node) -> Results:
+    """float32 [...,H,W] -> complex64 [...,h,w/2+1], over the last two axes, cut or filled with zeros to h and w."""
+    type_, lengths = node.type(0), node.const(1, "fft_length").reshape(-1).tolist()
+    if type_.rank < 2 or len(lengths) != 2 or not type_.is_static or any(n < 1 or n & (n - 1) for n in lengths):
+        raise ShapeError(f"a transform of {type_} with lengths {lengths}, which are powers of two")
+    height, width = lengths
+    spelled = node.spelled()
+    value = node.emit("reshape", node.plain(0), shape=(*type_.shape, 1))
+    value = transformed(spelled, value, width, False, True)
+    if (height, type_.shape[-2]) != (1, 1):
+        rank = type_.rank + 1
+        swapped = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+        value = transformed(spelled, node.emit("transpose", value, perm=swapped), height, False, False)
+        value = node.emit("transpose", value, perm=swapped)
+    shape = node.type_of(value).shape[:-1]
+    parts = (emit_slice(spelled, value, len(shape), part, part + 1) for part in (0, 1))
+    return [Complex(*(node.made(node.emit("reshape", part, shape=shape)) for part in parts))]
+
+
+def _real(node: Node) -> Results:
+    return [_complex(node).real]
+
+
+def _imaginary(node: Node) -> Results:
+    return [_complex(node).imaginary]
+
+
+def _absolute(node: Node) -> Results:
+    value = _complex(node)
+    squares = [node.emit("mul", part.in_order(value.real.order, node.name), part.in_order(value.real.order, node.name))
+               for part in (value.real, value.imaginary)]
+    return [node.made(node.emit("sqrt", node.emit("add", *squares)), value.real.order)]
+
+
+#: What makes real numbers of complex ones. A cast drops the imaginary part, as LiteRT's does.
+TO_REALS: dict[str, Callable[[Node], Results]] = {
+    "REAL": _real, "CAST": _real, "IMAG": _imaginary, "COMPLEX_ABS": _absolute}
+
+
+def _complex(node: Node) -> Complex:
+    value = node.operands[0]
+    if not isinstance(value, Complex) or node.results[0].dtype != "float32":
+        raise Unsupported(f"gives {node.results[0].dtype} of complex numbers, which is not supported")
+    return value
+
+
+def by_parts(importer: Callable[[list, list[Tensor | None], list[Tensor]], list[Value]],
+             operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
+             results: Sequence[Tensor]) -> list[Complex]:
+    """What an operator of `MOVES` gives. importer: of operands that are real."""
+    parts = [importer([getattr(value, part) if isinstance(value, Complex) else value for value in operands],
+                      [tensor and real(tensor) for tensor in tensors], [*map(real, results)])
+             for part in ("real", "imaginary")]
+    return [Complex(*pair) for pair in zip(*parts, strict=True)]

@@ -39,7 +39,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
             flash: int | None = None, caller_inputs: bool = False, regions: str | None = None,
-            reproducible: bool = False, stream: str | Stream | None = None,
+            reproducible: bool = False, half: bool = False, stream: str | Stream | None = None,
             dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
@@ -76,6 +76,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
+        half: floats are computed in half precision, and lie so in memory, where the CPU has it (docs/half.md).
         stream: makes a network of a whole sequence into one that takes it in blocks along one axis and keeps what it
             needs of earlier ones: text such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
         dump: folder that gets every stage as text.
@@ -103,7 +104,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured, ram=ram,
                          flash=flash, caller_inputs=caller_inputs,
                          regions=None if regions is None else Regions.parse(regions),
-                         reproducible=reproducible,
+                         reproducible=reproducible, half=half,
                          model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
 

@@ -45,7 +45,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
                   buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None,
                   log: TuningLog | None = None, ram: int | None = None, flash: int | None = None,
                   caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
-                  dump: Dump = lambda stage, text: None) -> Artifact:
+                  half: bool = False, dump: Dump = lambda stage, text: None) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
     Args:
@@ -64,6 +64,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         caller_inputs: inputs have no place in the arena: they are bound to memory of the caller's before a run.
         regions: memories that a session may use, in place of `ram` and `flash`: for microcontrollers.
         reproducible: floats have the same bits on every CPU (docs/reproducible.md).
+        half: floats are computed in half precision, and lie so in memory, where the CPU has it (docs/half.md).
 
     Raises:
         MegccError: for an unknown `optimize` or a number of threads that the runtime refuses, and for what does not fit
@@ -79,7 +80,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     if regions is not None:
         _require_regions(graph, targets, ram, flash)
         flash = regions.flash
-    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs, regions, reproducible)
+    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs, regions, reproducible, half)
                 for target in targets]
     name = identifier(name or graph.name)
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
@@ -120,7 +121,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
         sources=render_sources(name, [plan for plan, _ in plans], codes),
         manifest=manifest(graph, plans, model or {}, optimize, threads, quantised,
                           {"ram": ram, "flash": flash, "caller_inputs": caller_inputs, "reproducible": reproducible,
-                           "regions": str(regions or "")}, rows),
+                           "half": half, "regions": str(regions or "")}, rows),
         report="\n".join(texts), memory=picture)
 
 
@@ -184,11 +185,11 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
 
 def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None,
                ram: int | None = None, caller_inputs: bool = False, regions: Regions | None = None,
-               reproducible: bool = False) -> Context:
+               reproducible: bool = False, half: bool = False) -> Context:
     """What the kernels of a graph are chosen for.
 
     Raises:
         MegccError: for an unknown `optimize`.
     """
     return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None, ram,
-                   caller_inputs, regions, reproducible)
+                   caller_inputs, regions, reproducible, half)

@@ -97,6 +97,8 @@ class Context:
     def __post_init__(self):
         if self.optimize not in OPTIMIZE:
             raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{self.optimize}'")
+        if self.half and self.reproducible:
+            raise MegccError("half precision has other bits than CPUs without it: either half or reproducible")
 
     @property
     def isa(self) -> Isa:

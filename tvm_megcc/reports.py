@@ -71,6 +71,7 @@ class Compiling(TypedDict, total=False):
     caller_inputs: bool
     regions: str | None
     reproducible: bool
+    half: bool
     stream: str | None
 
 
@@ -141,7 +142,7 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
     options = _options("explain", model, target, compiling)
     return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
                                options.ram, options.caller_inputs, source.regions_of(options), options.reproducible,
-                               **source.graph_arguments(options)), tool.text)
+                               options.half, **source.graph_arguments(options)), tool.text)
 
 
 def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,

@@ -26,7 +26,13 @@ static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vld1q_f16(p); }
 static MGC_INLINE void mgh_store(mgc_half *p, mgh_v v) { vst1q_f16(p, v); }
 static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return vdupq_n_f16(s); }
 static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c) { return vfmaq_f16(c, a, b); }
-#define mgh_fma_lane(c, a, b, lane) vfmaq_laneq_f16(c, a, b, lane)
+/* As text: of an intrinsic, gcc 12 makes two instructions and a register more. volatile: sums take turns as written, for each
+ * waits for its last product. */
+#define mgh_fma_lane(c, a, b, lane) __extension__ ({ \
+    mgh_v mgh_sum = (c); \
+    __asm__ volatile("fmla %0.8h, %1.8h, %2.h[" #lane "]" : "+w"(mgh_sum) : "w"(a), "x"(b)); \
+    mgh_sum; \
+})
 static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return vminq_f16(a, b); }
 static MGC_INLINE mgh_v mgh_max(mgh_v a, mgh_v b) { return vmaxq_f16(a, b); }
 static MGC_INLINE mgh_v mgh_abs(mgh_v v) { return vabsq_f16(v); }

@@ -99,6 +99,23 @@ def random_operand(shape, dtype: str, generator) -> np.ndarray:
     return generator.integers(0, 10, shape).astype(dtype)
 
 
+#: Modes of half precision.
+HALVES = ("half", "half-size")
+
+
+def _as_half(type_: TensorType) -> TensorType:
+    return replace(type_, dtype="float16") if type_.dtype == "float32" else type_
+
+
+def _as_halves(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float16) if array.dtype == np.float32 else array
+
+
+def _widened(array: np.ndarray | None) -> np.ndarray | None:
+    """Halves as floats, which operators are computed in to compare with."""
+    return array.astype(np.float32) if array is not None and array.dtype == np.float16 else array
+
+
 #: Which axes of run-time operands have extents that are known at run time only, in the mode "open".
 OPEN_AXES = {"batch": lambda axis: axis == 0, "inner": lambda axis: axis >= 2, "all": lambda axis: True}
 
@@ -111,15 +128,21 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str, ta
     optimize: "speed" and "size" as the compiler has them, "size" for a kernel that other calls share and for one that
         none does; "open": speed, with extents known at run time only, those of
         the case and others that the shape rule's conditions let through; "reproducible": speed, and the same bits on
-        every CPU.
+        every CPU; "half" and "half-size": in half precision, what of the case is float32, by the kernels that do so.
     """
     declaration = operator(kind)
     generator = np.random.default_rng(index)
     types = [None if spec is None else TensorType(spec[1], tuple(spec[0])) for spec in case.inputs]
     attrs = Attrs(case.attrs)
+    if optimize in HALVES and kind != "cast":
+        types = [type_ and _as_half(type_) for type_ in types]
     arrays = _operands(case, types, generator)
-    output_types = declaration.infer(attrs, *types)
-    results = declaration.compute(attrs, *arrays)
+    try:
+        output_types = declaration.infer(attrs, *types)
+    except MegccError:
+        assert optimize in HALVES  # of integers and reals
+        return
+    results = declaration.compute(attrs, *(map(_widened, arrays) if optimize in HALVES else arrays))
     called = [(types, output_types)]
     if optimize == "open":
         called = _opened(declaration, case, attrs, types, output_types)
@@ -160,6 +183,8 @@ def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results,
     """The calls of every kernel. called: operand and result types."""
     output_types = likely_types(called[0][1]) if called else ()
     for kernel in declaration.kernels if called else ():
+        if optimize in HALVES and not kernel.halves and kind != "cast":
+            continue
         tails = TAILS[kernel.lanes]
         tail = (asked or tails[index % len(tails)]) if kernel.fuses_epilogue else Tail()
         epilogue, classes = tail.expression, tuple(kind for kind, *_ in tail.operands)
@@ -172,7 +197,8 @@ def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results,
                     epilogue, len(names) if epilogue is not None else -1, "case")
             expected = list(results)
             if epilogue is not None:
-                expected[0] = _evaluated(tail, [results[0], *extra])
+                extra = [_as_halves(array) if optimize in HALVES else array for array in extra]
+                expected[0] = _evaluated(tail, [results[0], *(map(_widened, extra) if optimize in HALVES else extra)])
             for some_types, some_outputs in called:
                 if tail.result:
                     some_outputs = [replace(some_outputs[0], dtype=tail.result), *some_outputs[1:]]
@@ -224,7 +250,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
     tail = tuple(replace(output_types[0], dtype=a.dtype.name) if c == "full" else TensorType(a.dtype.name, a.shape)
                  for a, c in zip(extra, classes, strict=True))
     constant = {*case.constant, *(len(arrays) + i for i, c in enumerate(classes) if c == "channel")}
-    context = Context(target, "size" if optimize == "size" else "speed", reproducible=optimize == "reproducible")
+    context = Context(target, "size" if optimize.endswith("size") else "speed",
+                      reproducible=optimize == "reproducible", half=optimize in HALVES)
     values = [*arrays, *extra]
     known = {index: values[index] for index in constant if index < len(values) and values[index] is not None}
     for site in placements(Site(op, (*types, *tail), tuple(output_types), context, frozenset(constant), known), kernel):
@@ -249,7 +276,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
             for bound in bounds if target.name == "c" else bounds[number % len(bounds):][:1]:
                 bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
                 yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
-                          expected, 2e-5 if np.dtype(site.y.dtype).kind == "f" else 0.0)
+                          expected, 4e-3 if optimize in HALVES else 2e-5 if np.dtype(site.y.dtype).kind == "f" else 0.0)
 
 
 def same_call(job: Job) -> tuple:
@@ -393,6 +420,9 @@ def _difference(flat: np.ndarray, type_: TensorType, expected: np.ndarray, job: 
     if actual.dtype.kind != "f":
         wrong = int((actual != expected).sum())
         return f"{wrong} of {actual.size} elements differ" if wrong else ""
+    if job.bound.spec.half:
+        with np.errstate(over="ignore"):
+            expected = expected.astype(np.float16).astype(np.float32)
     scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0)))
     with np.errstate(invalid="ignore"):
         error = np.asarray(np.abs(actual.astype(np.float64) - expected))

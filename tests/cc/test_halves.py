@@ -3,9 +3,13 @@
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import tvm_megcc
 from tests.onnx_models import model, node
+from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
+from tvm_megcc.target import TARGETS
 
 GENERATOR = np.random.default_rng(3)
 WEIGHTS = {"w": GENERATOR.standard_normal((20, 3, 3, 3)), "b": GENERATOR.standard_normal(20),
@@ -65,3 +69,68 @@ def test_outputs_in_the_middle_are_rounded_and_what_reads_them_is_not(image, tmp
     floats = ran(network("float32", outputs=("a", "y")), image.astype(np.float32), tmp_path / "float")
     np.testing.assert_array_equal(halves["a"], floats["a"].astype(np.float16))
     np.testing.assert_array_equal(halves["y"], floats["y"].astype(np.float16))
+
+
+def emulated(proto, feeds, tmp_path, target: str, **options) -> dict[str, np.ndarray]:
+    if not can_run(target):
+        pytest.skip(f"no compiler or emulator for {target}")
+    artifact = tvm_megcc.compile(proto, target, name="net", half=True, **options)
+    with tvm_megcc.load(artifact.save(tmp_path / target / "net_megcc"), target=target) as session:
+        return session.run(feeds)
+
+
+def can_run(name: str) -> bool:
+    try:
+        return bool(find_compiler(TARGETS[name]) and find_emulator(TARGETS[name]))
+    except MissingTool:
+        return False
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_half_precision_is_near_and_the_same_on_both_levels(dtype, image, tmp_path):
+    wanted = ran(network("float32"), image.astype(np.float32), tmp_path / "float")["y"]
+    found = [emulated(network(dtype), {"x": image.astype(dtype)}, tmp_path, target)["y"]
+             for target in ("arm64-v82", "arm64-v86")]
+    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=4e-3)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(40, 1), (2000, 1), (130, 3), (64, 5), (3, 11)])
+def test_the_error_of_a_sum_is_bounded(channels, kernel, tmp_path):
+    """Of numbers that are all positive, whose sums lose most: docs/half.md has the bound."""
+    w = GENERATOR.uniform(0, 0.01, (24, channels, kernel, kernel)).astype(np.float16)
+    x = GENERATOR.uniform(0, 1, (1, channels, kernel + 4, kernel + 5)).astype(np.float16)
+    net = model([node("Conv", "x w", "y")], {"x": ("float16", list(x.shape))}, {"y": ("float16", None)}, {"w": w})
+    y = emulated(net, {"x": x}, tmp_path, "arm64-v82")["y"]
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64)[0], (kernel, kernel), axis=(1, 2))
+    exact = np.einsum("chwij,ocij->ohw", windows, w.astype(np.float64))[None]
+    longest = max(144, 16 * kernel)
+    assert np.abs(y - exact).max() <= (min(channels * kernel**2, longest) + 3) * 2**-11 * exact.max()
+    # It does not grow with the number of products: a sum of halves from end to end would stop at 2,048 times a product.
+    assert np.abs(y / exact - 1).max() < 0.01
+
+
+def test_activations_and_weights_lie_in_half_the_memory():
+    nodes = [node("Conv", "x p", "a"), node("Relu", "a", "y")]
+    sizes = []
+    for half in (False, True):
+        net = model(nodes, {"x": [1, 20, 40, 40]}, {"y": None}, {"p": WEIGHTS["p"].astype(np.float32)})
+        (program,) = tvm_megcc.compile(net, "arm64-v82", name="net", half=half).manifest["programs"]
+        sizes.append(program["weight_bytes"])
+    assert sizes[1] == sizes[0] / 2
+
+
+def test_a_constant_beyond_float16_stays_float32(image, tmp_path):
+    nodes = [node("Conv", "x w b", "a", pads=[1, 1, 1, 1]), node("Mul", "a large", "c"), node("Mul", "c small", "y")]
+    net = network("float32", nodes)
+    for name, number in (("large", 1e6), ("small", 1e-6)):
+        net.graph.initializer.append(numpy_helper.from_array(np.array(number, np.float32), name))
+    found = emulated(net, {"x": image.astype(np.float32)}, tmp_path, "arm64-v82")["y"]
+    assert np.isfinite(found).all()
+    wanted = ran(net, image.astype(np.float32), tmp_path / "float")["y"]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2**-8 * np.abs(wanted).max())
+
+
+def test_half_and_reproducible_exclude_each_other():
+    with pytest.raises(MegccError, match="either half or reproducible"):
+        tvm_megcc.compile(network("float16"), "arm64-v82", half=True, reproducible=True)

@@ -160,6 +160,24 @@ def test_kernels(kind: str, part: int, name: str, optimize: str, tmp_path: Path)
     assert not failures, "\n".join(failures[:10])
 
 
+#: Operators that have kernels of half precision, some of those that share them.
+IN_HALVES = ("conv2d", "matmul", "max_pool", "global_max_pool", "global_avg_pool", "relu", "silu", "div", "sqrt", "pow",
+             "elementwise", "clip", "cast")
+
+
+@pytest.mark.parametrize(("kind", "name", "optimize"), [
+    ("matmul", "arm64-v82", "half"), *(slow(kind, name, optimize) for kind in IN_HALVES
+                                       for name, optimize in (("arm64-v82", "half"), ("arm64-v86", "half-size"))
+                                       if (kind, name) != ("matmul", "arm64-v82"))])
+def test_kernels_of_half_precision(kind: str, name: str, optimize: str, tmp_path: Path):
+    compiler, flags, runner = toolchain(name)
+    jobs = calls(kind, TARGETS[name], optimize, None if ALL_KERNELS else 0)
+    assert jobs and (kind == "cast" or all(job.bound.spec.isa.is_half for job in jobs))
+    program = Program(jobs, tmp_path, compiler, flags, runner)
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
 class Firmware(Program):
     """The same on the emulated example board of a target."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tvm_megcc
@@ -33,6 +34,15 @@ def test_the_tables_are_complete():
         assert all(f"| `{isa.name}` | `{name}` |" in PAGE for name in targets), isa.name
     for word in (*(type_.short for type_ in DTYPES.values()), *NAMED_EXPRESSIONS.values()):
         assert f"`{word}`" in PAGE, word
+
+
+def test_kernels_of_half_precision():
+    made = model([node("Conv", "x w", "y")], {"x": [1, 8, 9, 9]}, {"y": None}, {"w": np.ones((8, 8, 3, 3), np.float32)})
+    artifact = tvm_megcc.compile(made, "arm64-v82,arm64-v86,x86-64", name="net", half=True)
+    called = {call["kernel"] for program in artifact.manifest["programs"] for call in program["calls"]}
+    halves = {isa.name for isa in ISAS.values() if isa.is_half}
+    assert {parsed(symbol)["isa"] for symbol in called} >= halves
+    assert all(f"| `{name}` |" in PAGE for name in halves)
 
 
 def test_the_examples_are_names():

@@ -42,7 +42,8 @@ def lowered() -> Iterator[tuple[str, Parameters]]:
                      for index in case.constant if index in case.values and types[index]}
             for target in ("c", "x86-64-v4", "x86-64-v4-vnni", "arm64", "arm64-v82", "cortex-m4", "cortex-m55",
                            "riscv64", "riscv64-v"):
-                placed = Site(op, types, outputs, Context(TARGETS[target]), frozenset(case.constant), known)
+                placed = Site(op, types, outputs, Context(TARGETS[target], half=target == "arm64-v82"),
+                              frozenset(case.constant), known)
                 for kernel in declaration.kernels:
                     for site in placements(placed, kernel):
                         if refusal(site, kernel) is None:

@@ -179,7 +179,7 @@ def explain_(args: argparse.Namespace) -> int:
     from ..tools import explain, source
 
     report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
-                             args.ram, args.caller_inputs, source.regions_of(args), args.reproducible,
+                             args.ram, args.caller_inputs, source.regions_of(args), args.reproducible, args.half,
                              **source.graph_arguments(args))
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED

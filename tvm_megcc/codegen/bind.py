@@ -46,6 +46,7 @@ class KernelSpec:
     tasks, shared, scratch: over the run-time extents.
     lanes: what the epilogue gets, as `Kernel` has it.
     reproducible: the same bits on every CPU: the file defines MEGCC_REPRODUCIBLE.
+    half: floats are computed in half precision (megcc_halves.h).
     compact: constants leave out code that cannot run, and never add any: loops stay loops.
     """
 
@@ -66,6 +67,7 @@ class KernelSpec:
     compact: bool = False
     reproducible: bool = False
     lanes: str = "f"
+    half: bool = False
 
     @cached_property
     def symbol(self) -> str:
@@ -135,7 +137,8 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         algorithm=lowered.algorithm,
         compact=site.compact,
         reproducible=site.context.reproducible,
-        lanes=choice.kernel.lanes)
+        lanes=choice.kernel.lanes,
+        half=site.is_half and choice.kernel.halves)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.apart)
     return bound if site.compact or shared else with_constants(bound, _numbers(bound))
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir.types import DTYPES
-from ..target import Isa
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,9 @@ class Real:
     set1: str
 
     @staticmethod
-    def of(dtype: str, isa: Isa) -> Real:
-        if dtype == "float16" and isa.is_half:
+    def of(dtype: str, half: bool) -> Real:
+        """half: of a kernel that computes in half precision."""
+        if dtype == "float16" and half:
             return Real("mgc_half", "mgc_load", "mgc_store", "mgc_set1")
         suffix = f"_{DTYPES[dtype].short}" if dtype == "float16" else ""
         return Real(DTYPES[dtype].c_type, f"mgc_load{suffix}", f"mgc_store{suffix}", f"mgc_set1{suffix}")

@@ -58,13 +58,13 @@ class Epilogue:
         self.expression = spec.epilogue
         self.operands = [p for p in spec.inputs if p.kind != "own"]
         self.present = spec.epilogue is not None
-        self.isa = spec.isa
+        self.half = spec.half
         self.lanes = [spec.lanes, *("f" if p.dtype == "float16" else lanes.KINDS.get(p.dtype, "")
                                     for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
         self.is_opened, self.is_by_fours, self._loads = False, False, 0
         self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
-        self.params = "".join(f", const {Real.of(p.dtype, spec.isa).type} *{p.name}" for p in self.operands)
+        self.params = "".join(f", const {Real.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
     def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
@@ -169,7 +169,7 @@ class Epilogue:
                        f"mgc_iload{count}_{DTYPES[p.dtype].short}({p.name} + {place})" for p in wide]
 
     def _load(self, p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
-        real = Real.of(p.dtype, self.isa)
+        real = Real.of(p.dtype, self.half)
         load, spread = (real.load, real.set1) if p.dtype in ("float32", "float16") else \
             (f"mgc_iload_{DTYPES[p.dtype].short}", "mgc_iset1")
         if p.kind == "scalar":
@@ -277,8 +277,8 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     context = dict(vars(spec.params))
     context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
                    compact=spec.compact, symbol=spec.symbol,
-                   float="mgc_half" if spec.isa.is_half else "float",
-                   stored={p.name: Real.of(p.dtype, spec.isa) for p in (*spec.inputs, *spec.outputs)})
+                   float="mgc_half" if spec.half else "float",
+                   stored={p.name: Real.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})
     marker = "@entry@"
     template = find_template(spec.template, spec.isa)
     body = template.render(entry=marker, **context)
@@ -371,11 +371,11 @@ def _entry(spec: KernelSpec, function: str) -> str:
              "{"]
     for index, parameter in enumerate(spec.inputs):
         if used(parameter.name):
-            c_type = Real.of(parameter.dtype, spec.isa).type
+            c_type = Real.of(parameter.dtype, spec.half).type
             lines.append(f"    const {c_type} *{parameter.name} = (const {c_type} *)call->in[{index}];")
     for index, parameter in enumerate(spec.outputs):
         if used(parameter.name):
-            c_type = Real.of(parameter.dtype, spec.isa).type
+            c_type = Real.of(parameter.dtype, spec.half).type
             lines.append(f"    {c_type} *{parameter.name} = ({c_type} *)call->out[{index}];")
     runtime = spec.runtime_extents
     for name, value in spec.extents:

@@ -17,8 +17,9 @@ from .conv2d.winograd import WinogradConv
 from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
 from .conv3d.rows import RowsConv3d
 from .draw.philox import PhiloxBlocks
+from .elementwise.halves import HALF_BLOCKS, HALVES
 from .elementwise.lookup import LookupBytes
-from .elementwise.loops import HALVES, LANES, SCALAR, VECTOR
+from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
 from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
@@ -110,7 +111,7 @@ realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
 realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)
 realise(ops.activation.Clip, VECTOR, SCALAR)
 realise(ops.elementwise.Where, SCALAR)
-realise(ops.elementwise.Cast, HALVES, SCALAR)
+realise(ops.elementwise.Cast, HALVES, HALF_BLOCKS, SCALAR)
 realise(ops.lookup.Lookup, LookupBytes())
 realise(ops.quant._Quantisation, PerAxisKernel())
 

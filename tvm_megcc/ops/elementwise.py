@@ -356,6 +356,8 @@ class Cast(Elementwise):
                for dtype in DTYPES if dtype not in ORDINARY),
              *(Case(((np.shape(_HALVES[:n]), source),), {"dtype": dtype}, values={0: _HALVES[:n]})
                for source, dtype in (("float32", "float16"), ("float16", "float32")) for n in (len(_HALVES), 8)),
+             Case((((2, 20, 3, 5), "float32"),), {"dtype": "float16"}),
+             Case((((2, 9, 4, 3), "float16"),), {"dtype": "float32"}),
              Case((((9,), "int64"),), {"dtype": "uint4"},
                   values={0: np.array([-9, 16, 100, -3, 7, 8, 15, 0, 2**40 + 5])}),
              Case((((16,), "int4"),), {"dtype": "float16"}, values={0: _codes("int4")}))

@@ -16,6 +16,7 @@ from . import (
     elementwise,
     epilogue,
     fixed_sums,
+    halves,
     integers,
     known_sums,
     narrow,
@@ -56,6 +57,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("rescale_by_reals", rescaled_reals.rescale_by_reals, "on final epilogues, whose limits are what matters of a sum"),
     ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
     ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
+    ("compute_in_halves", halves.compute_in_halves, "last: every other pass looks for float32"),
 )
 
 

@@ -132,7 +132,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets, parse_states(options.state))
     log = TuningLog.read(options.log) if options.log else None
     context = context_of(graph, session.target, options.optimize, log, options.ram, options.caller_inputs,
-                         source.regions_of(options), options.reproducible)
+                         source.regions_of(options), options.reproducible, options.half)
     plan = lower(graph, context, options.threads).plan
     sizes = {dim.name: size for name, array in everything.items() if name in graph.types
              for dim, size in zip(graph.types[name].shape, array.shape, strict=True) if isinstance(dim, Symbol)}

@@ -27,6 +27,7 @@ OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag"),
     "ram": ("ram", "count"), "flash": ("flash", "count"), "caller-inputs": ("caller_inputs", "flag"),
     "region": ("region", "text"), "reproducible": ("reproducible", "flag"),
+    "half": ("half", "flag"),
     "stream": ("stream", "text")}
 #: Those of a row of `models` besides.
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "text")}

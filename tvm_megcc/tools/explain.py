@@ -26,13 +26,13 @@ NAME = 60
 def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
             inputs: Mapping[str, Input] | None = None, ram: int | None = None,
             caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
-            **options) -> dict:
+            half: bool = False, **options) -> dict:
     """The choice for every operator of a model, or every reason why it cannot be compiled.
 
     Where shapes change, costs and multiply-adds are those of the largest.
 
     log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs, regions,
-    reproducible: as `compile` takes them. options: of `import_model`.
+    reproducible, half: as `compile` takes them. options: of `import_model`.
     """
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the model itself")
@@ -44,7 +44,7 @@ def explain(model: str | Path, target: str = "native", optimize: str = "speed", 
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     graph = checked(graph, buckets)
-    context = context_of(graph, cpu, optimize, times, ram, caller_inputs, regions, reproducible)
+    context = context_of(graph, cpu, optimize, times, ram, caller_inputs, regions, reproducible, half)
     plan = lower(graph, context).plan
     return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
 

@@ -49,7 +49,7 @@ def report(path: str | Path, options) -> dict:
     graph = checked(graph, buckets, parse_states(options.state))
     memories = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
     context = context_of(graph, cpu, options.optimize, log, options.ram, options.caller_inputs,
-                         source.regions_of(options), options.reproducible)
+                         source.regions_of(options), options.reproducible, options.half)
     plan = lower(graph, context, options.threads, memories).plan
     unbounded = plan.unbounded(plan.buckets(buckets))
     planned = max(memories(plan), key=lambda memory: memory.plan.arena_bytes)

@@ -33,7 +33,7 @@ COMPILE_FLAGS = (
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None),
     ("--caller-inputs", "caller_inputs", False), ("--region", "region", None),
-    ("--reproducible", "reproducible", False), ("--stream", "stream", None))
+    ("--reproducible", "reproducible", False), ("--half", "half", False), ("--stream", "stream", None))
 #: Those that `megcc compile` has for the folder.
 FOLDER_FLAGS = (("-o", "output", None), ("--target", "target", "native"), ("--embed", "embed", False),
                 ("--force", "force", False))
@@ -119,6 +119,7 @@ def compile_arguments(options) -> dict:
     return {"optimize": options.optimize, "threads": options.threads, "keep_inputs": options.keep_inputs,
             "log": options.log, "ram": options.ram, "flash": options.flash,
             "caller_inputs": options.caller_inputs, "regions": options.region, "reproducible": options.reproducible,
+            "half": options.half,
             **graph_arguments(options),
             "inputs": api.parse_inputs(options.input)}
 

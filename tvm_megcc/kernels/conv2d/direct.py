@@ -40,6 +40,7 @@ class DirectConv(Tiled):
 
     name = "direct"
     dtypes = (FLOAT32,)
+    halves = True
     fuses_epilogue = True
     constants = (1, 2)
 

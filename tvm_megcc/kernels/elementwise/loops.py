@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...ir import expr as expressions
 from ...ir import lanes
@@ -158,7 +158,7 @@ class VectorKernel(Broadcast):
     """Any expression over float32 operands."""
 
     name = "vector"
-    dtypes, uniform = (FLOAT32,), True
+    dtypes, uniform, halves = (FLOAT32,), True, True
 
     def refuse(self, site: Site):
         if "dtype" in site.attrs and site.kind == "elementwise":
@@ -171,26 +171,6 @@ class VectorKernel(Broadcast):
     def cost(self, site: Site) -> float:
         calls = expressions.cost(operator(site.kind).expression(site.attrs))
         return site.y.size / site.isa.lanes * (1 + len(site.inputs) + calls)
-
-
-class HalvesKernel(VectorKernel):
-    """Conversions between float32 and float16."""
-
-    name = "halves"
-    dtypes, uniform = (("float32", "float16"),), False
-
-    def refuse(self, site: Site):
-        halves = {site.x.dtype, site.y.dtype} == {"float32", "float16"}
-        return None if site.kind == "cast" and halves else "converts between float32 and float16"
-
-    def formula(self, site: Site) -> str:
-        return "a0"
-
-    def lower(self, site: Site) -> Lowered:
-        return replace(super().lower(site), template="elementwise/vector")
-
-    def cost(self, site: Site) -> float:
-        return site.y.size / site.isa.lanes * 2
 
 
 class LaneKernel(Broadcast):
@@ -381,5 +361,4 @@ def conversion(source: str, result: str, saturate: bool = True, rounding: str = 
 
 LANES = LaneKernel()
 VECTOR = VectorKernel()
-HALVES = HalvesKernel()
 SCALAR = ScalarKernel()

@@ -24,6 +24,7 @@ class PackedMatMul(Tiled):
 
     name = "packed"
     dtypes = (FLOAT32,)
+    halves = True
     fuses_epilogue = True
     constants = (1, 2)
 

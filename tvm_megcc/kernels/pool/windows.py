@@ -54,11 +54,15 @@ class WindowPool(Kernel):
 
     name = "window"
     dtypes = (FLOAT32,)
+    halves = True
     fuses_epilogue = True
 
     def layouts(self, site):
         if site.x.rank == 4:
             yield (blocked(site.target),), (blocked(site.target),)
+
+    def refuse(self, site):
+        return "adds halves up" if site.is_half and _mode(site.op) != "max" else None
 
     def lower(self, site):
         (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations
@@ -128,6 +132,7 @@ class GlobalPool(Kernel):
 
     name = "global"
     dtypes = (FLOAT32,)
+    halves = True
     fuses_epilogue = True
 
     def layouts(self, site):

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversions between float32 and float16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...ir.dims import ceildiv, product
+from ...ir.types import NHWC, PLAIN, nchwc
+from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..parameters import Parameters
+from ..site import Site
+from .loops import VectorKernel
+
+_BOTH = {"float32", "float16"}
+
+
+class Halves(VectorKernel):
+    """Between tensors of one layout."""
+
+    name = "halves"
+    dtypes, uniform, halves = (("float32", "float16"),), False, False
+
+    def layouts(self, site: Site):
+        blocks = possible_layouts(site.y, site.target)
+        # Where halves have blocks of their own, no tensor of both types has one layout.
+        for layout in (layout for layout in blocks if not site.context.half or layout in (PLAIN, NHWC)):
+            yield (layout,), (layout,)
+
+    def refuse(self, site: Site):
+        return None if {site.x.dtype, site.y.dtype} == _BOTH else "converts between float32 and float16"
+
+    def formula(self, site: Site) -> str:
+        return "a0"
+
+    def lower(self, site: Site) -> Lowered:
+        return replace(super().lower(site), template="elementwise/vector")
+
+    def cost(self, site: Site) -> float:
+        return 2.0 * site.y.size / site.isa.lanes
+
+
+@dataclass(frozen=True)
+class HalfBlocksParameters(Parameters):
+    """Of `half_blocks.c.j2`. narrow: to float16. halves: channels in its blocks."""
+
+    narrow: bool
+    halves: int
+
+
+class HalfBlocks(Kernel):
+    """Between blocks of channels that are vectors of halves, and those that are vectors of floats."""
+
+    name = "half_blocks"
+    dtypes = (("float32", "float16"),)
+
+    def layouts(self, site: Site):
+        halved = site.context.target.halved
+        if site.context.half and halved and site.x.rank == 4 and site.isa.lanes > 1:
+            floats, halves = (nchwc(site.isa.lanes),), (nchwc(halved.isa.lanes),)
+            yield (floats, halves) if site.y.dtype == "float16" else (halves, floats)
+
+    def refuse(self, site: Site):
+        return None if {site.x.dtype, site.y.dtype} == _BOTH else "converts between float32 and float16"
+
+    def lower(self, site: Site) -> Lowered:
+        narrow, lanes, width = site.y.dtype == "float16", site.isa.lanes, site.context.target.halved.isa.lanes
+        N, C, S = extent_symbols("N", "C", "S")
+        sizes = N * ceildiv(C, lanes) * lanes * S, N * ceildiv(C, width) * width * S
+        x, y = sizes if narrow else sizes[::-1]
+        return Lowered("elementwise/half_blocks", HalfBlocksParameters(narrow, width),
+                       {"N": site.x.shape[0], "C": site.x.shape[1], "S": product(site.x.shape[2:])},
+                       (Operand("x", 0, x),), (Operand("y", 0, y),), N * ceildiv(C, width),
+                       f"cast_blocks_{site.y.layout}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return 200 + 2.0 * site.y.stored / site.isa.lanes
+
+
+HALVES = Halves()
+HALF_BLOCKS = HalfBlocks()

@@ -77,14 +77,16 @@ class Sparse:
 
 def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tuple[int, ...]],
             operators: Sequence[tuple], inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1,
-            signatures: Sequence[str] = (), once: Sequence[tuple] = ()) -> bytes:
+            signatures: Sequence[str] = (), once: Sequence[tuple] = (),
+            behind: Sequence[tuple[Sequence[tuple], Sequence[str], Sequence[str]]] = ()) -> bytes:
     """A file of one graph, of float32 where nothing else is said.
 
     tensors: by name, a constant, a description or a shape.
     operators: (name of the operator, name of its table of options or "", options, inputs, outputs, more); absent inputs
         are "". The name of a custom operator begins with a colon. more, which may be missing: "custom", its options,
         and "intermediates", names of tensors.
-    graphs: so many times the graph is in the file. once: operators of another graph behind it.
+    graphs: so many times the graph is in the file. behind: other graphs, of the same tensors: operators, inputs,
+        outputs. once: operators of another graph behind these, which has neither.
     """
     import tflite
 
@@ -142,15 +144,16 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
         described.append(table("Tensor", Shape=numbers(getattr(value, "shape", value)), Type=kind,
                                Name=builder.CreateString(name), Buffer=len(buffers) - 1 if array is not None else 0,
                                **more))
-    codes = list(dict.fromkeys(operator for operator, *_ in (*operators, *once)))
+    rows = [(operators, inputs, outputs), *behind, *([(once, (), ())] if once else [])]
+    codes = list(dict.fromkeys(operator for own, *_ in rows for operator, *_ in own))
     code_tables = []
     for code in codes:
         kind = tflite.BuiltinOperator.CUSTOM if code[0] == ":" else getattr(tflite.BuiltinOperator, code)
         more = {"CustomCode": builder.CreateString(code[1:])} if code[0] == ":" else {}
         code_tables.append(table("OperatorCode", DeprecatedBuiltinCode=min(kind, 127), BuiltinCode=kind,
                                  Version=VERSIONS.get(code, 1), **more))
-    calls = []
-    for operator, options, fields, read, made, *rest in (*operators, *once):
+
+    def call(operator: str, options: str, fields: Mapping, read: Sequence[str], made: Sequence[str], *rest) -> int:
         fields = {field: builder.CreateString(value) if isinstance(value, str) else value
                   for field, value in fields.items()}
         more = {"BuiltinOptionsType": getattr(tflite.BuiltinOptions, options),
@@ -158,14 +161,13 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
         for part in rest:
             more["CustomOptions"] = np.frombuffer(part.get("custom", b""), np.uint8)
             more["Intermediates"] = numbers([names.index(name) for name in part.get("intermediates", ())])
-        calls.append(table("Operator", OpcodeIndex=codes.index(operator),
-                           Inputs=numbers([names.index(name) if name else -1 for name in read]),
-                           Outputs=numbers([names.index(name) for name in made]), **more))
-    graph = table("SubGraph", Tensors=vector(described), Inputs=numbers([names.index(name) for name in inputs]),
-                  Outputs=numbers([names.index(name) for name in outputs]),
-                  Operators=vector(calls[:len(operators)]))
-    rest = [table("SubGraph", Tensors=vector(described), Inputs=numbers([]), Outputs=numbers([]),
-                  Operators=vector(calls[len(operators):]))] if once else []
+        return table("Operator", OpcodeIndex=codes.index(operator),
+                     Inputs=numbers([names.index(name) if name else -1 for name in read]),
+                     Outputs=numbers([names.index(name) for name in made]), **more)
+
+    graph, *rest = (table("SubGraph", Tensors=vector(described), Inputs=numbers([names.index(name) for name in read]),
+                          Outputs=numbers([names.index(name) for name in made]),
+                          Operators=vector([call(*row) for row in own])) for own, read, made in rows)
     keys = [table("SignatureDef", SignatureKey=builder.CreateString(key)) for key in signatures]
     model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph] * graphs + rest),
                   Buffers=vector(buffers), SignatureDefs=vector(keys))

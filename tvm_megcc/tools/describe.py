@@ -25,6 +25,11 @@ def folder(path: Path) -> dict:
     }
 
 
+def _begin(state: dict) -> str:
+    first = state.get("begins", ())
+    return f", {first[0]} at first" if len(first) == 1 else ", at first as the model says" if first else ""
+
+
 def folder_text(report: dict) -> str:
     lines = [f"{report['folder']}: {report['kernels']} kernels, {report['files']} files"]
     for model in report["models"]:
@@ -32,7 +37,7 @@ def folder_text(report: dict) -> str:
         lines += [f"  in   {_port(port)}" for port in model["inputs"]]
         lines += [f"  out  {_port(port)}" for port in model["outputs"]]
         lines += [f"  state {row['output']} becomes {row['input']}{', how many rows there are' * _counts(model, row)}"
-                  for row in model["states"]]
+                  f"{_begin(row)}" for row in model["states"]]
         lines += _stream(model["stream"]) if "stream" in model else []
         for program in model["programs"]:
             macs = sum(call["macs"] for call in program["calls"])

@@ -75,15 +75,31 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class File:
-    """The first graph of a file. rest: tensors and operators of the others. signatures: names of what can be called."""
+class Subgraph:
+    """One graph of a file. inputs, outputs: indices of tensors."""
 
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    rest: tuple[tuple[tuple[Tensor, ...], tuple[Operator, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class File(Subgraph):
+    """The first graph of a file. rest: the others. signatures: names of what can be called."""
+
+    rest: tuple[Subgraph, ...] = ()
     signatures: tuple[str, ...] = ()
+
+    def graph(self, index: int) -> Subgraph:
+        """One of the others.
+
+        Raises:
+            ShapeError: where there is none of that number.
+        """
+        if not 0 < index <= len(self.rest):
+            raise ShapeError(f"runs graph {index} of {len(self.rest) + 1}")
+        return self.rest[index - 1]
 
 
 def read(data: bytes, subject: str) -> File:
@@ -155,15 +171,15 @@ class _Reader:
             raise _Damaged("it has no graph")
         kinds = [self.kind(code) for code in self.tables(model, "OperatorCodes")]
         buffers = [self.buffer(buffer) for buffer in self.tables(model, "Buffers")]
-        (tensors, operators), *rest = [self.graph(graph, kinds, buffers) for graph in graphs]
-        return File(
-            tensors, operators, self.indices(graphs[0], "Inputs", len(tensors)),
-            self.indices(graphs[0], "Outputs", len(tensors)), tuple(rest),
-            tuple(self.text(each.SignatureKey()) for each in self.tables(model, "SignatureDefs")))
+        first, *rest = [self.graph(graph, kinds, buffers) for graph in graphs]
+        signatures = tuple(self.text(each.SignatureKey()) for each in self.tables(model, "SignatureDefs"))
+        return File(first.tensors, first.operators, first.inputs, first.outputs, tuple(rest), signatures)
 
-    def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]):
+    def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]) -> Subgraph:
         tensors = tuple(self.tensor(tensor, buffers) for tensor in self.tables(graph, "Tensors"))
-        return tensors, tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators"))
+        operators = tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators"))
+        inputs, outputs = (self.indices(graph, name, len(tensors)) for name in ("Inputs", "Outputs"))
+        return Subgraph(tensors, operators, inputs, outputs)
 
     def spend(self, count: int, size: int) -> None:
         """Before `count` items of a size are read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...ir.graph import Graph
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
+from ..onnx.spelled import SpelledNode
 from . import (  # noqa: F401  (they register importers)
     circular,
     detection,
@@ -36,7 +38,7 @@ from . import (  # noqa: F401  (they register importers)
     svdf,
     windows,
 )
-from .file import File, Operator, Tensor, read
+from .file import File, Operator, Subgraph, Tensor, read
 from .node import IMPORTERS, Node, Results, Unsupported
 from .quantised import importer_of
 from .spectral import COMPLEX
@@ -48,6 +50,10 @@ _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter
 
 #: What numpy and Python raise where operands and options of an operator do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
+
+
+#: Graphs that run others, and the operators in them.
+MOST_DEEP, MOST_INLINED = 4, 20_000
 
 
 class UnsupportedModel(ModelError):
@@ -111,17 +117,23 @@ def _names(file: File, indices: Sequence[int]) -> dict[int, str]:
 
 
 class _Importer:
+    """outside: the importer of the graph that runs this one. depth: of graphs around it. inlined: operators of all that
+    run others, of the first one."""
+
     def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str],
-                 states: Mapping[str, str]):
+                 states: Mapping[str, str], outside: _Importer | None = None):
+        self.depth: int = outside.depth + 1 if outside else 0
+        self.first: _Importer = outside.first if outside else self
+        self.inlined = 0
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
-        self.builder = Builder()
+        self.builder = outside.builder if outside else Builder()
         self.values: dict[int, Value | Complex | None] = {}
         self.weighed: set[int] = set()
         # Tensors that not every run gives, and what says whether it does.
         self.counts: dict[int, str] = {}
         self.findings: list[str] = []
         self.unsupported: list[str] = []
-        self.as_declared = True
+        self.as_declared: bool = outside.as_declared if outside else True
         self.states = States(self.builder, file, {target: source for source, target in states.items()})
 
     def run(self) -> Graph:
@@ -139,7 +151,7 @@ class _Importer:
                 self.findings.append(f"output {quoted(self.file.tensors[index].name)}: no operator gives it")
         if self.findings or self.unsupported:
             kind = ModelError if self.findings else UnsupportedModel
-            raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])))
+            raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])), self._open_extents())
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
                    for index in outputs if (value := self._result(index)) is not None]
         pairs = self._kept()
@@ -149,6 +161,16 @@ class _Importer:
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
         kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
         return graph.with_(states=kept, begins=self.states.begins, quantised=scales)
+
+    def _open_extents(self) -> str:
+        """What to do where the file leaves extents open and nobody gives them."""
+        opened = {name: tensor for index, name in _names(self.file, self.file.inputs).items()
+                  if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
+        if not opened:
+            return ""
+        shapes = ";".join(f"{name}=({','.join(map(str, tensor.shape))})" for name, tensor in opened.items())
+        return (f"The file leaves extents of its inputs open, and this is with the ones that stand in it: "
+                f'say which the model has, --input-shapes "{shapes}"')
 
     def _kept(self) -> dict[str, str]:
         """Outputs that become inputs of the next run, each a value of its own."""
@@ -294,7 +316,8 @@ class _Importer:
                 value = self._value(operator.inputs[1]) if operator.kind == "ASSIGN_VARIABLE" else None
                 self.values.update(zip(operator.outputs, self.states.run(operator, value), strict=True))
                 return
-            values = self._values(operator, name, label, results)
+            values = self._chosen(operator, name) if operator.kind == "IF" \
+                else self._values(operator, name, label, results)
         except Unsupported as error:
             self.unsupported.append(f"{label}: {error}")
         except MegccError as error:
@@ -333,6 +356,62 @@ class _Importer:
         for value, tensor in zip(values, results, strict=True):
             self._check(value, tensor)
         return values
+
+    def _chosen(self, operator: Operator, name: str) -> Sequence[Value | None]:
+        """The results of an IF: of the graph that a constant chooses, or of the one that the run chooses."""
+        condition, *operands = (None if index < 0 else self._value(index) for index in operator.inputs)
+        graphs = [self.file.graph(int(operator.options.get(f"{which}SubgraphIndex", 0))) for which in ("Then", "Else")]
+        if condition is None or None in operands:
+            return [None] * len(operator.outputs)
+        if isinstance(condition, Complex) or any(isinstance(value, Complex) for value in operands):
+            raise Unsupported("is not supported for complex numbers")
+        if condition.type.dtype != "bool" or condition.type.size != 1:
+            raise ShapeError(f"its condition is {condition.type}")
+        if condition.is_constant:
+            yes = bool(self.builder.constants[condition.name].reshape(-1)[0])
+            return self._inlined(graphs[0 if yes else 1], operands, name) or [None] * len(operator.outputs)
+        spelled = SpelledNode(self.builder, "", name, (), {}, len(operator.outputs))
+        (decides,) = spelled.emit("reshape", (condition.in_order(plain(len(condition.order)), name),), shape=())
+        bodies, reads, types = [], [], []
+        for graph in graphs:
+            first = len(self.builder.ops)
+            values = self._inlined(graph, operands, name)
+            if values is None:
+                return [None] * len(operator.outputs)
+            results = [value.in_order(plain(len(value.order)), name) for value in values]
+            types.append(tuple(self.builder.types[result] for result in results))
+            body, captured = self.builder.body(first, (), results)
+            bodies.append(body)
+            reads.append(captured)
+        if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
+            raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, each)) for each in types))
+        made = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
+                            reads=len(reads[0]), types=types[0])
+        return [Value(self.builder, value) for value in made]
+
+    def _inlined(self, graph: Subgraph, operands: Sequence[Value], name: str) -> list[Value] | None:
+        """What another graph of the file makes of these inputs; None where there are findings."""
+        self.first.inlined += len(graph.operators)
+        if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
+            raise ShapeError(f"graphs run graphs more than {MOST_DEEP} deep, or more than {MOST_INLINED:,} operators")
+        if len(graph.inputs) != len(operands):
+            raise ShapeError(f"gives {len(operands)} values to a graph of {len(graph.inputs)} inputs")
+        inner = _Importer(replace(self.file, tensors=graph.tensors, operators=graph.operators, inputs=graph.inputs,
+                                  outputs=graph.outputs), self.name, {}, (), {}, self)
+        # Forms that are made within it are not there outside.
+        inner.values = {index: Value(self.builder, value.name, value.order)
+                        for index, value in zip(graph.inputs, operands, strict=True)}
+        if any(operator.kind in VARIABLES for operator in graph.operators) or \
+                any(tensor.is_variable for tensor in graph.tensors):
+            raise Unsupported("its graph keeps something from run to run, which is supported in the first one only")
+        for index in sorted(inner._needed(graph.outputs)):
+            inner._operator(graph.operators[index])
+        values = [inner._value(index) for index in graph.outputs]
+        self.findings += [f"in IF {quoted(name)}: {finding}" for finding in inner.findings]
+        self.unsupported += [f"in IF {quoted(name)}: {finding}" for finding in inner.unsupported]
+        if any(isinstance(value, Complex) for value in values):
+            raise Unsupported("its graph gives complex numbers, which is not supported")
+        return None if None in values else [value for value in values if isinstance(value, Value)]
 
     def _check(self, value: Value | Complex, tensor: Tensor) -> None:
         """Raises ShapeError where our shape rules and the file differ."""

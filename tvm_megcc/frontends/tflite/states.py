@@ -125,15 +125,12 @@ class States:
 
     def _begin(self, index: int) -> None:
         """Notes what the graph `index`, which runs before the first run, gives variables."""
-        if not 0 < index <= len(self.file.rest):
-            raise ShapeError(f"runs graph {index} of {len(self.file.rest) + 1}")
-        tensors, operators = self.file.rest[index - 1]
-        handles = {}
-        for operator in operators:
+        graph, handles = self.file.graph(index), {}
+        for operator in graph.operators:
             if operator.kind == "VAR_HANDLE":
                 handles[operator.outputs[0]] = _name(operator)
             elif operator.kind == "ASSIGN_VARIABLE" and len(operator.inputs) == 2 and operator.inputs[0] in handles:
-                self.first[handles[operator.inputs[0]]] = tensors[operator.inputs[1]]
+                self.first[handles[operator.inputs[0]]] = graph.tensors[operator.inputs[1]]
             else:
                 raise Unsupported(f"computes what variables begin with by {operator.kind}, which is not supported")
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite files of several graphs that run each other, against LiteRT's kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tflite_files import Tensor, litert, written
+from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.runtime import reference
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+IF, BRANCHES = "IfOptions", {"ThenSubgraphIndex": 1, "ElseSubgraphIndex": 2}
+#: y of w: its double through a convolution, whose channels are the last axis; or a third of it.
+YES = ([("CONV_2D", "Conv2DOptions", {"StrideH": 1, "StrideW": 1}, ["w", "eye", "zeros"], ["v"]),
+        ("ADD", "AddOptions", {}, ["v", "v"], ["u"])], ["w", "eye"], ["u"])
+NO = ([("MUL", "MulOptions", {}, ["w", "third"], ["u"])], ["w", "eye"], ["u"])
+TENSORS = {"x": (1, 2, 3, 4), "limit": np.array([0.0], np.float32), "axes": np.array([0, 1, 2, 3], np.int32),
+           "sum": (), "positive": (1,), "y": (1, 2, 3, 4), "w": (1, 2, 3, 4), "v": (1, 2, 3, 4), "u": (1, 2, 3, 4),
+           "eye": np.eye(4, dtype=np.float32).reshape(4, 1, 1, 4), "zeros": np.zeros(4, np.float32),
+           "third": np.array([1 / 3], np.float32), "z": (1, 2, 3, 4)}
+
+
+def typed(**more) -> dict:
+    return {**TENSORS, "positive": Tensor((1,), "bool"), "limits": Tensor((1,), "bool"), **more}
+
+
+def chosen(behind, tensors=None, options=None, condition: str = "positive") -> bytes:
+    operators = [("SUM", "ReducerOptions", {"KeepDims": False}, ["x", "axes"], ["sum"]),
+                 ("GREATER", "", {}, ["sum", "limit"], ["positive"]),
+                 ("ADD", "AddOptions", {}, ["x", "x"], ["z"]),
+                 ("IF", IF, options or BRANCHES, [condition, "z", "eye"], ["y"])]
+    return written(tensors or typed(), operators, ["x"], ["y"], behind=behind)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_run_chooses(sign: int, tmp_path):
+    data, path = chosen([YES, NO]), tmp_path / "one.tflite"
+    path.write_bytes(data)
+    graph = import_tflite(path)
+    assert "branch" in [op.kind for op in graph.ops]
+    x = sign * np.random.default_rng(1).random((1, 2, 3, 4)).astype(np.float32)
+    (found,), (wanted,) = reference.run(graph, {"x": x}).values(), litert(data, {"x": x}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_constant_chooses(yes: bool, tmp_path):
+    path = tmp_path / "one.tflite"
+    path.write_bytes(chosen([YES, NO], typed(always=np.array([yes])), condition="always"))
+    graph = import_tflite(path)
+    assert "branch" not in [op.kind for op in graph.ops]
+    x = np.random.default_rng(1).random((1, 2, 3, 4)).astype(np.float32)
+    (found,) = reference.run(graph, {"x": x}).values()
+    np.testing.assert_allclose(found, x * (4 if yes else 2 / 3), rtol=1e-6)
+
+
+REFUSED = {
+    "a graph that is not there": ([YES], {}, "runs graph 2 of 2"),
+    "the first graph": ([YES, NO], {"ThenSubgraphIndex": 0, "ElseSubgraphIndex": 2}, "runs graph 0 of 3"),
+    "fewer inputs": ([YES, (NO[0], ["w"], ["u"])], {}, "gives 2 values to a graph of 1 inputs"),
+    "another type": ([YES, ([("SUM", "ReducerOptions", {"KeepDims": False}, ["w", "axes"], ["sum"])], ["w", "eye"],
+                            ["sum"])], {}, r"give float32\[1,2,3,4\] and float32\[\]"),
+    "what is in it": ([YES, ([("MUL", "MulOptions", {}, ["w", "x"], ["u"])], ["w", "eye"], ["u"])], {},
+                      "in IF 'y': tensor 'x': is read before"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tmp_path):
+    behind, options, message = REFUSED[name]
+    path = tmp_path / "one.tflite"
+    path.write_bytes(chosen(behind, options=options))
+    with pytest.raises(ModelError, match=message):
+        import_tflite(path)
+
+
+def test_a_graph_that_runs_itself(tmp_path):
+    operators = [("SUM", "ReducerOptions", {"KeepDims": False}, ["w", "axes"], ["sum"]),
+                 ("GREATER", "", {}, ["sum", "limit"], ["limits"]),
+                 ("IF", IF, {"ThenSubgraphIndex": 1, "ElseSubgraphIndex": 1}, ["limits", "w", "eye"], ["u"])]
+    path = tmp_path / "one.tflite"
+    path.write_bytes(chosen([(operators, ["w", "eye"], ["u"]), NO]))
+    with pytest.raises(ModelError, match="more than 4 deep"):
+        import_tflite(path)
+
+
+def test_extents_that_the_file_leaves_open(tmp_path):
+    """What does not fit may fit with others."""
+    tensors = {"x": Tensor((1, 1), signature=(-1, -1)), "shape": np.array([1, 7], np.int32), "y": (1, 7)}
+    path = tmp_path / "one.tflite"
+    path.write_bytes(written(tensors, [("RESHAPE", "", {}, ["x", "shape"], ["y"])], ["x"], ["y"]))
+    with pytest.raises(ModelError, match=r'leaves extents of its inputs open.*--input-shapes "x=\(1,1\)"'):
+        import_tflite(path)
+    assert import_tflite(path, {"x": (7, 1)}).types["y"].shape == (1, 7)

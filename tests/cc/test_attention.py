@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
 from tests.onnx_models import model, node
@@ -56,3 +57,22 @@ def test_threads_do_not_change_a_bit(tmp_path):
             results.append(session.run(inputs)["y"])
     np.testing.assert_array_equal(*results)
     np.testing.assert_allclose(results[0], wanted(inputs, mask), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [(3, 3), (4, 2)])
+@pytest.mark.parametrize("mask", [("bool", (1, 1, 4, 16)), ("float32", (2, 1, 4, 16)), ("float32", (4, 16))])
+def test_queries_that_see_no_keys(heads, mask, tmp_path):
+    """Attention of operator set 24 with a mask that the run is given is one operator, and gives zeros there."""
+    rng, (dtype, shape) = np.random.default_rng(0), mask
+    shapes = {"q": [2, heads[0], 4, 8], "k": [2, heads[1], 16, 8], "v": [2, heads[1], 16, 12]}
+    proto = model([node("Attention", "q k v mask", "y")], {**shapes, "mask": mask}, ["y"], opset=24)
+    inputs = {name: rng.standard_normal(extents).astype(np.float32) for name, extents in shapes.items()}
+    seen = rng.random(shape) > 0.6
+    seen[..., 2, :] = False
+    inputs["mask"] = seen if dtype == "bool" else np.where(seen, 0.3, -np.inf).astype(np.float32)
+    expected = ReferenceEvaluator(proto).run(None, inputs)[0]
+    with tvm_megcc.load(tvm_megcc.compile(proto, name="hidden").save(tmp_path / "hidden")) as session:
+        assert "attention" in [call["kind"] for call in session.calls]
+        y = session.run(inputs)["y"]
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+    assert not y[:, :, 2].any()

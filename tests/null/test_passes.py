@@ -203,6 +203,18 @@ def attention_with_lines_of_zeros():
     return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
 
 
+def attention_of_queries_without_keys(other: bool = False):
+    """As the function of Attention has it from operator set 23 on: zeros where the mask hides all keys; other: there is
+    a second mask, which may hide those that are left."""
+    b = Builder()
+    q, k, v, mask = (b.input(name, 1, 2, 16, width) for name, width in (*((name, 32) for name in "qkv"), ("m", 16)))
+    lowest, zero = b.const("lowest", value=np.float32(-np.inf)), b.const("zero", value=np.float32(0))
+    y = b.op("add", b.op("matmul", q, k, trans_a=0, trans_b=1), mask)
+    y = b.op("softmax", b.op("add", y, b.input("o", 1, 2, 16, 16)) if other else y, axis=3)
+    hidden = b.op("equal", b.op("reduce_max", mask, axes=(3,), keepdims=True), lowest)
+    return b.graph(b.op("matmul", b.op("where", hidden, zero, y), v, trans_a=0, trans_b=0))
+
+
 def attention_of_scaled_operands():
     """As PyTorch writes it: both operands get the root of the factor; values get a number that is not one of scores."""
     b = Builder()
@@ -236,6 +248,8 @@ CASES = {
     "fuse_attention": (attention.fuse_attention, masked_attention),
     "fuse_attention_as_onnx_defines_it": (attention.fuse_attention, attention_as_onnx_defines_it),
     "keep_attention_with_lines_of_zeros": (attention.fuse_attention, attention_with_lines_of_zeros),
+    "fuse_attention_of_queries_without_keys": (attention.fuse_attention, attention_of_queries_without_keys),
+    "keep_attention_of_two_masks": (attention.fuse_attention, lambda: attention_of_queries_without_keys(True)),
     "fuse_attention_of_scaled_operands": (attention.fuse_attention, attention_of_scaled_operands),
     "fuse_causal_attention": (attention.fuse_attention, causal_attention_of_one_tensor),
     "fuse_attention_in_groups": (attention.fuse_attention, attention_in_groups),

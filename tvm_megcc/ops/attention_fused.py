@@ -32,7 +32,8 @@ class Attention(Operator):
     Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result as they lie, a letter each, such
     as "bsnh" for what a product left; b and n may be missing. An operand may have an axis "c" more, of which it is at
     place `q_at`, `k_at`, `v_at`. `causal`: query s sees keys up to s + (keys - queries). `shared`: so many heads of
-    queries have the same keys and values. `seen`: so many of t count, the first; None for all.
+    queries have the same keys and values. `seen`: so many of t count, the first; None for all. `blind`: queries that
+    see no keys, for the mask is -inf at all of them, give zeros, not NaN.
     """
 
     kind = "attention"
@@ -74,6 +75,8 @@ class Attention(Operator):
                 scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
             powers = np.exp(scores - scores.max(3, keepdims=True, initial=-np.inf))
             y = powers / powers.sum(3, keepdims=True) @ v
+        if attrs.blind:
+            y[(scores == -np.inf).all(3)] = 0
         missing = tuple(Y.index(axis) for axis in "bn" if axis not in attrs.y_axes)
         kept = [axis for axis in Y if axis in attrs.y_axes]
         y = y.squeeze(missing).transpose([kept.index(axis) for axis in attrs.y_axes])
@@ -126,11 +129,12 @@ def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
 
 def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
           n: int = 2, scale: float = 0.25, causal: bool = False, at: tuple[int, int, int] = (0, 0, 0),
-          groups: int = 1, value: np.ndarray | None = None, shared: int = 1, room: int = 0) -> Case:
+          groups: int = 1, value: np.ndarray | None = None, shared: int = 1, room: int = 0,
+          blind: bool = False) -> Case:
     sizes = {"b": b, "n": n, "s": s, "t": room or t, "h": h, "v": v, "c": 3}
     *operands, y_axes = axes.split()
     attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
-             "seen": t if room else None}
+             "seen": t if room else None, "blind": blind}
     for name, operand, place in zip("qkv", operands, at, strict=True):
         attrs |= {f"{name}_axes": operand, f"{name}_at": place}
     inputs = (*(f32(*(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand))
@@ -138,10 +142,10 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
     return Case(inputs, attrs, values={} if value is None else {3: value})
 
 
-def _blocked(*shape: int) -> np.ndarray:
+def _blocked(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
     """A mask that forbids the first keys, and all keys of the last query."""
     mask = np.zeros(shape)
-    mask[..., :shape[3] * 3 // 5], mask[..., -1, :] = -np.inf, np.finfo(np.float32).min
+    mask[..., :shape[3] * 3 // 5], mask[..., -1, :] = -np.inf, last
     return mask
 
 
@@ -163,4 +167,6 @@ Attention.cases = (
     _case(1, 37, 16, 24, b=2, n=6, shared=3, room=50, mask=(2, 1, 1, 37)),
     _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, room=301),
     _case(4, 5, 8, 8, "nsh nth ntv nsv", room=64, causal=True),
+    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530, last=-np.inf), blind=True),
+    _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocked(1, 1, 35, 270, last=-np.inf), blind=True),
 )

@@ -105,7 +105,10 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
             or axis_of(softmax.attrs.axis, len(shape)) != len(shape) - 1:
         return None
     flat, rank = edit.types[scores.product.outputs[0]].shape, len(edit.types[scores.product.outputs[0]].shape)
-    behind = [softmax, *(each for each in _reader(edit, readers, softmax, "where") if _is_unmoved(edit, softmax, each))]
+    behind, blind = [softmax], False
+    for choice in _reader(edit, readers, softmax, "where"):
+        blind = _is_for_the_blind(edit, softmax, choice, scores.added)
+        behind += [choice] if blind or _is_unmoved(edit, softmax, choice) else []
     if flat != shape:
         behind += _reader(edit, readers, behind[-1], "reshape")
     behind += _reader(edit, readers, behind[-1], "matmul")
@@ -134,7 +137,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     if not np.isfinite(scale):
         return None
     attrs = Attrs(scale=scale, causal=causal, groups=groups, y_axes=axes, q_axes=q.axes, k_axes=k.axes, v_axes=v.axes,
-                  q_at=q.at, k_at=k.at, v_at=v.at, shared=k.shared, seen=k.keys)
+                  q_at=q.at, k_at=k.at, v_at=v.at, shared=k.shared, seen=k.keys, blind=blind)
     return _Found(attrs, (q.value, k.value, v.value), last, (*scores.ops, *behind, *q.ops, *k.ops, *v.ops), masks,
                   (TensorType("float32", mask),) if masks else ())
 
@@ -152,6 +155,21 @@ def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
     if array is None or edit.types[choice.outputs[0]] != edit.types[name]:
         return False
     return bool(array.all()) if choice.inputs[1] == name else not array.any()
+
+
+def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Added]) -> bool:
+    """Whether a choice is 0 where the one mask hides all keys, and else the softmax: ONNX's function from opset 23 on,
+    where(equal(reduce_max(mask, last), -inf), 0, softmax)."""
+    condition, nothing, kept = choice.inputs
+    equal = edit.producer(condition)
+    (highest, lowest) = equal.inputs if equal is not None and equal.kind == "equal" else ("", "")
+    most, zero, low = edit.producer(highest), edit.constants.get(nothing), edit.constants.get(lowest)
+    return (kept == softmax.outputs[0] and edit.types[choice.outputs[0]] == edit.types[kept]
+            and zero is not None and not zero.any() and low is not None and bool((low == -np.inf).all())
+            and most is not None and most.kind == "reduce_max" and bool(most.attrs.keepdims)
+            and [axis % edit.types[most.inputs[0]].rank for axis in most.attrs.axes] == [
+                edit.types[most.inputs[0]].rank - 1]
+            and [mask.value for mask in masks if mask.forbidden is None] == [most.inputs[0]] and len(masks) == 1)
 
 
 def _plain(product: Op) -> bool:

@@ -23,7 +23,8 @@ class AttentionParameters(Parameters):
 
     scale: as C has it. mask: "" for none; which line a query takes: "shared" the only one, "rows" its own, "repeated"
     that of its place modulo P. mask_b, mask_n: there is one for each of a batch, of heads. mask_row: elements of each.
-    shared: heads with the same keys. room: keys and values have room for more than count.
+    shared: heads with the same keys. room: keys and values have room for more than count. blind: queries without keys
+    give zeros.
     keys: whose scores are in workspace at a time. rows: of a tile. columns: vectors of values in a tile.
     """
 
@@ -42,6 +43,7 @@ class AttentionParameters(Parameters):
     causal: bool
     shared: int
     room: bool
+    blind: bool
     keys: int
     rows: int
     columns: int
@@ -52,8 +54,8 @@ class AttentionParameters(Parameters):
         operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
         axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
-        shared = f"_shared{self.shared}" if self.shared > 1 else ""
-        return f"attention_{axes}{mask}{'_causal' * self.causal}{shared}{'_room' * self.room}_x{digest(self.scale, 4)}"
+        kinds = (f"_shared{self.shared}" if self.shared > 1 else "") + "_room" * self.room + "_blind" * self.blind
+        return f"attention_{axes}{mask}{'_causal' * self.causal}{kinds}_x{digest(self.scale, 4)}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class AttentionColumns(Kernel):
             attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
             f"{float(attrs.scale):.9e}f", lines, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
             {"rows": "S * T", "repeated": "P * T"}.get(lines, "T"), attrs.causal, attrs.shared,
-            attrs.seen is not None, KEYS, rows, columns)
+            attrs.seen is not None, attrs.blind, KEYS, rows, columns)
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:

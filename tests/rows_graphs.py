@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of int8 whose layers can be computed by rows."""
+"""Graphs of bytes whose layers can be computed by rows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from tvm_megcc.ir.graph import Graph
 
 
 class Bytes(Builder):
-    """Graphs of int8."""
+    """Graphs of int8, or of uint8 whose weights have zero points."""
+
+    def __init__(self, dtype: str = "int8"):
+        super().__init__()
+        self.dtype = np.dtype(dtype)
+        self.zero, self.w_zero = (-3, 0) if dtype == "int8" else (125, 99)
 
     def layer(self, x: str, channels: int, kernel: int = 3, stride: int = 1, groups: int = 1, pad: int | None = None,
               dilation: int = 1) -> str:
         """A convolution whose sums become bytes again."""
         name = f"c{len(self.ops)}"
         shape = (channels, self.types[x].shape[1] // groups, kernel, kernel)
-        w = self.const(f"{name}.w", value=self.generator.integers(-127, 128, shape).astype(np.int8))
+        lowest = np.iinfo(self.dtype).min
+        w = self.const(f"{name}.w", value=self.generator.integers(lowest + 1, lowest + 256, shape).astype(self.dtype))
         b = self.const(f"{name}.b", value=self.generator.integers(-999, 999, channels).astype(np.int32))
         pads = ((kernel - 1) * dilation // 2 if pad is None else pad,) * 4
         sums = self.op("conv2d_integer", x, w, b, name=f"{name}.sums", strides=(stride, stride), pads=pads,
-                       dilations=(dilation, dilation), groups=groups, x_zero=-3, w_zero=0)
+                       dilations=(dilation, dilation), groups=groups, x_zero=self.zero, w_zero=self.w_zero)
         reals = self.op("dequantize_linear", sums, self.const(f"{name}.s", value=np.float32(2e-4)),
                         self.const(f"{name}.z", value=np.int32(0)), name=f"{name}.reals", axis=1, block=0,
                         dtype="float32")
@@ -29,23 +35,28 @@ class Bytes(Builder):
 
     def quantised(self, reals: str, name: str) -> str:
         return self.op("quantize_linear", reals, self.const(f"{name}.qs", value=np.float32(0.02)),
-                       self.const(f"{name}.qz", value=np.int8(-3)), name=name, axis=1, block=0,
-                       dtype="int8")
+                       self.const(f"{name}.qz", value=self.dtype.type(self.zero)), name=name, axis=1, block=0,
+                       dtype=self.dtype.name)
 
     def added(self, a: str, b: str) -> str:
+        zero = self.dtype.type(self.zero)
         reals = [self.op("dequantize_linear", x, self.const(f"{x}.as{len(self.ops)}", value=np.float32(0.02)),
-                         self.const(f"{x}.az{len(self.ops)}", value=np.int8(-3)), name=f"{x}.r{len(self.ops)}", axis=1,
+                         self.const(f"{x}.az{len(self.ops)}", value=zero), name=f"{x}.r{len(self.ops)}", axis=1,
                          block=0, dtype="float32")
                  for x in (a, b)]
         return self.quantised(self.op("add", *reals), f"sum{len(self.ops)}")
 
 
-def separable() -> Graph:
+def separable(dtype: str = "int8") -> Graph:
     """As MobileNet begins."""
-    b = Bytes()
-    x = b.layer(b.input("x", 1, 3, 20, 10, dtype="int8"), 24, stride=2)
+    b = Bytes(dtype)
+    x = b.layer(b.input("x", 1, 3, 20, 10, dtype=dtype), 24, stride=2)
     x = b.layer(b.layer(x, 24, groups=24), 48, kernel=1)
     return b.graph(b.layer(x, 48, stride=2, groups=48))
+
+
+def unsigned() -> Graph:
+    return separable("uint8")
 
 
 def residual() -> Graph:
@@ -79,8 +90,9 @@ def person_detection(channels: int = 1) -> Graph:
 
 def fed(graph: Graph) -> dict[str, np.ndarray]:
     random = np.random.default_rng(5)
-    return {name: random.integers(-128, 128, graph.types[name].shape).astype(graph.types[name].dtype)
-            for name in graph.inputs}
+    limits = {name: np.iinfo(graph.types[name].dtype) for name in graph.inputs}
+    return {name: random.integers(limit.min, limit.max + 1, graph.types[name].shape).astype(limit.dtype)
+            for name, limit in limits.items()}
 
 
-GRAPHS = (separable, residual, pads_and_strides)
+GRAPHS = (separable, unsigned, residual, pads_and_strides)

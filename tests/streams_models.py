@@ -154,21 +154,24 @@ def _quantised():
     return w.model(w.quantised(w.bytes_conv(y, 4, 4, 3, pads=[2, 0]), 0.06, 0))
 
 
-def tflite(length: int = 96, channels: int = 8) -> bytes:
-    """Causal convolutions of int8 as TensorFlow writes them: a PAD with the zero point, then CONV_2D without pads."""
+def tflite(dtype: str = "int8", length: int = 96, channels: int = 8) -> bytes:
+    """Causal convolutions as TensorFlow writes them: a PAD with the zero point, then CONV_2D without pads. Weights of
+    uint8 have a zero point, and one scale."""
     random = np.random.default_rng(3)
-    tensors = {"x": Quantized((1, length, 1, 4), 0.05, -3, "int8")}
+    more = 128 if dtype == "uint8" else 0
+    tensors = {"x": Quantized((1, length, 1, 4), 0.05, more - 3, dtype)}
     operators, x, inputs = [], "x", 4
     for n, (dilation, scale, zero) in enumerate(((1, 0.04, -128), (2, 0.05, -128), (4, 0.06, 4))):
-        before, weights = tensors[x], random.integers(-127, 128, (channels, 3, 1, inputs)).astype(np.int8)
+        before, weights = tensors[x], random.integers(-127, 128, (channels, 3, 1, inputs)) + more
         scales = [0.002 + 0.002 * float(s) for s in random.random(channels)]
+        weights, scales = weights.astype(dtype), scales[:1] if more else scales
         tensors |= {
             f"pads{n}": np.array([[0, 0], [2 * dilation, 0], [0, 0], [0, 0]], np.int32),
-            f"padded{n}": Quantized((1, length + 2 * dilation, 1, inputs), before.scale, before.zero_point, "int8"),
-            f"w{n}": Quantized(weights.shape, scales, 0, "int8", 0, weights),
+            f"padded{n}": Quantized((1, length + 2 * dilation, 1, inputs), before.scale, before.zero_point, dtype),
+            f"w{n}": Quantized(weights.shape, scales, 99 if more else 0, dtype, 0, weights),
             f"b{n}": Quantized((channels,), [s * before.scale for s in scales], 0, "int32", 0,
                                random.integers(-500, 500, channels).astype(np.int32)),
-            f"y{n}": Quantized((1, length, 1, channels), scale, zero, "int8")}
+            f"y{n}": Quantized((1, length, 1, channels), scale, more + zero, dtype)}
         fields = {"Padding": 1, "StrideH": 1, "StrideW": 1, "DilationHFactor": dilation, "DilationWFactor": 1,
                   "FusedActivationFunction": zero == -128}
         operators += [("PAD", "PadOptions", {}, [x, f"pads{n}"], [f"padded{n}"], {}),

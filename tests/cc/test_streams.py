@@ -45,18 +45,19 @@ def test_blocks_have_the_bits_of_the_whole(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["c", "cortex-m4"])
 def test_bytes_stay_bytes(target, tmp_path):
-    """Quantised networks on a microcontroller: states and convolutions of int8, padded with zero points."""
-    for name, model, axis in (("tflite", tflite(), 1), ("onnx", NETWORKS["quantised"].make(), 2)):
+    """Quantised networks on a microcontroller: states and convolutions of bytes, padded with zero points."""
+    for name, model, axis, dtype in (("tflite", tflite(), 1, "int8"), ("unsigned.tflite", tflite("uint8"), 1, "uint8"),
+                                     ("onnx", NETWORKS["quantised"].make().SerializeToString(), 2, "int8")):
         path = tmp_path / f"sequence.{name}"
-        path.write_bytes(model if name == "tflite" else model.SerializeToString())
+        path.write_bytes(model)
         whole = _session(path, tmp_path / f"{name}_whole", target=target)
         blocks = _session(path, tmp_path / f"{name}_blocks", target=target, stream=f"axis={axis},block={BLOCK}")
         manifest = read_manifest(tmp_path / f"{name}_blocks")["models"][0]
         kinds = [call["type"].split("[")[0] for call in manifest["programs"][0]["calls"]]
-        assert set(kinds[:-1]) <= {"int8", "bool"}, kinds  # bool: of elements, whether they are there
+        assert set(kinds[:-1]) <= {dtype, "bool"}, kinds  # bool: of elements, whether they are there
         random = np.random.default_rng(4)
-        x = random.integers(-128, 128, whole.inputs[0].shape).astype(np.int8) if name == "tflite" else \
-            random.standard_normal(whole.inputs[0].shape).astype(np.float32)
+        x = random.standard_normal(whole.inputs[0].shape).astype(np.float32) if name == "onnx" else \
+            random.integers(0, 256, whole.inputs[0].shape).astype(np.uint8).view(dtype)
         (expected,) = whole.run({"x": x}).values()
         (row,) = manifest["stream"]["outputs"]
         for _ in range(2):

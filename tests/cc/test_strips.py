@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import Builder
-from tests.rows_graphs import GRAPHS, fed, residual, separable
+from tests.rows_graphs import GRAPHS, fed, residual, separable, unsigned
 from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import MegccError, MissingTool
@@ -43,7 +43,9 @@ EVERYTHING = tuple((make, optimize) for make in (*GRAPHS, floats) for optimize i
 
 
 @pytest.mark.parametrize("target,cases", [
-    ("c", [(separable, "speed")]), pytest.param("cortex-m4", [(residual, "speed")], marks=pytest.mark.slow),
+    ("c", [(separable, "speed")]),
+    pytest.param("cortex-m4", [(residual, "speed"), (unsigned, "speed")], marks=pytest.mark.slow),
+    pytest.param("cortex-m3", [(unsigned, "speed")], marks=pytest.mark.slow),
     *(pytest.param(name, EVERYTHING, marks=pytest.mark.long)
       for name in ("c", "native", "cortex-m0plus", "cortex-m4", "cortex-m55", "riscv32"))])
 def test_same_bits_in_less_memory(target: str, cases, tmp_path):

@@ -36,6 +36,8 @@ ATTEMPTS = 10
 CALL = 500
 #: Multiply-accumulates that take as long as copying a byte.
 COPIED = 0.25
+#: Workspace that grows with the rows of a layer is no smaller for fewer of them.
+WORKSPACE = 4 << 10
 #: Buffers that a message lists.
 LISTED = 4
 
@@ -93,9 +95,9 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
     missing = _missing(plan, whole)
     if missing <= 0:
         return Fitted(placed, plan)
-    search = _Search(placed.graph, plan, max(whole, key=lambda m: m.plan.arena_bytes))
+    largest = max(whole, key=lambda m: m.plan.arena_bytes)
     least, best = (missing, plan, whole), None
-    for limit in search.limits(max(m.plan.arena_bytes for m in whole) - missing):
+    for search, limit in _searched(placed.graph, plan, largest, largest.plan.arena_bytes - missing):
         regions = search.cheapest(limit) or []
         cannot = [region for region in regions if cut(placed, [region], context) is None]
         found = cut(placed, regions, context) if regions and not cannot else None
@@ -114,6 +116,14 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
     if best is None:
         raise MegccError(_refusal(context, *least))
     return best
+
+
+def _searched(graph: Graph, plan: KernelPlan, planned: PlannedMemory, target: int) -> Iterator[tuple[_Search, int]]:
+    """Limits of the arena to try, and what finds a choice for each: first as if kernels could do with less workspace
+    for fewer rows."""
+    for by_rows in (True, False):
+        search = _Search(graph, plan, planned, by_rows)
+        yield from ((search, limit) for limit in search.limits(target))
 
 
 def rows_text(by_rows: Sequence[Rows]) -> str:
@@ -166,10 +176,11 @@ def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequenc
 
 
 class _Search:
-    """Choices of regions for a graph whose plan with whole tensors is known."""
+    """Choices of regions for a graph whose plan with whole tensors is known. by_rows: fewer rows of an operator are
+    thought to need less workspace."""
 
-    def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory):
-        self.graph, self.plan = graph, plan
+    def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory, by_rows: bool):
+        self.graph, self.plan, self.by_rows = graph, plan, by_rows
         self.readers = graph.consumers()
         steps = {step.op.outputs[0]: index for index, step in enumerate(plan.steps)}
         self.step = [steps.get(op.outputs[0]) for op in graph.ops]
@@ -350,13 +361,18 @@ class _Cost:
                 own = 0  # in its place in the whole result
             elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1 and not part.kept.count:
                 replaced = min(own, alive[dying[0]])
-            workspace = search.workspaces.get(step, 0) if step is not None else 0
+            workspace = self._workspace(step, part.rows.count, part.op) if step is not None else 0
             most = max(most, sum(alive.values()) + own - replaced + workspace)
             for name in dying:
                 del alive[name]
             if index < len(parts) - 1:
                 alive[result] = own
         return most
+
+    def _workspace(self, step: int, rows: int, op: Op) -> int:
+        """Of some rows of an operator, as far as this search can tell. A plan that takes more moves the limit."""
+        whole, height = self.search.workspaces.get(step, 0), self.search.graph.types[op.outputs[0]].shape[HEIGHT]
+        return max(min(whole, WORKSPACE), whole * rows // height) if self.search.by_rows else whole
 
 
 def _padded(bytes_: int, alignment: int) -> int:

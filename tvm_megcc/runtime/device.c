@@ -210,7 +210,23 @@ static int32_t states(const ffi_span *arguments)
     return MEGCC_OK;
 }
 
+/* (double; seconds of each turn, text) -> status. Turns that wait so long and do nothing else: what is above it, the
+ * machine took. */
+static int32_t idle(const ffi_span *arguments)
+{
+    double least, *turns = (double *)(void *)arguments[1].data;
+    memcpy(&least, arguments[0].data, sizeof least);
+    for (uint64_t i = 0; i < arguments[1].bytes / sizeof *turns; i++) {
+        const double start = now();
+        do
+            turns[i] = now() - start;
+        while (turns[i] < least);
+    }
+    return MEGCC_OK;
+}
+
 FFI_FUNCTION(megcc_device_open, open_session, 4)
 FFI_FUNCTION(megcc_device_states, states, 4)
 FFI_FUNCTION(megcc_device_shapes, set_shapes, 3)
 FFI_FUNCTION(megcc_device_run, run, 6)
+FFI_FUNCTION(megcc_device_idle, idle, 3)

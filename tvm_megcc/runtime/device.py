@@ -115,6 +115,12 @@ class DeviceSession(Session):
                      tuple(per_call[call.get("instruction", index)] for index, call in enumerate(self.calls))
                      if watched else ())
 
+    def idle(self, seconds: float, turns: int) -> tuple[float, ...]:
+        """How many seconds each of some turns took that only wait for so many."""
+        taken = np.zeros(turns)
+        self._call("idle", [np.array([seconds])], [taken])
+        return tuple(taken.tolist())
+
     def reset(self, states: Mapping[str, np.ndarray] | None = None) -> None:
         self._states(True, self._checked_states(states))
 

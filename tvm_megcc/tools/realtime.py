@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc bench --blocks N`: how late the slowest of many blocks is, on one CPU, in a real-time class where that is
-permitted. What else the machine did is counted, so that a late block tells whose fault it is."""
+permitted. What else the machine did is counted, and turns of an empty loop are timed between the blocks, so that a late
+block tells whose fault it is."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
 
     Returns:
-        seconds: median, worst and quantiles; `over`: how many took more than 1.3 of the median; `during`: page faults
-        and times that the thread was interrupted while it had work.
+        seconds: median, worst and quantiles; `over`: how many took more than 1.3 of the median; `empty`: the same of as
+        many turns of a loop that only waits for the median; `during`: page faults and times that the thread was
+        interrupted while it had work.
 
     Raises:
         MegccError: where this system binds no threads, or there is no such processor.
@@ -56,28 +58,35 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
         once = statistics.median(session.times(feeds, 20, 0).seconds)
         burst = int(min(max(BURST / max(once, 1e-9), 1), blocks))
         seconds: list[float] = []
+        empty: list[float] = []
         before = resource.getrusage(resource.RUSAGE_SELF)
         while len(seconds) < blocks:
             seconds += session.times(feeds, min(burst, blocks - len(seconds)), 0).seconds
             time.sleep(PAUSE)
+            empty += session.idle(once, len(seconds) - len(empty))
+            time.sleep(PAUSE)
         after = resource.getrusage(resource.RUSAGE_SELF)
-    ordered = sorted(seconds)
-    median = ordered[len(ordered) // 2]
     stream = next((row["stream"] for row in read_manifest(session.folder)["models"]
                    if row["name"] == session.name and "stream" in row), None)
     return {"model": session.name, "target": str(session.target), "blocks": blocks, "processor": processor,
             "isolated": _isolated(processor), **scheduled,
             "block": Streamed.of(stream).block if stream else None,
-            "seconds": {"median": median, "worst": ordered[-1],
-                        "p99": _at(ordered, 0.99), "p99.9": _at(ordered, 0.999), "p99.99": _at(ordered, 0.9999)},
-            "worst_over_median": ordered[-1] / median if median else None,
-            "over": sum(value > GOAL * median for value in ordered),
+            **_summary(seconds), "empty": _summary(empty),
             "during": {"interrupted": after.ru_nivcsw - before.ru_nivcsw,
                        "page_faults": after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt}}
 
 
-def _at(ordered: list[float], share: float) -> float:
-    return ordered[round(share * (len(ordered) - 1))]
+def _summary(seconds: list[float]) -> dict:
+    ordered = sorted(seconds)
+    median = ordered[len(ordered) // 2]
+
+    def at(share: float) -> float:
+        return ordered[round(share * (len(ordered) - 1))]
+
+    return {"seconds": {"median": median, "worst": ordered[-1],
+                        "p99": at(0.99), "p99.9": at(0.999), "p99.99": at(0.9999)},
+            "worst_over_median": ordered[-1] / median if median else None,
+            "over": sum(value > GOAL * median for value in ordered)}
 
 
 @contextmanager
@@ -124,7 +133,7 @@ def _isolated(processor: int) -> bool:
 
 
 def text(report: dict) -> str:
-    seconds, during = report["seconds"], report["during"]
+    seconds, during, empty = report["seconds"], report["during"], report["empty"]
     ratio = report["worst_over_median"]
     how = ["" if report["isolated"] else "not isolated: other threads run on it too",
            "" if report["realtime_class"] else "no real-time class: not permitted",
@@ -134,7 +143,9 @@ def text(report: dict) -> str:
              f"  {report['blocks']:,} blocks: median {_us(seconds['median'])}, 99 % {_us(seconds['p99'])}, "
              f"99.9 % {_us(seconds['p99.9'])}, 99.99 % {_us(seconds['p99.99'])}, worst {_us(seconds['worst'])}",
              f"  worst is {ratio:.2f} of the median; {report['over']:,} blocks took more than {GOAL} of it; "
-             f"the thread was interrupted {during['interrupted']:,} times, {during['page_faults']:,} page faults"]
+             f"the thread was interrupted {during['interrupted']:,} times, {during['page_faults']:,} page faults",
+             f"  an empty loop of as long, in turns: worst {_us(empty['seconds']['worst'])}, "
+             f"{empty['worst_over_median']:.2f} of the median; {empty['over']:,} turns over {GOAL} of it"]
     if report["block"]:
         period = report["block"] / RATE
         lines.append(f"  a block of {report['block']} at {RATE // 1000} kHz lasts {_us(period)}: the median takes "

@@ -8,6 +8,7 @@ import numpy as np
 from ...ir.dims import product
 from ...ir.expr import X
 from ...ops import log_softmax_fixed, product_fixed, softmax_fixed
+from ...ops.lookup import BYTES
 from . import fixed
 from .node import Node, Results, Unsupported
 from .products import reduced
@@ -31,8 +32,11 @@ def mean(node: Node) -> Results:
     count = product(value.type.shape[axis] for axis in axes)
     if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
         raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
-    wide = node.emit("elementwise", value.name, expr=X - zero(x), dtype="int32")
-    total = node.emit("reduce_sum", wide, axes=tuple(sorted(value.order.index(axis) for axis in axes)), keepdims=True)
+    along = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
+    if value.type.dtype in BYTES:
+        total = node.emit("reduce_sum_integer", value.name, x_zero=zero(x), **along)
+    else:
+        total = node.emit("reduce_sum", node.emit("elementwise", value.name, expr=X - zero(x), dtype="int32"), **along)
     factor = fixed.mean_multiplier(x, y, count) if node.kind == "MEAN" else \
         fixed.multiplier(fixed.scale(x) / fixed.scale(y))
     expr = rescaled(X, factor) + zero(y)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.onnx_models import model, node
+from tests.tflite_files import Tensor, written
 from tvm_megcc.codegen.flow import Move
 from tvm_megcc.codegen.plan import plan_memory
 from tvm_megcc.codegen.states import verify_updates
@@ -16,6 +17,7 @@ from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.passes import transposes
 from tvm_megcc.passes.states import keep_states
 from tvm_megcc.runtime.reference import run
@@ -44,6 +46,19 @@ def test_an_update_in_place():
     assert [b.kind for b in memory.buffers if b.bytes == 256] == ["state"]
     kept = plan_memory(plan, keep_inputs=True)
     assert not kept.updated and kept.offsets["present"] != kept.offsets["past"]
+
+
+def test_of_tflite(tmp_path):
+    """DYNAMIC_UPDATE_SLICE: rows of a cache from a place on that the run is told."""
+    tensors = {"past": Tensor((1, 8, 2, 4)), "new": Tensor((1, 1, 2, 4)), "at": Tensor((4,), "int32"),
+               "present": Tensor((1, 8, 2, 4)), "y": Tensor((1, 8, 2, 4))}
+    path = tmp_path / "cache.tflite"
+    path.write_bytes(written(tensors, [("DYNAMIC_UPDATE_SLICE", "", {}, ["past", "new", "at"], ["present"]),
+                                       ("EXP", "", {}, ["present"], ["y"])],
+                             ["past", "new", "at"], ["present", "y"]))
+    plan = lower(keep_states(import_tflite(path), {"present": "past"}), Context(TARGETS["c"])).plan
+    memory = plan_memory(plan)
+    assert memory.updated and memory.offsets["present"] == memory.offsets["past"]
 
 
 def test_plans_that_are_wrong():

@@ -20,6 +20,7 @@ from ..onnx.spelled import SpelledNode
 from . import (  # noqa: F401  (they register importers)
     circular,
     detection,
+    draws,
     elementwise,
     moves,
     products,
@@ -139,6 +140,7 @@ class _Importer:
     def run(self) -> Graph:
         outputs = self._outputs()
         inputs = self._inputs()
+        self._name_seed()
         needed = self._needed(outputs)
         for index, operator in enumerate(self.file.operators):
             if index in needed:
@@ -155,12 +157,20 @@ class _Importer:
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
                    for index in outputs if (value := self._result(index)) is not None]
         pairs = self._kept()
+        seeds = self.builder.seeds
         names = self._named(results, [*inputs, *pairs.values()], outputs)
         ports = [*zip(inputs, _names(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
-        graph = self.builder.graph(self.name, [*inputs, *pairs.values()], [*names, *pairs])
+        graph = self.builder.graph(self.name, [*inputs, *([seeds.name] if seeds.used else []), *pairs.values()],
+                                   [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
         kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
         return graph.with_(states=kept, begins=self.states.begins, quantised=scales)
+
+    def _name_seed(self) -> None:
+        """The input that random numbers are drawn by, which is no tensor of the file."""
+        taken = {tensor.name for tensor in self.file.tensors}
+        numbered = (f"seed_{number}" for number in itertools.count(2))
+        self.builder.seeds.named(next(name for name in itertools.chain(("seed",), numbered) if name not in taken), None)
 
     def _open_extents(self) -> str:
         """What to do where the file leaves extents open and nobody gives them."""

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_at_most
 from ...ir.dims import Dim, floordiv, product
+from ...ops.elementwise import cast_to, emit_broadcast
 from ...ops.move import regroup
-from ...ops.rules import FAR, axis_of
+from ...ops.rules import FAR, axis_of, broadcast, places
+from ...ops.scatter import put_rows
 from .node import Node, Results, imports
 from .value import Value, plain
 
@@ -305,6 +308,34 @@ def scatter_nd(node: Node) -> Results:
     return [node.emit("scatter_nd", zeros, node.plain(0), node.plain(1), reduction="add")]
 
 
+@imports("DYNAMIC_UPDATE_SLICE")
+def dynamic_update_slice(node: Node) -> Results:
+    """Operands: x, what takes the place of a part of it, where that begins: brought within x, as LiteRT does."""
+    shape, part = node.type(0).shape, node.type(1).shape
+    if len(shape) != len(part) or node.type(2).shape != (len(shape),):
+        raise ShapeError(f"puts {node.type(1)} into {node.type(0)} at {node.type(2)}")
+    for extent, least in zip(shape, part, strict=True):
+        require_at_most(least, extent, f"puts {node.type(1)} into {node.type(0)}")
+    axes = [axis for axis, (extent, least) in enumerate(zip(shape, part, strict=True)) if extent != least]
+    return [_updated(node, node.plain(0), axes) if axes else node.value(1)]
+
+
+def _updated(node: Node, whole: str, axes: Sequence[int]) -> str:
+    """`whole` with the second operand in a part of it that is smaller along these axes."""
+    spelled, axis, part, rank = node.spelled(), axes[0], node.type(1).shape, len(node.type(1).shape)
+    most = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
+    start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))
+    (start,) = cast_to(spelled, start, "int64")
+    (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], most)
+    start = node.emit("reshape", start, shape=(1,) * rank)
+    (index,) = emit_broadcast(spelled, "add", (start, places(spelled, part[axis], axis, rank)))
+    rows = node.plain(1)
+    if axes[1:]:
+        rows = _updated(node, node.emit("gather", whole, node.emit("reshape", index, shape=(part[axis],)), axis=axis),
+                        axes[1:])
+    return put_rows(spelled, whole, index, rows, axis)
+
+
 @imports("REVERSE_V2")
 def reverse(node: Node) -> Results:
     value = node.value(0)
@@ -324,7 +355,17 @@ def reverse_sequence(node: Node) -> Results:
 
 @imports("SHAPE")
 def shape_of(node: Node) -> Results:
-    name = node.builder.shape_constant(node.type(0).shape, f"{node.name}.shape")
+    return _shape(node, node.type(0).shape)
+
+
+@imports("BROADCAST_ARGS")
+def broadcast_args(node: Node) -> Results:
+    """The shape that operands of two shapes broadcast to."""
+    return _shape(node, broadcast(node.dims(0, "shape"), node.dims(1, "shape")))
+
+
+def _shape(node: Node, shape: Sequence[Dim]) -> Results:
+    name = node.builder.shape_constant(list(shape), f"{node.name}.shape")
     return [name if node.results[0].dtype == "int64" else node.emit("cast", name, dtype="int32")]
 
 

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that draw random numbers: by the network's input `seed`, whatever seeds the file gives them. LiteRT goes on
+from those in every run, which a network without a hidden state cannot."""
+
+from __future__ import annotations
+
+import onnx
+
+from .node import Node, Results, Unsupported, imports
+
+
+@imports("RANDOM_UNIFORM")
+def random_uniform(node: Node) -> Results:
+    """From 0 to 1."""
+    return _drawn(node, "RandomUniform")
+
+
+@imports("RANDOM_STANDARD_NORMAL")
+def random_standard_normal(node: Node) -> Results:
+    return _drawn(node, "RandomNormal")
+
+
+def _drawn(node: Node, op_type: str) -> Results:
+    if node.results[0].dtype != "float32":
+        raise Unsupported(f"random numbers of {node.results[0].dtype} are not supported")
+    return node.onnx(op_type, shape=node.dims(0, "shape"))
+
+
+@imports("MULTINOMIAL")
+def multinomial(node: Node) -> Results:
+    """Operands: logarithms of the weights of classes in rows, how many are drawn of each."""
+    dtype = {"int32": onnx.TensorProto.INT32, "int64": onnx.TensorProto.INT64}.get(node.results[0].dtype)
+    if dtype is None:
+        raise Unsupported(f"drawn classes of {node.results[0].dtype} are not supported")
+    return node.onnx("Multinomial", node.plain(0), sample_size=node.number(1, "num_samples"), dtype=dtype)

@@ -12,7 +12,7 @@ from onnx import helper
 import tvm_megcc
 from tests.onnx_models import graph_proto, model, node
 from tvm_megcc.codegen import container
-from tvm_megcc.errors import MegccError
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
 
@@ -105,6 +105,31 @@ def test_a_detector_needs_no_allocator(target, tmp_path):
     assert found[1] == 0 and found[0] != found[2] and 0 < found[0] <= 12
     with pytest.raises(MegccError, match="n; give bounds with --bound NAME=1000, or ranges"):
         tvm_megcc.compile(model([node("Relu", "x", "y")], {"x": ["n"]}, ["y"]), "cortex-m4", dispatch="x[0]=1..*")
+
+
+@pytest.mark.parametrize("target", ["native", pytest.param("arm64", marks=pytest.mark.slow),
+                                    pytest.param("riscv64-v", marks=pytest.mark.slow)])
+def test_boxes_of_any_size(target, tmp_path):
+    """Many that overlap, boxes without an area, and such as are not finite; shares at their ends and beyond."""
+    names = ("boxes", "scores", "most", "share", "least")
+    reals = {"boxes": [2, 300, 4], "scores": [2, 3, 300], "share": [1], "least": [1]}
+    source = model([node("NonMaxSuppression", " ".join(names), "found")], {**reals, "most": ("int64", [1])},
+                   {"found": ("int64", [None, 3])})
+    graph, generator = import_onnx(source), np.random.default_rng(7)
+    try:
+        session = tvm_megcc.load(tvm_megcc.compile(source, target, name="boxes").save(tmp_path / target), target)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    with session, np.errstate(all="ignore"):
+        for share, odd in ((0.5, None), (0.3, 0.0), (0.0, None), (1.0, None), (-0.5, None), (0.5, np.inf),
+                           (0.4, np.nan), (0.5, 3e38)):
+            boxes = generator.uniform(-1, 1, (2, 300, 4)).astype(np.float32)
+            if odd is not None:
+                boxes[generator.random(boxes.shape) < 0.1] = odd
+            given = {"boxes": boxes, "scores": generator.random((2, 3, 300)).astype(np.float32).round(2),
+                     "most": np.array([120]), "share": np.array([share], np.float32),
+                     "least": np.array([0.05], np.float32)}
+            assert same(session, graph, given)["found"].shape[1] == 3
 
 
 def nested():

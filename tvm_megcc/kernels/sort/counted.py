@@ -52,9 +52,11 @@ class NonZeroScan(Kernel):
 
 @dataclass(frozen=True)
 class NonMaxParameters(Parameters):
-    """Of `non_max.c.j2`. counted: it writes how many boxes it found; otherwise it fails where they are not COUNT."""
+    """Of `non_max.c.j2`. counted: it writes how many boxes it found; otherwise it fails where they are not COUNT.
+    lines: boxes that were taken are kept in lines, for vectors."""
 
     counted: bool
+    lines: bool
 
 
 class NonMaxSearch(Kernel):
@@ -71,8 +73,11 @@ class NonMaxSearch(Kernel):
         operands = (Operand("boxes", 0, 4 * B * N), Operand("scores", 1, B * C * N), Operand("most", 2, 1),
                     Operand("overlap", 3, 1), Operand("least", 4, 1))
         results = (Operand("y", 0, 3 * count), *((Operand("count", 1, 1),) if counted else ()))
-        return Lowered("sort/non_max", NonMaxParameters(counted), extents, operands, results, 1,
-                       "non_max_suppression" + "_counted" * counted, self.name, scratch=24 * N)
+        lanes = site.isa.lanes
+        lines = lanes > 1 and not site.compact
+        return Lowered("sort/non_max", NonMaxParameters(counted, lines), extents, operands, results, 1,
+                       "non_max_suppression" + "_counted" * counted, self.name,
+                       scratch=24 * N + (20 * (N + lanes) if lines else 0))
 
     def cost(self, site: Site) -> float:
         return 8.0 * site.likely.inputs[1].size * 32

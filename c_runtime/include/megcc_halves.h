@@ -7,7 +7,7 @@
  * + - * / mgc_sqrt mgc_fma round once, to a half. Elementary functions are those of float32, of either part of the
  * vector, rounded to a half. Two more keep sums of products near those of float32:
  *
- *   mgc_fold(totals,v)    adds a vector to as many floats in memory
+ *   mgc_fold(totals,v)    adds a vector to as many floats in memory, in an order that mgc_folded knows
  *   mgc_folded(totals)    the floats as a vector
  */
 #ifndef MEGCC_HALVES_H
@@ -46,6 +46,35 @@ static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y) { return v
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return vcvt_f32_f16(vget_low_f16(v)); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return vcvt_high_f32_f16(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return vcvt_high_f16_f32(vcvt_f16_f32(low), high); }
+#elif defined(MGC_ISA_CORTEX_M55) && MGC_HELIUM
+#define MGH_LANES 8
+typedef float16_t mgc_half;
+typedef float16x8_t mgh_v;
+
+static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vldrhq_f16(p); }
+static MGC_INLINE void mgh_store(mgc_half *p, mgh_v v) { vstrhq_f16(p, v); }
+static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return vdupq_n_f16(s); }
+static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c) { return vfmaq_f16(c, a, b); }
+static MGC_INLINE mgh_v mgh_fma_by(mgh_v a, mgc_half s, mgh_v c) { return vfmaq_n_f16(c, a, s); }
+static MGC_INLINE mgh_v mgh_abs(mgh_v v) { return vabsq_f16(v); }
+static MGC_INLINE mgh_v mgh_neg(mgh_v v) { return vnegq_f16(v); }
+static MGC_INLINE mgh_v mgh_floor(mgh_v v) { return vrndmq_f16(v); }
+static MGC_INLINE mgh_v mgh_ceil(mgh_v v) { return vrndpq_f16(v); }
+static MGC_INLINE mgh_v mgh_round(mgh_v v) { return vrndnq_f16(v); }
+static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
+{
+    mgh_v v;
+    __asm__("vcmp.f16 lt, %q1, %q2\n\tvpsel %q0, %q3, %q4" : "=w"(v) : "w"(a), "w"(b), "w"(x), "w"(y) : "p0");
+    return v;
+}
+static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return mgh_if_lt(b, a, b, a); }
+static MGC_INLINE mgh_v mgh_max(mgh_v a, mgh_v b) { return mgh_if_lt(a, b, b, a); }
+/* Lanes of even and of odd numbers. */
+static MGC_INLINE mgc_v mgh_low(mgh_v v) { return mgc_bottom(v); }
+static MGC_INLINE mgc_v mgh_high(mgh_v v) { return mgc_top(v); }
+static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return mgc_narrow(low, high); }
+static MGC_INLINE mgh_v mgh_sqrt(mgh_v v) { return mgh_both(mgc_sqrt(mgh_low(v)), mgc_sqrt(mgh_high(v))); }
+static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return mgh_both(mgc_recip(mgh_low(v)), mgc_recip(mgh_high(v))); }
 #else
 #error "this header has no branch for the kernel's MGC_ISA_<NAME>"
 #endif
@@ -116,6 +145,7 @@ static MGC_INLINE mgh_v mgh_pow(mgh_v a, mgh_v b)
 #define mgc_fma mgh_fma
 #undef mgc_fma_lane
 #define mgc_fma_lane mgh_fma_lane
+#define mgc_fma_by mgh_fma_by
 #define mgc_fold mgh_fold
 #define mgc_folded mgh_folded
 #define mgc_min mgh_min

@@ -217,6 +217,22 @@ def test_kernels_on_the_board(kind: str, name: str, tmp_path: Path):
     assert not failures, "\n".join(failures[:10])
 
 
+@pytest.mark.parametrize("kind", [slow("matmul"), *(
+    pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.long]) for kind in IN_HALVES if kind != "matmul")])
+def test_kernels_of_half_precision_on_the_board(kind: str, tmp_path: Path):
+    """Helium's: there is no C for other machines."""
+    target = TARGETS["cortex-m55"]
+    jobs = calls(kind, target, "half")
+    assert jobs and (kind == "cast" or all(job.bound.spec.isa.is_half for job in jobs))
+    try:
+        compiler, emulator = find_compiler(target), find_emulator(target)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    program = Firmware(target, jobs, tmp_path, compiler, ["-O2", *target.cflags], [*emulator])
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
 @pytest.mark.parametrize("kind", PARTS)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "c"))
                                   for name, target in TARGETS.items() if target.isa.lanes > 1 or name in DISTINCT])

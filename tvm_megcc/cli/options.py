@@ -307,7 +307,7 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
                        help="floats have the same bits on every CPU (docs/reproducible.md)")
     group.add_argument("--half", action="store_true",
                        help="floats are computed in half precision, and lie so in memory, where the CPU has it: "
-                            "arm64-v82 and arm64-v86 (docs/half.md)")
+                            "arm64-v82 and -v86, cortex-m55 and -m85 (docs/half.md)")
     if limits:
         group.add_argument("--ram", type=_bytes, metavar="SIZE",
                            help="most memory that a session may need, such as 64K: layers are computed by rows where "

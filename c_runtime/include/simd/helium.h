@@ -78,6 +78,30 @@ MGC_SHUFFLE(mgc_zip_high, "vmov.f32 s0, s2\n\tvmov.f32 s2, s3\n\tvmov.f32 s1, s6
 MGC_SHUFFLE(mgc_even, "vmov.f32 s1, s2\n\tvmov.f32 s2, s4\n\tvmov.f32 s3, s6")
 #undef MGC_SHUFFLE
 static MGC_INLINE mgc_i4 mgc_whole(mgc_v v) { return vcvtnq_s32_f32(v); }
+
+/* Halves in lanes of even (bottom) and of odd numbers (top) as floats, and back. GNU as 2.40 encodes twice the number of a
+ * register that is not q0: as numbers they are VCVTB.F32.F16 q0, q0, VCVTT.F32.F16 q0, q0, VCVTB.F16.F32 q0, q1 and
+ * VCVTT.F16.F32 q0, q2. */
+static MGC_INLINE mgc_v mgc_bottom(float16x8_t v)
+{
+    register mgc_v q __asm__("q0") = vreinterpretq_f32_f16(v);
+    __asm__(".inst.w 0xfe3f0e01" : "+w"(q));
+    return q;
+}
+static MGC_INLINE mgc_v mgc_top(float16x8_t v)
+{
+    register mgc_v q __asm__("q0") = vreinterpretq_f32_f16(v);
+    __asm__(".inst.w 0xfe3f1e01" : "+w"(q));
+    return q;
+}
+static MGC_INLINE float16x8_t mgc_narrow(mgc_v bottom, mgc_v top)
+{
+    register float16x8_t q __asm__("q0");
+    register mgc_v first __asm__("q1") = bottom;
+    register mgc_v second __asm__("q2") = top;
+    __asm__(".inst.w 0xee3f0e03\n\t.inst.w 0xee3f1e05" : "=&w"(q) : "w"(first), "w"(second));
+    return q;
+}
 #else
 #include "lane.h"
 

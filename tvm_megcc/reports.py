@@ -106,7 +106,8 @@ def _options(verb: str, models: Model | Sequence[Model], target: str, compiling:
 
 def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
             shapes: Mapping[str, Sequence[int]] | None = None, layers: bool = False, reference: str | None = None,
-            tolerance: float = 1e-4, seed: int = 0, cc: str | None = None, **compiling: Unpack[Compiling]) -> Report:
+            tolerance: float | None = None, seed: int = 0, cc: str | None = None,
+            **compiling: Unpack[Compiling]) -> Report:
     """The built C against ONNX Runtime, its optimiser off, or against the numpy reference: `megcc compare`.
 
     Args:
@@ -114,7 +115,8 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
         shapes: of seeded inputs whose shape may change.
         layers: compares the result of every kernel call too, and finds the first that differs.
         reference: "onnxruntime" or "numpy"; by default the first where it is installed.
-        tolerance: largest error, relative to the output's largest magnitude (docs/command.md has the whole rule).
+        tolerance: largest error, relative to the output's largest magnitude (docs/command.md has the whole rule);
+            None: 1e-4, or 2^-10 of float16, 2^-5 with `half`.
 
     Returns:
         {model, target, reference, tolerance, equal, outputs: a row each; layers, first_difference}.

@@ -22,27 +22,57 @@
 typedef float16_t mgc_half;
 typedef float16x8_t mgh_v;
 
+/* By text where clang before 16 hides intrinsics of levels that flags do not allow. */
+#define MGH_OF_ONE(name, text) \
+    static MGC_INLINE mgh_v mgh_##name(mgh_v v) \
+    { \
+        mgh_v result; \
+        __asm__(text " %0.8h, %1.8h" : "=w"(result) : "w"(v)); \
+        return result; \
+    }
+#define MGH_OF_TWO(name, text) \
+    static MGC_INLINE mgh_v mgh_##name(mgh_v a, mgh_v b) \
+    { \
+        mgh_v result; \
+        __asm__(text " %0.8h, %1.8h, %2.8h" : "=w"(result) : "w"(a), "w"(b)); \
+        return result; \
+    }
+MGH_OF_ONE(abs, "fabs")
+MGH_OF_ONE(neg, "fneg")
+MGH_OF_ONE(sqrt, "fsqrt")
+MGH_OF_ONE(floor, "frintm")
+MGH_OF_ONE(ceil, "frintp")
+MGH_OF_ONE(round, "frintn")
+MGH_OF_TWO(min, "fmin")
+MGH_OF_TWO(max, "fmax")
+MGH_OF_TWO(above, "fcmgt")
+#undef MGH_OF_ONE
+#undef MGH_OF_TWO
 static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vld1q_f16(p); }
 static MGC_INLINE void mgh_store(mgc_half *p, mgh_v v) { vst1q_f16(p, v); }
-static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return vdupq_n_f16(s); }
-static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c) { return vfmaq_f16(c, a, b); }
-/* As text: of an intrinsic, gcc 12 makes two instructions and a register more. volatile: sums take turns as written, for each
- * waits for its last product. */
+static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return (mgh_v){ s, s, s, s, s, s, s, s }; }
+static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c)
+{
+#if defined(__clang__) && __clang_major__ < 16
+    __asm__("fmla %0.8h, %1.8h, %2.8h" : "+w"(c) : "w"(a), "w"(b));
+    return c;
+#else
+    return vfmaq_f16(c, a, b);
+#endif
+}
+/* Of an intrinsic, gcc 12 makes two instructions and a register more. volatile: sums take turns as written, for each waits
+ * for its last product. */
 #define mgh_fma_lane(c, a, b, lane) __extension__ ({ \
     mgh_v mgh_sum = (c); \
     __asm__ volatile("fmla %0.8h, %1.8h, %2.h[" #lane "]" : "+w"(mgh_sum) : "w"(a), "x"(b)); \
     mgh_sum; \
 })
-static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return vminq_f16(a, b); }
-static MGC_INLINE mgh_v mgh_max(mgh_v a, mgh_v b) { return vmaxq_f16(a, b); }
-static MGC_INLINE mgh_v mgh_abs(mgh_v v) { return vabsq_f16(v); }
-static MGC_INLINE mgh_v mgh_neg(mgh_v v) { return vnegq_f16(v); }
-static MGC_INLINE mgh_v mgh_sqrt(mgh_v v) { return vsqrtq_f16(v); }
-static MGC_INLINE mgh_v mgh_floor(mgh_v v) { return vrndmq_f16(v); }
-static MGC_INLINE mgh_v mgh_ceil(mgh_v v) { return vrndpq_f16(v); }
-static MGC_INLINE mgh_v mgh_round(mgh_v v) { return vrndnq_f16(v); }
-static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return vdivq_f16(vdupq_n_f16((mgc_half)1.0f), v); }
-static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y) { return vbslq_f16(vcltq_f16(a, b), x, y); }
+static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return mgh_set1((mgc_half)1.0f) / v; }
+static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
+{
+    const uint16x8_t mask = vreinterpretq_u16_f16(mgh_above(b, a));
+    return vreinterpretq_f16_u16(vbslq_u16(mask, vreinterpretq_u16_f16(x), vreinterpretq_u16_f16(y)));
+}
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return vcvt_f32_f16(vget_low_f16(v)); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return vcvt_high_f32_f16(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return vcvt_high_f16_f32(vcvt_f16_f32(low), high); }

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks of float16: what is rounded and where, and that they are computed as their float32 twins are."""
 
+import json
+
 import numpy as np
 import pytest
 from onnx import numpy_helper
 
 import tvm_megcc
-from tests.onnx_models import model, node
+from tests.onnx_models import model, node, saved
+from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
@@ -144,3 +147,13 @@ def test_a_constant_beyond_float16_stays_float32(image, tmp_path):
 def test_half_and_reproducible_exclude_each_other():
     with pytest.raises(MegccError, match="either half or reproducible"):
         tvm_megcc.compile(network("float16"), "arm64-v82", half=True, reproducible=True)
+
+
+@pytest.mark.slow
+def test_compare_knows_what_halves_have(tmp_path, capsys):
+    path = saved(network("float16", outputs=("a",)), tmp_path / "net.onnx")
+    assert main(["compare", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tolerance"] == 2**-10
+    if can_run("arm64-v82"):
+        assert main(["compare", path, "--target", "arm64-v82", "--half"]) == 0
+        assert main(["compare", path, "--target", "arm64-v82", "--half", "--tolerance", "1e-6"]) == 1

@@ -161,8 +161,8 @@ def test_kernels(kind: str, part: int, name: str, optimize: str, tmp_path: Path)
 
 
 #: Operators that have kernels of half precision, some of those that share them.
-IN_HALVES = ("conv2d", "matmul", "max_pool", "global_max_pool", "global_avg_pool", "relu", "silu", "div", "sqrt", "pow",
-             "elementwise", "clip", "cast")
+IN_HALVES = ("conv2d", "matmul", "max_pool", "avg_pool", "global_max_pool", "global_avg_pool", "relu", "silu", "div",
+             "sqrt", "pow", "elementwise", "clip", "cast")
 
 
 @pytest.mark.parametrize(("kind", "name", "optimize"), [

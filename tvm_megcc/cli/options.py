@@ -126,8 +126,9 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
     verb.add_argument("--reference", choices=("onnxruntime", "litert", "numpy"),
                       help="what to compare with (default: onnxruntime, or litert for TFLite files, where installed)")
-    verb.add_argument("--tolerance", type=float, default=1e-4, metavar="T",
-                      help="largest difference, relative to the output's largest magnitude (default: 1e-4)")
+    verb.add_argument("--tolerance", type=float, metavar="T",
+                      help="largest difference, relative to the output's largest magnitude (default: 1e-4; of float16 "
+                           "2^-10, with --half 2^-5)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     _target_option(verb, "which target (default: native)", "native")
     verb.add_argument("--cc", help="the C compiler")

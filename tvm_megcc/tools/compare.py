@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,6 +25,7 @@ from ..ops.philox import Draw
 from ..passes.accept import checked
 from ..passes.inputs import convert_inputs, with_network
 from ..runtime import reference
+from ..runtime.session import Port
 from ..runtime.texts import Texts
 from ..tuning_log import TuningLog
 from . import judge, run, source
@@ -71,9 +74,10 @@ def compare(model: str | Path, options) -> dict:
     expected = expected_of(model, everything, [*results, *kept], parse_output_names(options.output_names),
                            options.extern)
     results |= {name: value for name, value in kept.items() if name in expected}
-    outputs = [judged(name, results[name], expected[name], options.tolerance) for name in results]
+    limits = Limits.of(options, session.outputs)
+    outputs = [judged(name, results[name], expected[name], limits) for name in results]
     report = {"model": str(model), "target": str(session.target), "reference": against,
-              "tolerance": options.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
+              "tolerance": limits.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
     if expected_of is onnxruntime_values and not report["equal"]:
         _note_its_own_differences(outputs, expected, onnxruntime_values(
             model, everything, list(results), parse_output_names(options.output_names), optimised=True))
@@ -152,7 +156,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
             type_ = types[name]
             value = from_layout(np.frombuffer(raw, np.dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
-                         **judged(name, value, expected[name], options.tolerance)})
+                         **judged(name, value, expected[name], Limits.of(options, session.outputs))})
     return rows
 
 
@@ -172,8 +176,25 @@ def text(report: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def judged(name: str, value: np.ndarray, expected: np.ndarray, tolerance: float) -> dict:
-    return {"name": name, **judge.difference(value, expected, tolerance, COSINE)}
+@dataclass(frozen=True)
+class Limits:
+    """What is taken for equal: largest error, of the largest magnitude, and least cosine."""
+
+    tolerance: float
+    cosine: float = COSINE
+
+    @staticmethod
+    def of(options: Any, outputs: Iterable[Port]) -> Limits:
+        """Those that are asked for. Results of float16 are rounded, and in half precision so is all before them."""
+        if options.half:
+            limits = Limits(2.0**-5, 0.999)
+        else:
+            limits = Limits(2.0**-10 if any(port.dtype == "float16" for port in outputs) else 1e-4)
+        return limits if options.tolerance is None else replace(limits, tolerance=float(options.tolerance))
+
+
+def judged(name: str, value: np.ndarray, expected: np.ndarray, limits: Limits) -> dict:
+    return {"name": name, **judge.difference(value, expected, limits.tolerance, limits.cosine)}
 
 
 def _row(row: Mapping) -> str:

@@ -45,6 +45,10 @@ class PlainPoolParameters(GlobalParameters):
     least: str
 
 
+#: Halves that are added up before the sum goes into one of float32, as in conv2d/tile.c.j2.
+MOST_HALVES = 144
+
+
 def _mode(op) -> str:
     return next(mode for mode in ("max", "avg", "sum") if mode in op.kind)
 
@@ -62,7 +66,9 @@ class WindowPool(Kernel):
             yield (blocked(site.target),), (blocked(site.target),)
 
     def refuse(self, site):
-        return "adds halves up" if site.is_half and _mode(site.op) != "max" else None
+        if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MOST_HALVES:
+            return f"adds more than {MOST_HALVES} halves up"
+        return None
 
     def lower(self, site):
         (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations

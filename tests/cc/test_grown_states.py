@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
 from tests import decoders
@@ -176,6 +177,37 @@ def test_sums_over_what_there_is(target, tmp_path):
         np.testing.assert_array_equal(results["z"], turn * x.sum(1))
     with pytest.raises(MegccError):
         session.run({"x": x})
+
+
+OPERATORS = {
+    "MultiHeadAttention": ({"q": (1, 1, 16), "k": (1, 1, 16), "v": (1, 1, 16)},
+                           node("MultiHeadAttention", "q k v    pk pv", "y pk2 pv2", domain="com.microsoft",
+                                num_heads=2)),
+    "Attention": ({"q": (1, 4, 1, 8), "k": (1, 2, 1, 8), "v": (1, 2, 1, 8)},
+                  node("Attention", "q k v  pk pv", "y pk2 pv2", is_causal=1)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_operators_that_take_the_past(kind, tmp_path):
+    """They are Concat(past, new) too."""
+    new, attention = OPERATORS[kind]
+    states = {"pk2": "pk", "pv2": "pv"}
+    proto = model([attention], {**{name: list(shape) for name, shape in new.items()},
+                                **dict.fromkeys(states.values(), (1, 2, "past", 8))},
+                  {"y": None, **dict.fromkeys(states, (1, 2, "total", 8))}, opset=24)
+    artifact = tvm_megcc.compile(proto, "native", bounds={"past": 5}, states=states, name="attention")
+    assert "updated in place: pk, pv" in artifact.report
+    session, rng = tvm_megcc.load(artifact.save(tmp_path / "made")), np.random.default_rng(2)
+    onnxruntime = pytest.importorskip("onnxruntime") if attention.domain else None
+    other = onnxruntime.InferenceSession(proto.SerializeToString()) if onnxruntime else ReferenceEvaluator(proto)
+    past = {name: np.zeros((1, 2, 0, 8), np.float32) for name in states.values()}
+    for _ in range(5):
+        given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in new.items()}
+        y, *kept = other.run(["y", *states], {**given, **past})
+        np.testing.assert_allclose(session.run(given)["y"], y, rtol=1e-5, atol=1e-6)
+        past = dict(zip(states.values(), kept, strict=True))
 
 
 @pytest.mark.slow

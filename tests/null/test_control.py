@@ -143,6 +143,38 @@ def test_values_that_grow_from_turn_to_turn():
         compare(shorter, {"v0": v0, "n": np.array(turns)})
 
 
+def test_branches_that_differ_in_axes_of_one():
+    """As Paddle's exporter writes them: a number here, a row of one there."""
+    yes = graph_proto([node("ReduceMax", "x", "a", keepdims=0)], {}, {"a": None})
+    no = graph_proto([node("ReduceMin", "x", "m", keepdims=0), node("Unsqueeze", "m axis", "b")], {}, {"b": None},
+                     {"axis": np.array([0])})
+    made = helper.make_node("If", ["c"], ["y"], then_branch=yes, else_branch=no)
+    proto = model([made], {"x": [2, 3, 4], "c": ("bool", [])}, ["y"])
+    for condition, wanted in ((True, X.max()), (False, X.min())):
+        (found,) = run(import_onnx(proto), {"x": X, "c": np.array(condition)}).values()
+        assert found.reshape(-1).tolist() == [wanted] and found.shape == ()
+
+
+def filled(reads: bool = False):
+    """What goes round: a sum, a weight that no turn changes, a number at first that is a row behind the first turn."""
+    body = graph_proto([node("MatMul", "v w", "o"), node("ReduceMax", "o", "s", keepdims=0),
+                        node("Less", "s limit", "r"), node("Add", "o late" if reads else "o o", "row")],
+                       {"i": ("int64", []), "g": ("bool", []), "v": [1, 3], "w": [3, 3], "late": []},
+                       {"r": ("bool", []), "o": [1, 3], "w": [3, 3], "row": [1, 3]}, {"limit": np.float32(40)})
+    made = helper.make_node("Loop", ["", "going", "x", "w0", "nothing"], ["last", "weight", "row"], body=body)
+    return model([made], {"x": [1, 3]}, ["last", "weight", "row"],
+                 {"going": np.array(True), "w0": np.diag([2, 3, 0.5]).astype(np.float32), "nothing": np.float32(7)})
+
+
+def test_what_goes_round_and_what_does_not():
+    proto = filled()
+    compare(proto, {"x": np.array([[0.5, 0.1, 2]], np.float32)})
+    (loop,) = [op for op in import_onnx(proto).ops if op.kind == "loop"]
+    assert loop.attrs.carried == 2
+    with pytest.raises(ModelError, match="at first and then"):
+        import_onnx(filled(reads=True))
+
+
 def test_branches_of_other_extents():
     """What follows has the extents of the branch that was taken."""
     yes = graph_proto([node("Concat", "x x", "a", axis=0)], {}, {"a": None})

@@ -73,7 +73,8 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
         values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
         with builder.importing(node.name):
             results = [part for value, plan in zip(values, plans, strict=True)
-                       for part in (plan.pack(node, str(value)) if isinstance(plan, Packed) else [str(value)])]
+                       for part in (plan.pack(node, str(value)) if isinstance(plan, Packed)
+                                    else [_shaped(node, str(value), plan)])]
         bodies[key], captured = builder.body(first, (), results)
         reads.append(captured)
     given = [type_ for plan in plans for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
@@ -84,6 +85,10 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
                 if isinstance(plan, Packed) else next(results) for plan in plans]
 
 
+def _shaped(node: Node, value: str, type_: TensorType) -> str:
+    return value if node.type_of(value) == type_ else node.emit("reshape", (value,), shape=type_.shape)[0]
+
+
 def _either(node: Node, builder: Builder, index: int, types: Sequence[TensorType], found: Sequence[dict],
             outside: set[str]) -> TensorType | Packed:
     """What an output of an If is: of one type, or packed where the branches give different extents."""
@@ -92,6 +97,9 @@ def _either(node: Node, builder: Builder, index: int, types: Sequence[TensorType
     axes = [] if yes.rank != no.rank else changing(types, outside)
     if yes == no and not axes:
         return yes
+    if yes.dtype == no.dtype and yes.is_static and no.is_static and \
+            [extent for extent in yes.shape if extent != 1] == [extent for extent in no.shape if extent != 1]:
+        return min(yes, no, key=lambda type_: type_.rank)   # axes of 1 are more or less the exporter's whim
     if yes.dtype != no.dtype or yes.rank != no.rank:
         raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
                          "not supported; fix the input it depends on (--constant sr=16000), or export the model "
@@ -154,13 +162,23 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
     room = None if len(body.output) == len(carried) + 1 else _room(node, builder, most)
 
-    def turn(values: Sequence[str]) -> list[str | None]:
-        return importer.inlined(body, scope, opsets, dict(zip(given, values, strict=True)))
+    # What no turn changes does not go round: exporters carry weights so.
+    fixed = {index for index in range(len(carried)) if body.output[1 + index].name == given[2 + index]}
+    moving = [index for index in range(len(carried)) if index not in fixed]
+    inside = [given[2 + index] for index in moving]
 
-    names = [*given[:2], *(output or f"{node.name}.{index}"
-                           for index, output in enumerate(node.outputs[:len(carried)]))]
+    def turn(values: Sequence[str]) -> list[str | None]:
+        bound = {given[2 + index]: carried[index] for index in fixed}
+        results = importer.inlined(body, scope, opsets, bound | dict(zip([*given[:2], *inside], values, strict=True)))
+        return [value for index, value in enumerate(results) if index - 1 not in fixed]
+
+    outputs = [*node.outputs, *[""] * len(carried)]
+    names = [*given[:2], *(outputs[index] or f"{node.name}.{index}" for index in moving)]
     exact = counted is not None and node.is_constant(most)
-    return loop_of(importer, node, Looped(names, given[2:], carried, most, going, room, exact), turn)
+    results = iter(loop_of(importer, node, Looped(names, inside, [carried[index] for index in moving], most, going,
+                                                  room, exact), turn))
+    made = [carried[index] if index in fixed else next(results, None) for index in range(len(carried))]
+    return [] if moving and made[moving[0]] is None else [*made, *results]
 
 
 def _room(node: Node, builder: Builder, most: str) -> Dim:

@@ -52,7 +52,8 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
     if plans is None:
         return []
     with builder.importing(node.name):
-        starts = [part for value, plan in zip(loop.carried, plans, strict=True) for part in _packed(node, plan, value)]
+        starts = [part for value, plan in zip(loop.carried, plans, strict=True)
+                  for part in _packed(node, plan, _filling(node, plan, value))]
     first, outside = len(builder.ops), set(builder.counts.taken)
     given = [_input(builder, loop.names[0], TensorType("int64", ())),
              _input(builder, loop.names[1], TensorType("bool", ()))]
@@ -88,6 +89,22 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
         return [*final, *left]
     count = node.count(turns, loop.room)
     return [*final, *(emit_slice(node, value, 0, 0, count) for value in left)]
+
+
+def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
+    """What goes round, at first: one number fills a larger value that stands in its place from the first turn on."""
+    type_ = node.type_of(value)
+    if isinstance(plan, Packed) or type_ == plan or type_.size != 1 or not plan.is_static:
+        return value
+    (value,) = node.emit("reshape", (value,), shape=(1,) * plan.rank)
+    return node.emit("expand", (value,), shape=plan.shape)[0] if plan.size != 1 else value
+
+
+def _may_fill(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]) -> bool:
+    """Whether one number may be the larger value of later turns already at first: nothing reads it, or it is one, too.
+    """
+    return type_.dtype == start.dtype and start.size == 1 and type_.is_static \
+        and (type_.size == 1 or not any(name in op.inputs for op in ops))
 
 
 def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
@@ -130,11 +147,15 @@ def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[Ten
             return None
         types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]
         ops = tuple(builder.ops)
+        body = ops[mark.ops:]
         builder.back_to(mark)
         importer.expanded = expanded
         del importer.findings[findings:]
         more = False
-        for start, type_, changed in zip(starts, types, axes, strict=True):
+        for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
+            if start.rank != type_.rank and not changed and _may_fill(start, type_, inside[index], body):
+                starts[index], more = type_, True
+                continue
             if type_.dtype != start.dtype or type_.rank != start.rank:
                 raise MegccError(_differs(start, type_))
             found = {axis for axis in changing((start, type_), outside)} - changed

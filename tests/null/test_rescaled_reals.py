@@ -8,7 +8,7 @@ from tests.graphs import Builder
 from tvm_megcc.context import Context
 from tvm_megcc.frontends.fixed_point import multiplier
 from tvm_megcc.ir import lanes
-from tvm_megcc.ir.expr import X, arg, call, clip, functions_of
+from tvm_megcc.ir.expr import X, arg, call, clip, functions_of, maximum
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.passes.real_steps import Steps, searched
@@ -34,6 +34,10 @@ def network(expr, factors, bias=True, depth=3, dtype="int8", residual=False):
 
 
 def rescaled(fn="rescale_fixed"):
+    """"apart": as fully connected layers of TFLite have it."""
+    if fn == "apart":
+        up, down = (call("rescale_once", maximum(each, 0), arg(1), arg(2)) for each in (X, 0 - X))
+        return up - down
     return call(fn, X, arg(1), arg(2))
 
 
@@ -58,19 +62,20 @@ def every_sum(graph, op, bias: str) -> tuple[np.ndarray, list[np.ndarray]]:
 LIMITS = [(-128, 127, -128), (0, 255, 0), (-128, 127, 3), (-60, 127, -60), (-128, 90, -101), (-3, 127, 20)]
 
 
-@pytest.mark.parametrize("fn", ["rescale_fixed", "rescale_once"])
+@pytest.mark.parametrize("fn", ["rescale_fixed", "rescale_once", "apart"])
 @pytest.mark.parametrize(("low", "high", "zero"), LIMITS)
 def test_every_sum_is_rescaled_alike(fn, low, high, zero):
     dtype = "uint8" if high > 127 else "int8"
     # What goes away from zero on both sides has a function of its own.
-    expected = "nearest_odd" if fn == "rescale_fixed" and low < zero else "nearest_fused"
+    expected = "nearest_odd" if fn == "apart" or (fn == "rescale_fixed" and low < zero) else "nearest_fused"
     factors = 2.0**np.random.default_rng(high - zero).uniform(-10, -5, 4)
-    if expected == "nearest_fused":
+    if expected == "nearest_fused" or fn == "apart":
         factors[3] = 2.0**-8  # Halves. The first of two roundings has them go up, also from below zero.
     for bias in (True, False):
         graph = network(clip(rescaled(fn) + zero, low, high), factors, bias, dtype=dtype)
         after, op = with_reals(graph)
-        assert functions_of(op.epilogue) & {"nearest_odd", "nearest_fused", fn, "rescale_down"} == {expected}
+        rescaling = {"nearest_odd", "nearest_fused", "rescale_fixed", "rescale_down", "rescale_once"}
+        assert functions_of(op.epilogue) & rescaling == {expected}
         before = next(each for each in graph.ops if each.kind == "conv2d_integer")
         sums, _ = every_sum(graph, before, before.inputs[2] if bias else "")
         moved, operands = every_sum(after, op, op.inputs[2] if len(op.own_inputs) > 2 else "")

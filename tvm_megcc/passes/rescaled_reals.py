@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..context import Context
-from ..ir.expr import FUNCTIONS, Arg, Call, Const, Expr, arg, call, substitute
+from ..ir.expr import FUNCTIONS, Arg, Call, Const, Expr, X, arg, call, maximum, substitute
 from ..ir.graph import Graph, Op
 from ..ir.intervals import INT32, SATURATED
 from ..ops.base import operator
@@ -34,12 +34,23 @@ class _Found(NamedTuple):
 
 
 class _Rescaled(NamedTuple):
-    """A rescaled sum of `zero` more, of which only low to high matter."""
+    """A rescaled sum of `zero` more, of which only low to high matter. rescale: the function of the sum or, where it is
+    of both signs apart, of its magnitude."""
 
     call: Call
+    rescale: Call
     zero: int
     low: int
     high: int
+
+    @property
+    def is_apart(self) -> bool:
+        return self.rescale is not self.call
+
+    def numpy(self, sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        function = FUNCTIONS[self.rescale.fn].numpy
+        return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.is_apart \
+            else function(sums, multiplier, shift)
 
 
 def rescale_by_reals(graph: Graph, context: Context) -> Graph:
@@ -63,7 +74,7 @@ def _with_reals(edit: Editor, op: Op) -> Op | None:
     axis = operator(op.kind).channel_axis
     assert axis is not None
     channels = result.shape[axis]
-    numbers = [_numbers(graph, op, argument, channels) for argument in inside.call.args[1:]]
+    numbers = [_numbers(graph, op, argument, channels) for argument in inside.rescale.args[1:]]
     if numbers[0] is None or numbers[1] is None:
         return None
     found = _by_reals(inside, numbers[0], numbers[1], *sums)
@@ -75,8 +86,10 @@ def _rescaled(expr: Expr, low: float, high: float) -> _Rescaled | None:
     """The rescaled sum in an expression of which low to high matter; None if there is none, or several."""
     if not isinstance(expr, Call):
         return None
-    if expr.fn in _SHIFTS:
-        return _Rescaled(expr, 0, int(low), int(high)) if expr.args[0] == Arg(0) else None
+    rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
+    if rescale:
+        known = rescale is not expr or expr.args[0] == X
+        return _Rescaled(expr, rescale, 0, int(low), int(high)) if known else None
     number = expr.args[1].value if len(expr.args) == 2 and isinstance(expr.args[1], Const) else None
     if number is not None and expr.fn in ("add", "sub", "min", "max"):
         if expr.fn in ("min", "max"):
@@ -88,6 +101,15 @@ def _rescaled(expr: Expr, low: float, high: float) -> _Rescaled | None:
         return found._replace(zero=int(more), low=int(low), high=int(high)) if found and is_next else found
     each = [found for argument in expr.args if (found := _rescaled(argument, *INT32)) is not None]
     return each[0] if len(each) == 1 else None
+
+
+def _of_magnitudes(expr: Call) -> Call | None:
+    """The rescaling that both signs have apart, as in fully connected layers."""
+    up, *down = expr.args
+    if not isinstance(up, Call) or up.fn != "rescale_once" or expr.fn != "sub":
+        return None
+    mirrored = Call(up.fn, (maximum(0 - X, 0), *up.args[1:]))
+    return up if up.args[0] == maximum(X, 0) and down == [mirrored] else None
 
 
 def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
@@ -156,7 +178,7 @@ def _read(expr: Expr) -> set[int]:
 def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
         -> _Found | None:
     """What rescales sums of each channel, least to most, to the same numbers within limits."""
-    fn, zero = inside.call.fn, inside.zero
+    fn, zero = inside.rescale.fn, inside.zero
     if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
         return None
     multiplier, shift = multiplier[:, None], shift[:, None]
@@ -164,10 +186,10 @@ def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, leas
     levels = np.arange(inside.low - zero + 1, inside.high - zero + 1)[None]
     # The first of two roundings is to 2^shift: what is less than half of it below a step reaches it.
     early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
-    steps = Steps.of(lambda sums: FUNCTIONS[fn].numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
+    steps = Steps.of(lambda sums: inside.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      least[:, None], most[:, None])
     # Halves go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
-    is_odd = fn != "rescale_once" and inside.low < zero
+    is_odd = inside.is_apart or (fn != "rescale_once" and inside.low < zero)
     found = steps and searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32))
     if not found:
         return None

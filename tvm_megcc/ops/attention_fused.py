@@ -50,10 +50,9 @@ class Attention(Operator):
         if mask is not None:
             if mask.rank != 4 or mask.dtype != "float32":
                 raise ShapeError(f"mask {mask} is not float32 of four axes")
-            wanted = tuple(extents[axis] for axis in "bnt")
-            for dim, other in zip((*mask.shape[:2], mask.shape[3]), wanted, strict=True):
-                if dim != 1 or other is wanted[2]:
-                    require_equal(dim, other, f"mask {mask} for queries {q} and keys {k}")
+            for dim, axis in zip((*mask.shape[:2], mask.shape[3]), "bnt", strict=True):
+                if dim != 1 or axis == "t":
+                    require_equal(dim, extents[axis], f"mask {mask} for queries {q} and keys {k}")
             if mask.shape[2] != 1:
                 require_equal(mask.shape[2] * attrs.groups, extents["s"], f"mask {mask} for {extents['s']} queries")
         if sorted(attrs.y_axes) != sorted(set(attrs.q_axes) - {"h", "c"} | {"v"}):
@@ -167,6 +166,7 @@ Attention.cases = (
     _case(1, 37, 16, 24, b=2, n=6, shared=3, room=50, mask=(2, 1, 1, 37)),
     _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, room=301),
     _case(4, 5, 8, 8, "nsh nth ntv nsv", room=64, causal=True),
+    _case(2, 2, 8, 8, mask=(1, 1, 2, 2)),
     _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530, last=-np.inf), blind=True),
     _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocked(1, 1, 35, 270, last=-np.inf), blind=True),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_equal
-from ..ir.dims import Dim, product
+from ..ir.dims import Dim, floordiv, product
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
@@ -16,7 +16,7 @@ from .chosen import of_run_time_axis
 from .elementwise import cast_to, emit_broadcast
 from .fourier import Fourier, factors_of
 from .move import emit_slice
-from .rules import axis_of
+from .rules import axis_of, require_at_most
 from .run_time import counted_steps, ramp
 
 #: Real lines from here on are transformed fast; a product with a constant matrix is faster for shorter ones, and for
@@ -125,9 +125,12 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
         (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
         signal = node.type_of(value)
     length = node.type(2).shape[0] if node.has(2) else node.dims(3, "frame_length", signal.shape[1])[0]
-    if signal.rank != 3 or not signal.is_static or (isinstance(length, int) and length > signal.shape[1]):
-        raise ShapeError(f"frames of {length} of {node.type(0)}; wants a signal [batch][N] or [batch][N][1 or 2] of a "
-                         "known shape, and not shorter than a frame")
+    why = (f"frames of {length} of {node.type(0)}; wants a signal [batch][N] or [batch][N][1 or 2], not shorter than a "
+           "frame")
+    if signal.rank != 3 or not (isinstance(length, int) or signal.is_static):
+        raise ShapeError(why)
+    if isinstance(length, int):
+        require_at_most(length, signal.shape[1], why)
     (value,) = node.emit("gather", (value, _frames(node, signal.shape[1], length)), axis=1)
     if not isinstance(length, int):
         return (_of_open_frames(node, value, length),)
@@ -151,16 +154,19 @@ def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
     return node.emit("reshape", (value,), shape=(batch, frames, columns, 2))[0]
 
 
-def _frames(node: OnnxNode, extent: int, length: Dim) -> str:
+def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
     """Places of the elements of each frame of a signal: [frames][length]."""
     along = ramp(node, length, "int64")
     if node.is_const(1) and isinstance(length, int):
         step = int(node.const(1).reshape(-1)[0])
         if step < 1:
             raise ShapeError(f"a frame every {step} elements")
-        frames = (extent - length) // step + 1
-        node.require_room(frames, length)
-        return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
+        frames = floordiv(extent - length, step) + 1
+        if isinstance(frames, int):
+            node.require_room(frames, length)
+            return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
+        (starts,) = node.emit("mul", (ramp(node, frames, "int64"), node.constant(np.array(step))))
+        return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
     stated = node.stated(1)
     (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
     first, behind = (node.extent(place) for place in (0, extent - length + 1))

@@ -96,6 +96,15 @@ def test_within_the_sum_of_a_residual():
     np.testing.assert_array_equal(*(next(iter(run(each, feeds).values())) for each in (graph, after)))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_factor_for_all_channels_stays_one(bias):
+    graph = network(clip(rescaled(), 0, 127), [0.003] * 5, bias)
+    after, op = with_reals(graph)
+    assert [after.types[name].size for name in op.epilogue_inputs] == [1, 1]
+    feeds = {"x": np.random.default_rng(0).integers(-128, 128, (1, 3, 5, 7)).astype(np.int8)}
+    np.testing.assert_array_equal(*(next(iter(run(each, feeds).values())) for each in (graph, after)))
+
+
 def test_channels_that_are_never_more_than_zero_by_such_a_factor():
     """The reader makes a multiplier of 0 of what is less than 2^-32."""
     _, op = with_reals(network(clip(rescaled(), 0, 127), [2.0**-40, 0.003, 2.0**-32]))

@@ -73,13 +73,16 @@ def _with_reals(edit: Editor, op: Op) -> Op | None:
         return None
     axis = operator(op.kind).channel_axis
     assert axis is not None
-    channels = result.shape[axis]
+    channels = len(sums[0])
     numbers = [_numbers(graph, op, argument, channels) for argument in inside.rescale.args[1:]]
     if numbers[0] is None or numbers[1] is None:
         return None
+    if all((each == each[0]).all() for each in numbers):
+        # One function for all channels stays one: vectors of one pixel wait for what they load.
+        numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
     found = _by_reals(inside, numbers[0], numbers[1], *sums)
     behind = len(result.shape) - 1 - axis % len(result.shape)
-    return None if found is None else _replaced(edit, op, inside, found, (channels, *[1] * behind))
+    return None if found is None else _replaced(edit, op, inside, found, channels, behind)
 
 
 def _rescaled(expr: Expr, low: float, high: float) -> _Rescaled | None:
@@ -138,12 +141,13 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
     return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
 
 
-def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, shape: tuple[int, ...]) -> Op | None:
+def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, channels: int, behind: int) \
+        -> Op | None:
     """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
-    shape: of an operand that has a number for each channel."""
+    behind: axes behind that of the channels."""
     assert op.epilogue is not None
     own, operands = op.own_inputs, list(op.epilogue_inputs)
-    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(shape)) for each in found.operands]
+    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * behind)) for each in found.operands]
     moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
     epilogue = _put(op.epilogue, inside, substitute(found.expr, moved))
     operands += names
@@ -153,7 +157,7 @@ def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, shape: tup
     epilogue = substitute(epilogue, [arg(kept.index(index) + 1 if index in kept else 0)
                                      for index in range(len(operands) + 1)])
     if found.more.any():
-        bias = edit.constants[own[2]].reshape(-1) if len(own) > 2 and own[2] else np.int32(0)
+        bias = edit.constants[own[2]].reshape(-1) if len(own) > 2 and own[2] else np.zeros(channels, np.int32)
         own = *own[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.more)
     return op.with_(inputs=(*own, *(operands[index - 1] for index in kept)), epilogue_start=len(own),
                     epilogue=epilogue)
@@ -190,8 +194,8 @@ def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, leas
                      least[:, None], most[:, None])
     # Halves go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
     is_odd = inside.is_apart or (fn != "rescale_once" and inside.low < zero)
-    found = steps and searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32))
-    if not found:
+    found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
+    if steps is None or found is None:
         return None
     if is_odd:
         def reals(sums: np.ndarray) -> np.ndarray:

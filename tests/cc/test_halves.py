@@ -10,7 +10,10 @@ from onnx import numpy_helper
 import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import main
+from tvm_megcc.compiler import context_of
 from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 
@@ -157,3 +160,13 @@ def test_compare_knows_what_halves_have(tmp_path, capsys):
     if can_run("arm64-v82"):
         assert main(["compare", path, "--target", "arm64-v82", "--half"]) == 0
         assert main(["compare", path, "--target", "arm64-v82", "--half", "--tolerance", "1e-6"]) == 1
+
+
+def test_a_choice_between_a_constant_and_what_was_computed_is_not_rounded():
+    """A chain goes through operators that only move, wherever in their operands it stands."""
+    rows = np.array([[True], [False]])
+    source = model([node("Sigmoid", "x", "s"), node("Where", "rows zero s", "w"), node("Exp", "w", "y")],
+                   {"x": ("float16", [2, 3])}, {"y": ("float16", [2, 3])}, {"rows": rows, "zero": np.float16(0)})
+    graph = import_onnx(source)
+    graph = before_layouts(graph, context_of(graph, TARGETS["x86-64-v3"]))
+    assert sum(op.kind == "cast" for op in graph.ops) == 2

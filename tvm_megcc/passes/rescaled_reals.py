@@ -203,7 +203,8 @@ def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, leas
     else:
         def reals(sums: np.ndarray) -> np.ndarray:
             return FUNCTIONS["nearest_fused"].numpy(sums + found.moves, found.factors, found.added)
-    if not steps.are_of(reals):
+    furthest = np.maximum(np.abs(least), np.abs(most)) + np.abs(found.moves[:, 0].astype(np.int64))
+    if furthest.max() > INT32[1] or not steps.are_of(reals):
         return None
     factors, moves = found.factors[:, 0], found.moves[:, 0]
     if is_odd:

@@ -246,7 +246,7 @@ int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shap
                                  megcc_error *error);
 
 /* The same for the next piece of a sequence: states stay as they are. MEGCC_E_SHAPE: they lie elsewhere with these
- * shapes, which are for another program of the model. */
+ * shapes, which are for another program of the model. Not with MEGCC_NO_DYNAMIC. */
 int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error);
 
 /* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there

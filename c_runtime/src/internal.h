@@ -281,8 +281,9 @@ static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
 /* Copies the weights that have a place in the arena there. */
 void megcc_session_copy_weights(megcc_session *session);
 
-/* Points every tensor to its place in the bucket: no bindings, and no run that was begun. */
-void megcc_session_place(megcc_session *session);
+/* Points every tensor to its place in the bucket: no bindings, no run that was begun, and, unless they are kept, states
+ * as they begin. */
+void megcc_session_place(megcc_session *session, bool keep);
 
 /* After a complete run: outputs become the inputs of the next. */
 void megcc_session_keep_states(megcc_session *session);

@@ -51,7 +51,7 @@ void megcc_session_copy_weights(megcc_session *session)
 }
 #endif
 
-void megcc_session_place(megcc_session *session)
+void megcc_session_place(megcc_session *session, bool keep)
 {
     for (uint32_t i = 0; i < bases_of(&session->model->program); i++) {
 #ifndef MEGCC_NO_DYNAMIC
@@ -62,6 +62,8 @@ void megcc_session_place(megcc_session *session)
         session->base[i] = megcc_session_own_place(session, i);
     }
     session->next = 0;
+    if (!keep)
+        megcc_session_reset(session);
 }
 
 /* --- states ---------------------------------------------------------------------------------------------------- */
@@ -79,14 +81,12 @@ void megcc_session_reset(megcc_session *session)
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
         const tensor_row *state = tensor_at(p, input);
         const size_t bytes = (size_t)megcc_tensor_bytes(state, session->extents);
-        if (state->root == 0) {
-            memset(session->base[input], 0, bytes);
-            continue;
+        memset(session->base[input], 0, bytes);
+        if (state->root != 0) { /* one number for all, or all of them */
+            const uint8_t *first = megcc_session_own_place(session, state->root);
+            for (size_t at = 0; at < bytes; at++)
+                session->base[input][at] = first[at % tensor_at(p, state->root)->bytes];
         }
-        const tensor_row *first = tensor_at(p, state->root); /* one number for all, or all of them */
-        for (size_t at = 0; bytes - at >= first->bytes; at += first->bytes)
-            memcpy(session->base[input] + at, session->model->weights + weight_begin(session->model, first),
-                   first->bytes);
     }
 }
 

@@ -5,7 +5,7 @@
  */
 #include "internal.h"
 
-static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shapes, megcc_error *error)
+static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shapes, bool keep, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
@@ -13,7 +13,7 @@ static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shap
         if (shapes[i].rank != row->rank || memcmp(shapes[i].dims, extents_of(p) + row->dims, 4u * row->rank) != 0)
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
     }
-    megcc_session_place(session);
+    megcc_session_place(session, keep);
     return MEGCC_OK;
 }
 
@@ -120,11 +120,12 @@ static int32_t blame_input(const megcc_model *model, const int32_t *symbols, meg
 static bool states_stay(const megcc_session *session, const device_model *other)
 {
     const megcc_program *p = &session->model->program;
+    const tensor_slot *now = row_at(session->bucket.tensors, 0, sizeof *now);
+    const tensor_slot *then = row_at(other->tensors, 0, sizeof *then);
     bool stay = true;
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++)
-        if (tensor_at(p, i)->storage == STORAGE_STATE)
-            stay &= memcmp(row_at(session->bucket.tensors, i, sizeof(tensor_slot)),
-                           row_at(other->tensors, i, sizeof(tensor_slot)), sizeof(tensor_slot)) == 0;
+        stay &= tensor_at(p, i)->storage != STORAGE_STATE
+            || (now[i].offset == then[i].offset && now[i].bytes == then[i].bytes);
     return stay;
 }
 
@@ -159,16 +160,13 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->bucket = bucket;
     session->checked[0] = 1;
     session->checked[1] = 0; /* what follows a jump is checked then */
-    megcc_session_place(session);
+    megcc_session_place(session, keep);
     return MEGCC_OK;
 }
 
 int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error)
 {
-    const int32_t status = set_dynamic_shapes(session, NULL, false, error);
-    if (status == MEGCC_OK)
-        megcc_session_reset(session);
-    return status;
+    return set_dynamic_shapes(session, NULL, false, error);
 }
 
 /* Reads what an instruction says the run has computed. */
@@ -233,16 +231,11 @@ static int32_t set_shapes(megcc_session *session, const megcc_shape *shapes, uin
     if (shapes == NULL || count != inputs)
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("count"), MEGCC_NONE, count, inputs);
     keep = keep && session->extents != NULL;
-    int32_t status;
 #ifndef MEGCC_NO_DYNAMIC
     if (is_dynamic(&session->model->program))
-        status = set_dynamic_shapes(session, shapes, keep, error);
-    else
+        return set_dynamic_shapes(session, shapes, keep, error);
 #endif
-        status = set_static_shapes(session, shapes, error);
-    if (status == MEGCC_OK && !keep)
-        megcc_session_reset(session);
-    return status;
+    return set_static_shapes(session, shapes, keep, error);
 }
 
 int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
@@ -251,7 +244,9 @@ int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shap
     return set_shapes(session, shapes, count, false, error);
 }
 
+#ifndef MEGCC_NO_DYNAMIC
 int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error)
 {
     return set_shapes(session, shapes, count, true, error);
 }
+#endif

@@ -387,7 +387,7 @@ def memory_expression(model: ContainerModel) -> str:
 def session_bytes(pointer_bytes: int, alignment: int, pointers: int, words: int, arena: int) -> int:
     """What MEGCC_MEMORY_BYTES of megcc.h is where a pointer has so many bytes."""
     alignment = max(alignment, 8)
-    return -(-((40 + pointers) * pointer_bytes + 4 * words) // alignment) * alignment + arena
+    return -(-((48 + pointers) * pointer_bytes + 4 * words) // alignment) * alignment + arena
 
 
 def program_bytes(program: Program, pointer_bytes: int) -> int:

@@ -40,6 +40,7 @@ def counting():
                    {"one": np.array([1]), "two": np.array([2])})
 
 
+@pytest.mark.slow
 def test_what_a_run_counts(tmp_path):
     """Counts of two tensors, an extent that follows from one of them, results of both, none and all of them. A session
     goes on after a run that went beyond a bound; nothing is allocated."""

@@ -101,6 +101,7 @@ def axis_weights(source: int, result: int, method: int) -> np.ndarray:
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "dtype"), TYPES)
 def test_sizes(functions, suffix, dtype):
     for shape in IMAGES:
@@ -118,6 +119,7 @@ def test_sizes(functions, suffix, dtype):
                 close(y, np.einsum("yi,ijc,xj->yxc", down, x.astype(np.float64), across))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "dtype"), TYPES)
 def test_moves(functions, suffix, dtype):
     for height, width, channels in IMAGES:

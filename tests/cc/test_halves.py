@@ -92,6 +92,7 @@ def can_run(name: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_half_precision_is_near_and_the_same_on_both_levels(dtype, image, tmp_path):
     wanted = ran(network("float32"), image.astype(np.float32), tmp_path / "float")["y"]

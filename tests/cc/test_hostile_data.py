@@ -31,6 +31,7 @@ def indexed_cases():
     yield "roi_max_pool", OPERATORS["roi_max_pool"].cases[0], 1, (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimize", [pytest.param("speed", marks=pytest.mark.slow), "size"])
 def test_indices_off_their_axis_fail_the_call(optimize: str, tmp_path):
     compiler, flags, runner = toolchain("x86-64-v3")

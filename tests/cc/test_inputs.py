@@ -64,6 +64,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.slow
 def test_every_way_to_give_an_input(tmp_path):
     """Each into a convolution without pads, which may take the arithmetic into its weights, and into one with pads."""
     cases = {f"{name}_{pads}": case for name, case in GIVEN.items() for pads in (0, 1)}

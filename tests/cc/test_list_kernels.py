@@ -22,6 +22,7 @@ from tvm_megcc.tools import candidates as listed
 CONV = ("conv2d", ("1x16x12x12",), ("32x16x3x3", "32"), "pads=1,1,1,1")
 
 
+@pytest.mark.slow
 def test_a_convolution():
     report = listed.candidates(*CONV, target="arm64")
     assert report["macs"] == 12 * 12 * 32 * 16 * 9

@@ -24,6 +24,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["c", "native", pytest.param("arm64", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_errors_stay_at_rounding(name: str, target: str, tmp_path):

@@ -118,6 +118,7 @@ def as_written(attrs: dict, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.n
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [
     "c", *(pytest.param(name, marks=pytest.mark.slow) for name in ("x86-64-v3", "x86-64-v4", "arm64")),
     *(pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long])

@@ -46,6 +46,7 @@ def echo(texts: list[str]) -> onnx.ModelProto:
         {"place": ("int64", ["rows"]), "text": (TEXT, ["rows"]), "same": (TEXT, ["rows"])})
 
 
+@pytest.mark.slow
 def test_hostile_texts(tmp_path):
     folder = tvm_megcc.compile(echo(HOSTILE), "native", dispatch="x[0]=1..64;n[0]=1..64", name="echo").save(
         tmp_path / "echo")

@@ -50,6 +50,7 @@ def test_integers_have_one_hash(tmp_path, capsys):
         {"target": "c", "sha256": said.hexdigest(), "equal": True}]
 
 
+@pytest.mark.slow
 def test_another_hash_is_refused(tmp_path, capsys):
     """Of integers on any target; of floats on the one that it was recorded for."""
     for source, states, other in ((DIGITS, {}, False), (saved(integers(), tmp_path / "i.onnx"), {"n": "h"}, True)):

@@ -213,6 +213,7 @@ def test_results_on_all_borders(dispatched):
     agree(network(), [plain, ours], BORDERS[:2])
 
 
+@pytest.mark.slow
 def test_two_inputs_with_the_same_symbol():
     (n,) = extents("n")
     mod = module(lambda emit, x, y: emit(op.nn.softmax(emit(op.add(x, y)), -1)), f32(n, 5), f32(n, 5))

@@ -13,11 +13,9 @@ import pytest
 
 import tvm_megcc
 from fuzz import run
-from tvm_megcc.codegen import container
 
-from .runtime_models import MODELS
 from .test_counts import counting, nested, turning
-from .test_runtime import FLAGS, SOURCES, TEST_SOURCES, call
+from .test_runtime import FLAGS, SOURCES, TEST_SOURCES, call, write_containers
 
 #: File of the runtime -> share of its branches.
 LEAST = {"verify.c": 0.95, "signature.c": 0.95, "shape.c": 0.95, "session.c": 0.90, "place.c": 0.90,
@@ -45,8 +43,7 @@ def test_branches(tmp_path: Path, monkeypatch):
     """Of the runtime's own tests, and of damaged containers with what those of the tests do not have: counts, loops."""
     if not (shutil.which("gcc") and shutil.which("gcov")):
         pytest.skip("gcc and gcov are not installed")
-    for name, model in MODELS.items():
-        (tmp_path / f"{name}.megcc").write_bytes(container.write(model()))
+    write_containers(tmp_path)
     flags = [*FLAGS, "-O0", "--coverage", "-lm", "-pthread"]
     call(["gcc", *SOURCES, *TEST_SOURCES, *flags, "-o", "test"], cwd=tmp_path)
     call([tmp_path / "test", tmp_path, "all"])

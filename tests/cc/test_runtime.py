@@ -61,7 +61,11 @@ def need(*tools: str) -> str:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """The containers."""
-    path = tmp_path_factory.mktemp("containers")
+    return write_containers(tmp_path_factory.mktemp("containers"))
+
+
+def write_containers(path: Path) -> Path:
+    """All that test_runtime.c opens."""
     for name, model in MODELS.items():
         (path / f"{name}.megcc").write_bytes(container.write(model()))
     _write_sparse(path / "sparse.megcc")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.null.test_tflite_states import steps_of, svdf, variables
 from tests.tflite_files import Quantized, litert, network, written
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
+from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.frontends.tflite.importer import load
 from tvm_megcc.runtime import reference
@@ -141,6 +143,18 @@ def test_states_that_begin_with_numbers(first, target: str, tmp_path):
     np.testing.assert_array_equal(session.states["sum"], np.float32(first))
     session.reset({"sum": np.array((7, 8), np.float32)})
     np.testing.assert_array_equal(session.run({"x": x})["y"], x + np.float32((7, 8)))
+
+
+@pytest.mark.parametrize("begins", [[1.0, 2.0, 3.0], ["1"], [[1.0, 2.0]], 1.0, [], [None], [{}]], ids=str)
+def test_what_a_state_cannot_begin_with(begins, tmp_path):
+    """Of a manifest that somebody has changed."""
+    compiled(variables((3.0, 1.0)), tmp_path, "c")
+    path = tmp_path / "out" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["models"][0]["states"][0]["begins"] = begins
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(MegccError, match="what a state begins with is none"):
+        tvm_megcc.load(tmp_path / "out", "c")
 
 
 def test_compare(tmp_path, capsys, monkeypatch):

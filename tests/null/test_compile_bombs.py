@@ -143,6 +143,7 @@ def test_what_grows_is_computed_by_the_model(nodes, constants):
 TABLES = {
     "dft": ([("x", [1, 60_000, 1])], {}, node("DFT", ["x"], ["y"])),
     "dft length": ([("x", [1, 8, 1])], {"n": INT64(2**40)}, node("DFT", ["x", "n"], ["y"])),
+    "dft of pairs": ([("x", [1, 8, 1])], {"n": INT64(2**27)}, node("DFT", ["x", "n"], ["y"], onesided=1)),
     "stft": ([("x", [1, 2_000_000, 1])], {"s": INT64(1), "w": np.ones(4000, np.float32)},
              node("STFT", ["x", "s", "w"], ["y"])),
     "mel": ([("x", [1])], {"b": INT64(100_000), "l": INT64(100_000), "r": INT64(8000), "f": np.float32(0),

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import MegccError
 from ..ir.types import DTYPES
 from ..target import TARGETS
@@ -67,6 +69,18 @@ def _misfit(value: Any, form: Any, where: str) -> str:
     return "" if isinstance(value, form) and not isinstance(value, bool) else f"{where.strip('.')} is of another type"
 
 
+def _fills(begin: Any, port: dict | None) -> bool:
+    """Whether these are the numbers of a state, or one for all of them."""
+    if port is None or not isinstance(begin, list) or not {type(each) for each in begin} <= {int, float, bool}:
+        return False
+    extents = port["shape"]
+    try:
+        np.array(begin, np.dtype(port["dtype"]))
+    except (ValueError, OverflowError, TypeError):
+        return False
+    return len(begin) == 1 or (all(isinstance(extent, int) for extent in extents) and len(begin) == math.prod(extents))
+
+
 def _contradiction(manifest: dict) -> str:
     """What is wrong with a manifest of the right form: names that lead elsewhere or that this version does not have."""
     if not manifest["models"]:
@@ -105,6 +119,9 @@ def _contradiction(manifest: dict) -> str:
                 _misfit(port["filled"], _FILLED, "") or port["filled"]["past"] not in states
                 or not 0 <= port["filled"]["axis"] < len(port["shape"]) for port in ports if "filled" in port):
             return "what it says of states that grow is none"
+        inputs = {port["name"]: port for port in model["inputs"]}
+        if not all(_fills(row["begins"], inputs.get(row["input"])) for row in model["states"] if "begins" in row):
+            return "what a state begins with is none"
         if any(_misfit(port["range"], [int], "") or len(port["range"]) != 2 for port in ports if "range" in port):
             return "the range of an input is none"
         if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])

@@ -65,7 +65,9 @@ class Fourier(Operator):
     @classmethod
     def of(cls, node: OnnxNode, value: str, inverse: bool, pairs: bool = False) -> str:
         type_ = node.type_of(value)
-        table = node.constant(turns(type_.shape[-2] * (2 if pairs else 1), inverse, type_.dtype))
+        length = type_.shape[-2] * (2 if pairs else 1)
+        node.require_room(length, 2)
+        table = node.constant(turns(length, inverse, type_.dtype))
         return node.emit(cls.kind, (value, table), inverse=int(inverse), pairs=int(pairs))[0]
 
 

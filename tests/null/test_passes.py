@@ -215,6 +215,15 @@ def attention_of_queries_without_keys(other: bool = False):
     return b.graph(b.op("matmul", b.op("where", hidden, zero, y), v, trans_a=0, trans_b=0))
 
 
+def attention_guarded_from_nan(number: float = 0):
+    """As PyTorch writes it with a mask: a softmax that is not a number, of nothing but -inf, becomes zeros."""
+    b = Builder()
+    q, k, v, mask = (b.input(name, 1, 2, 16, width) for name, width in (*((name, 32) for name in "qkv"), ("m", 16)))
+    y = b.op("softmax", b.op("add", b.op("matmul", q, k, trans_a=0, trans_b=1), mask), axis=3)
+    y = b.op("where", b.op("is_nan", y), b.const("number", value=np.float32(number)), y)
+    return b.graph(b.op("matmul", y, v, trans_a=0, trans_b=0))
+
+
 def attention_of_scaled_operands():
     """As PyTorch writes it: both operands get the root of the factor; values get a number that is not one of scores."""
     b = Builder()
@@ -250,6 +259,8 @@ CASES = {
     "keep_attention_with_lines_of_zeros": (attention.fuse_attention, attention_with_lines_of_zeros),
     "fuse_attention_of_queries_without_keys": (attention.fuse_attention, attention_of_queries_without_keys),
     "keep_attention_of_two_masks": (attention.fuse_attention, lambda: attention_of_queries_without_keys(True)),
+    "fuse_attention_guarded_from_nan": (attention.fuse_attention, attention_guarded_from_nan),
+    "keep_attention_guarded_by_ones": (attention.fuse_attention, lambda: attention_guarded_from_nan(1)),
     "fuse_attention_of_scaled_operands": (attention.fuse_attention, attention_of_scaled_operands),
     "fuse_causal_attention": (attention.fuse_attention, causal_attention_of_one_tensor),
     "fuse_attention_in_groups": (attention.fuse_attention, attention_in_groups),

@@ -109,6 +109,8 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     for choice in _reader(edit, readers, softmax, "where"):
         blind = _is_for_the_blind(edit, softmax, choice, scores.added)
         behind += [choice] if blind or _is_unmoved(edit, softmax, choice) else []
+    if guard := _guard(edit, readers, softmax):
+        blind, behind = True, [softmax, *guard]
     if flat != shape:
         behind += _reader(edit, readers, behind[-1], "reshape")
     behind += _reader(edit, readers, behind[-1], "matmul")
@@ -170,6 +172,21 @@ def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Ad
             and [axis % edit.types[most.inputs[0]].rank for axis in most.attrs.axes] == [
                 edit.types[most.inputs[0]].rank - 1]
             and [mask.value for mask in masks if mask.forbidden is None] == [most.inputs[0]] and len(masks) == 1)
+
+
+def _guard(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> tuple[Op, ...]:
+    """PyTorch's exporter has where(is_nan(softmax), 0, softmax) for queries whose keys are all hidden: both operators,
+    () where there are none. (Scores that are not numbers it gives zeros too; here what they give is not specified.)"""
+    (name,) = softmax.outputs
+    found = {op.kind: op for op in readers.get(name, [])}
+    if set(found) != {"is_nan", "where"} or len(readers[name]) != 2 or name in edit.graph.outputs:
+        return ()
+    test, choice = found["is_nan"], found["where"]
+    zero = edit.constants.get(choice.inputs[1])
+    is_guard = (choice.inputs[0] == test.outputs[0] and choice.inputs[2] == name and zero is not None
+                and not zero.any() and edit.is_read_once(test.outputs[0])
+                and edit.types[choice.outputs[0]] == edit.types[name])
+    return (test, choice) if is_guard else ()
 
 
 def _plain(product: Op) -> bool:

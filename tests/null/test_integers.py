@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+import tvm_megcc
 from tests.graphs import assert_golden
 from tests.onnx_models import fed, model, node
 from tests.qdq import Quantised, random_network
@@ -344,3 +345,17 @@ def test_a_bias_that_is_added_is_part_of_the_sums(shape, by_channel):
     (op,) = after.ops
     np.testing.assert_array_equal(after.constants[op.inputs[2]], bias)
     np.testing.assert_array_equal(*(run(graph, {"x": x})["y"] for graph in (before, after)))
+
+
+def test_an_output_that_is_a_constant_stays_one():
+    """What a quantised network gives whatever it is given: numbers as they are, converted, and moved."""
+    constants = {"c": np.int32([1, 2]), "q": np.int8([3, -4]), "s": np.float32(0.5), "z": np.int8(1)}
+    nodes = [node("QuantizeLinear", "x s z", "y"), node("Identity", "c", "number"),
+             node("DequantizeLinear", "q s z", "real"), node("Abs", "real", "positive"),
+             node("QuantizeLinear", "positive s z", "again")]
+    outputs = ["y", "number", "real", "positive", "again"]
+    proto = model(nodes, {"x": ("float32", [2])}, outputs, constants, 17)
+    found = run(before_layouts(import_onnx(proto), CONTEXT), {"x": np.float32([1, 2])})
+    for name, wanted in zip(outputs, ([3, 5], [1, 2], [1, -2.5], [1, 2.5], [3, 6]), strict=True):
+        np.testing.assert_array_equal(found[name], wanted)
+    tvm_megcc.compile(proto, "c")

@@ -80,3 +80,14 @@ def test_points_with_a_number_of_common_axes_that_cannot_be(batch):
 def test_a_condition_without_branches(branch):
     with pytest.raises(ModelError, match="has no then_branch"):
         import_onnx(with_node("If", then_branch=branch))
+
+
+@pytest.mark.parametrize("kind", ["Concat", "Sum", "Max", "Einsum"])
+def test_one_of_many_operands_that_is_absent(kind):
+    model = seed_model("Concat" if kind in ("Sum", "Max") else kind)
+    model.graph.node[1].op_type = kind
+    model.graph.node[1].input[:] = ["h", ""]
+    if kind in ("Sum", "Max"):
+        del model.graph.node[1].attribute[:]
+    with pytest.raises(ModelError, match=f"{kind} .*is ill-formed"):
+        import_onnx(model)

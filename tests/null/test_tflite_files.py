@@ -16,7 +16,7 @@ import pytest
 import tvm_megcc
 from tests.null.test_tflite_states import svdf, variables
 from tests.tflite_draws import FILES, Draw
-from tests.tflite_files import Tensor, litert, network, written
+from tests.tflite_files import Quantized, Tensor, litert, network, written
 from tests.tflite_hybrid_draws import FLOATS
 from tests.tflite_networks import Network
 from tvm_megcc.cli import REFUSED, main
@@ -123,6 +123,15 @@ WRONG = [
       [("CONV_2D", "Conv2DOptions", {"StrideW": -1}, ["x", "w"], ["y"])], ["x", "w"], ["y"]), "must be positive"),
     (({"x": Tensor((2,), "string"), "y": (2,)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"]), "element type string"),
     (({"x": (2**16, 2**16), "y": (2,)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"]), "no tensor may reach 2 GB"),
+    *((({"x": (2,), "y": (2,)}, [(kind, "", {}, ["x"] * count, ["y"])], ["x"], ["y"]),
+       rf"has operands \({', '.join(count * ['.x.'])}\), where {kind.lower()} has")
+      for kind, count in (("ADD", 1), ("SQRT", 2))),
+    *((({"x": Quantized((2,), 0.5, zero, dtype), "y": (2,)}, [("DEQUANTIZE", "", {}, ["x"], ["y"])], ["x"], ["y"]),
+       f"'x' of {dtype} has zero points that are none of its numbers")
+      for dtype, zero in (("int8", 128), ("int8", 2**40), ("uint8", -1), ("int16", -2**15 - 1), ("int32", 2**31))),
+    (({"x": (3, 2, 4), "y": (3, 2, 4)}, [("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions",
+                                          {}, ["x", *[""] * 23], ["y"])], ["x"], ["y"]),
+     "has none of the operands 1, 4, 2, 3"),
     (({"x": (0, 3), "y": (0, 3)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"]), "extents are at least 1"),
 ]
 

@@ -18,7 +18,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 
 import tvm_megcc
-from tests.tflite_files import Quantized, network, written
+from tests.tflite_files import Quantized, Tensor, network, written
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 
@@ -298,3 +298,13 @@ def test_a_recurrent_layer_that_is_written_out(recwarn):
     assert not recwarn
     with pytest.warns(UserWarning, match=r"recurrent layers \(gru\) .*dynamo=False"):
         _hint_at_recurrent(program("x", "aten.gru.input", "aten.gru.input"), "the program")
+
+
+def test_loops_that_the_scheduler_calls_ill_formed(tmp_path):
+    """A Fourier transform whose complex numbers are an output: what TVM makes of it has buffers within buffers."""
+    pytest.importorskip("tflite", reason="the package tflite is not installed")
+    path = tmp_path / "small.tflite"
+    path.write_bytes(written({"x": (1, 1, 16), "n": np.array([1, 16], np.int32), "y": Tensor((1, 1, 9), "complex64")},
+                             [("RFFT2D", "Rfft2dOptions", {}, ["x", "n"], ["y"])], ["x"], ["y"]))
+    with pytest.raises(ModelError, match=r"has no C of ours|does not take it"):
+        tvm_megcc.compile(path, "c")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..errors import ShapeError
 from ..ir.dims import Dim
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
@@ -66,6 +67,15 @@ class Operator:
     on_bits: ClassVar[bool] = False
     kernels: ClassVar[tuple] = ()  # kernels.base.realise fills it
     cases: ClassVar[tuple[Case, ...]] = ()
+
+    @classmethod
+    def require_operands(cls, given: Sequence[str]) -> None:
+        """Raises ShapeError unless these are as many operands as the operator has; "" is one that is absent."""
+        needed = [index for index, name in enumerate(cls.operands) if name[-1] not in "?*"]
+        too_many = len(given) > len(cls.operands) and not any(name.endswith("*") for name in cls.operands)
+        if too_many or any(index >= len(given) or not given[index] for index in needed):
+            raise ShapeError(f"has operands ({', '.join(map(repr, given))}), where {cls.kind} has "
+                             f"({', '.join(cls.operands)})")
 
     @staticmethod
     def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:

@@ -57,6 +57,16 @@ class Editor:
         self.constants[name] = array
         return name
 
+    def settle(self, op: Op, array: np.ndarray) -> None:
+        """The operator's one result is a constant from here on; where it is an output, a copy of one gives it."""
+        (name,) = op.outputs
+        if name in self.graph.outputs:
+            settled = self.constant(f"{name}.settled", array, self.types[name])
+            self.replace(op, op.with_(kind="copy", attrs=Attrs(), inputs=(settled,)))
+        else:
+            self.constants[name] = array
+            self.replace(op)
+
     def result(self, name: str, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
         """A new value of the type that the operator's one result has."""
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] for operand in inputs))

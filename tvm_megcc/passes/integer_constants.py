@@ -23,7 +23,7 @@ def fold(graph: Graph, context: Context) -> Graph:
     edit = Editor(graph)
     for op in graph.ops:
         declaration = operator(op.kind)
-        if op.kind in (DEQUANTIZE, QUANTIZE) or not op.inputs or not declaration.folds or len(op.outputs) != 1 \
+        if op.kind in (DEQUANTIZE, QUANTIZE, "copy") or not op.inputs or not declaration.folds or len(op.outputs) != 1 \
                 or not declaration.evaluates(op.attrs):
             continue
         if not all(name in edit.constants or _is_dequantised(edit, name) for name in op.inputs if name):
@@ -32,8 +32,7 @@ def fold(graph: Graph, context: Context) -> Graph:
         result = edit.types[op.outputs[0]]
         if max(result.size, declaration.macs(op.attrs, types, (result,))) <= SMALL:
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
-            edit.constants[op.outputs[0]] = declaration.compute(op.attrs, *arrays)[0]
-            edit.replace(op)
+            edit.settle(op, declaration.compute(op.attrs, *arrays)[0])
     return edit.finish()
 
 

@@ -40,8 +40,7 @@ def sink(graph: Graph, context: Context) -> Graph:
         if op.kind == QUANTIZE and all(name in edit.constants for name in (*source.inputs, *op.inputs[1:]) if name):
             real = _computed(edit, source)
             arrays = (real, *(edit.constants[name] if name else None for name in op.inputs[1:]))
-            edit.constants[op.outputs[0]] = operator(op.kind).compute(op.attrs, *arrays)[0]
-            edit.replace(op)
+            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
         elif op.kind == QUANTIZE:
             if first.equals(Parameters.of(edit, op, QUANTIZE)) and op.outputs[0] not in graph.outputs:
                 edit.redirect({op.outputs[0]: source.inputs[0]})

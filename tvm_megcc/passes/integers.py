@@ -148,8 +148,7 @@ def _expressions(graph: Graph, context: Context) -> Graph:
         known = op.inputs and all(name in edit.constants for name in op.inputs if name)
         if known and (parameters is not None if op.kind == DEQUANTIZE else op.kind in ("reshape", "transpose")):
             arrays = (edit.constants[name] if name else None for name in op.inputs)
-            edit.constants[op.outputs[0]] = operator(op.kind).compute(op.attrs, *arrays)[0]
-            edit.replace(op)
+            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
         elif parameters is not None and edit.types[_real(op)].dtype == "float32":
             expr, operands = _expression(edit, op, parameters)
             dtype = edit.types[op.outputs[0]].dtype

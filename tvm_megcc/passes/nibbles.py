@@ -33,8 +33,7 @@ def pack_nibbles(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         if op.kind == DEQUANTIZE and op.attrs.block and all(name in edit.constants for name in op.inputs if name):
             arrays = (edit.constants[name] if name else None for name in op.inputs)
-            edit.constants[op.outputs[0]] = operator(op.kind).compute(op.attrs, *arrays)[0]
-            edit.replace(op)
+            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
     return edit.finish()
 
 

@@ -141,6 +141,7 @@ class Builder:
         """
         declaration = operator(kind)
         inputs = tuple(inputs)
+        declaration.require_operands(inputs)
         results = declaration.infer(attrs, *(self.types[name] if name else None for name in inputs))
         for type_ in results:
             if any(isinstance(dim, int) and not 0 <= dim < 2**31 for dim in type_.shape):

@@ -75,6 +75,7 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
         if since != then:
             raise MegccError(f"is that of operator set {since}, which is not supported; convert the model with "
                              "onnx.version_converter.convert_version")
+    _require_variadic(proto, domain, opset)
     context = onnx.checker.C.CheckerContext()
     context.ir_version = onnx.IR_VERSION
     context.opset_imports = {domain: opset}
@@ -83,3 +84,13 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     except onnx.checker.ValidationError as error:
         reason = str(error).strip().splitlines()[0]
         raise ShapeError(f"is ill-formed: {reason}") from None
+
+
+def _require_variadic(proto: onnx.NodeProto, domain: str, opset: int) -> None:
+    """What ONNX's own checker lets through: one of any number of operands that is absent."""
+    if "" not in proto.input or not onnx.defs.has(proto.op_type, opset, domain):
+        return
+    formal = onnx.defs.get_schema(proto.op_type, opset, domain).inputs
+    if formal and formal[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic \
+            and "" in list(proto.input)[len(formal) - 1:]:
+        raise ShapeError(f"is ill-formed: one of its operands {formal[-1].name} is absent")

@@ -20,6 +20,7 @@ import tflite
 from flatbuffers import flexbuffers
 
 from ...errors import ModelError, ShapeError, quoted
+from ...ir.intervals import INT32, SATURATED
 from ...ir.limits import MAX_BYTES, MAX_RANK
 from ...ir.types import ORDINARY
 from . import sparse
@@ -238,7 +239,7 @@ class _Reader:
                 data = self.dense(tensor.Sparsity(), name, extents, np.dtype(dtype), data)
             self._check_size(name, extents, dtype, data.size)
         return Tensor(name, extents, tuple(signature.tolist()), dtype, data if is_constant else None, tensor.Buffer(),
-                      self.quantization(tensor.Quantization(), name, extents), bool(tensor.IsVariable()))
+                      self.quantization(tensor.Quantization(), name, extents, dtype), bool(tensor.IsVariable()))
 
     def dense(self, table, name: str, shape: tuple[int, ...], dtype: np.dtype, data: np.ndarray) -> np.ndarray:
         """The bytes of a sparse constant with its zeros."""
@@ -276,7 +277,7 @@ class _Reader:
         if wanted != size:
             raise _Damaged(f"tensor {quoted(name)} is {dtype}{list(shape)}, and its constant has {size:,} bytes")
 
-    def quantization(self, table, name: str, shape: tuple[int, ...]) -> Quantization | None:
+    def quantization(self, table, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
         if table is None:
             return None
         scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
@@ -288,6 +289,9 @@ class _Reader:
         fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
         if not fits or zero_point.size not in (1, scale.size) or not (np.isfinite(scale) & (scale >= 0)).all():
             raise _Damaged(f"tensor {quoted(name)} has scales and zero points that do not fit it")
+        least, most = SATURATED.get(dtype, INT32)
+        if not least <= zero_point.min() <= zero_point.max() <= most:
+            raise _Damaged(f"tensor {quoted(name)} of {dtype} has zero points that are none of its numbers")
         return Quantization(scale.astype(np.float32), np.broadcast_to(zero_point, scale.shape).astype(np.int64), axis)
 
     def operator(self, call, kinds: list[str], count: int) -> Operator:

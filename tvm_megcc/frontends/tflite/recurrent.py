@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import tflite
 
+from ...errors import ShapeError
 from .kept import begun, end, limit_of
 from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
@@ -55,7 +56,9 @@ def lstm(node: Node) -> Results:
 def _stacked(node: Node, operands: tuple[int, ...], coupled: bool) -> np.ndarray:
     """Weights of the gates above each other: i, o, f and, but for peepholes, c."""
     given = [node.const(index, "weights") if node.has(index) else None for index in operands]
-    like = next(array for array in given if array is not None)
+    like = next((array for array in given if array is not None), None)
+    if like is None:
+        raise ShapeError(f"has none of the operands {', '.join(map(str, operands))}")
     arrays = [np.zeros_like(like) if array is None else array for array in given]
     if coupled:
         arrays[0] = -arrays[2]

@@ -15,12 +15,12 @@ _CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", 
 
 def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with injective blocks inlined into what reads them; as it is where TVM's scheduler does not take
-    it (loops that are no blocks)."""
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="fast")
+    it (loops that are no blocks, blocks that its own rules call ill-formed)."""
     try:
+        schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="fast")
         root = schedule.get_sblock("root")
         results = schedule.get_output_blocks(root)
-    except s_tir.ScheduleError:
+    except (s_tir.ScheduleError, tvm.error.InternalError):
         return function
     results = [schedule.get(block) for block in results]
     for block in schedule.get_child_blocks(root):

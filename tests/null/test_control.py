@@ -115,6 +115,25 @@ def test_loops_whose_condition_follows_from_constants(options: dict, turns: int)
     compare(proto, {"v0": np.array([0.9, -1.01], np.float32)})
 
 
+def body_of(proto) -> list[str]:
+    """The operators of the only loop's body."""
+    (loop,) = (op for op in import_onnx(proto).ops if op.kind == "loop")
+    return [op.kind for op in loop.attrs.body.graph.ops]
+
+
+@pytest.mark.parametrize("condition", [node("Identity", "g", "k"), helper.make_node("Equal", ["m", "m"], ["k"])])
+def test_turns_that_are_counted_have_no_condition(condition):
+    """One that stays as it is, is true, or holds for a known number of turns: nothing computes or copies it."""
+    body = graph_proto([node("Tanh", "v", "o"), condition], {"i": ("int64", []), "g": ("bool", []), "v": [3]},
+                       {"k": ("bool", []), "o": [3]}, {"m": np.int64(4)})
+    made = helper.make_node("Loop", ["n", "go", "v0"], ["last"], body=body)
+    proto = model([made], {"v0": [3], "n": ("int64", []), "go": ("bool", [])}, ["last"])
+    assert body_of(proto) == ["tanh"]
+    for turns, go in ((0, True), (3, True), (9, True), (9, False)):
+        compare(proto, {"v0": np.array([9, 5, 2], np.float32), "n": np.array(turns), "go": np.array(go)})
+    assert not {"less", "cast"} & set(body_of(counting(None, limit=300)))
+
+
 def test_loops_that_have_no_end(monkeypatch):
     monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
     with pytest.raises(ModelError, match="has no number of turns"):

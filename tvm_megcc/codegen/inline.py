@@ -100,8 +100,9 @@ def _loop(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     flat.control(*(Move(flat.held(source), target) for source, target in starts),
                  Turn(turn, most, goes, True, behind.name, tuple(results[carried:])), first)
     made = flat.body(op, plan, (turn, goes, *results[:carried], *values[carried:]), 0)
-    rows = (Move(row, target, turn) for row, target in zip(made[1 + carried:], results[carried:], strict=True))
-    kept = (Move(row, target) for row, target in zip(made[:1 + carried], (goes, *results[:carried]), strict=True))
+    round_ = results[:carried] if op.attrs.counted else (goes, *results[:carried])
+    rows = (Move(row, target, turn) for row, target in zip(made[len(round_):], results[carried:], strict=True))
+    kept = (Move(row, target) for row, target in zip(made, round_, strict=False))
     flat.control(*rows, *kept, Turn(turn, most, goes, False, first.name), behind)
     flat.loops.append((begin, len(flat.steps)))
 

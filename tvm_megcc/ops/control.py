@@ -27,7 +27,8 @@ class Loop(Inlines):
     Operands: most (int64 []), going (bool []), the first of `carried` values that go round, what else the body reads.
     Results: how many turns there were (int64 []), going, the last values that went round, and what each turn gave,
     stacked along a first axis that has room for all turns. The body gets the number of the turn, going, the values
-    that go round and what else it reads; it gives going, the values that go round, and what is stacked.
+    that go round and what else it reads; it gives going, the values that go round, and what is stacked. Attribute
+    `counted`: it gives no going, for no turn changes that.
     """
 
     kind = "loop"

@@ -57,7 +57,9 @@ def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
     stacks = [np.zeros([substitute(dim, symbols) for dim in type_.shape], np.dtype(type_.dtype))
               for type_ in op.attrs.types[2 + count:]]
     while turn < most and going:
-        going, *values = _part(op.attrs.body.graph, [np.array(turn), np.asarray(going), *carried, *captured], symbols)
+        values = _part(op.attrs.body.graph, [np.array(turn), np.asarray(going), *carried, *captured], symbols)
+        if not op.attrs.counted:
+            going, *values = values
         carried = values[:count]
         for stack, row in zip(stacks, values[count:], strict=True):
             if turn >= len(stack):

@@ -170,6 +170,8 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     def turn(values: Sequence[str]) -> list[str | None]:
         bound = {given[2 + index]: carried[index] for index in fixed}
         results = importer.inlined(body, scope, opsets, bound | dict(zip([*given[:2], *inside], values, strict=True)))
+        if counted is not None and results[0] is not None:  # so many turns it holds, which are counted anyway
+            results[0] = node.constant(np.array(True))
         return [value for index, value in enumerate(results) if index - 1 not in fixed]
 
     outputs = [*node.outputs, *[""] * len(carried)]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...errors import MegccError
 from ...ir.conditions import require_shape
 from ...ir.dims import Dim, dim_max, interval, symbols
@@ -67,8 +69,9 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
     if None in results:
         return []
     going, *values = map(str, results)
+    counted = going == given[1] or (node.is_constant(going) and bool(np.all(node.constant_of(going))))
     with builder.importing(node.name):
-        (going,) = node.emit("reshape", (going,), shape=())
+        goes = [] if counted else node.emit("reshape", (going,), shape=())
         made = [part for value, plan in zip(values, plans, strict=False) for part in _packed(node, plan, value)]
     stacked = values[len(plans):]
     rows = [node.type_of(name) for name in stacked]
@@ -76,11 +79,11 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
         if inner := sorted(set().union(*map(symbols, row.shape)) - outside):
             raise MegccError(f"stacks rows of {', '.join(inner)} elements, which each turn finds anew; not supported")
     inputs = [*given, *(part for values in parts for part in values)]
-    body, captured = builder.body(first, inputs, [going, *made, *stacked])
+    body, captured = builder.body(first, inputs, [*goes, *made, *stacked])
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
              *(row.with_shape((loop.room, *row.shape)) for row in rows))
     turns, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts), body=body,
-                                types=types)
+                                counted=counted, types=types)
     left = iter(ends)
     with builder.importing(node.name):
         final = [plan.unpack(node, builder.counts, [next(left) for _ in plan.types]) if isinstance(plan, Packed)

@@ -61,6 +61,7 @@ class Isa:
         that is wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
     hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
         computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
+    saturates: products of bytes are added by twos in int16, and saturate (kernels/integer/listed.py).
     fused_rounding: a product and a sum of reals, rounded once, take fewer instructions than products of 64 bits.
     """
 
@@ -85,6 +86,7 @@ class Isa:
     helium: bool = False
     wide: bool = False
     hoists: bool = False
+    saturates: bool = False
     fused_rounding: bool = False
     halves: str = ""
     header: str = ""
@@ -113,9 +115,9 @@ _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler"
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
-    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", **_AVX),
+    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", saturates=True, **_AVX),
     Isa("avx2_vnni", 0x00010103, 8, 16, 64, "defined(__x86_64__)", fallback="avx2", laid="uint8", **_AVX),
-    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", **_AVX),
+    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", saturates=True, **_AVX),
     Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", laid="uint8", **_AVX),
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", laid="int8", laid_step=16,
         sums="by_sixteens", **_ARM64_ISA),

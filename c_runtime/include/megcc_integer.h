@@ -32,6 +32,10 @@
  *                                  negated; mgc_isum(v): the sum of the lanes
  *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
  *
+ *   mgc_dot_twice(c,x,w)           c + the sum over four bytes of x, 0 to 255, and of w a lane, where no two neighbours' products
+ *                                  are beyond int16 together: AVX2 and AVX-512
+ *   mgc_lay_twice_<type>(to,p,n,z) bytes for it, n of them, a multiple of four: each four of them, and then the same with every
+ *                                  second one turned over; mgc_fill_twice(to,n,v)
  *   mgc_dot_w_i16_i16(p)           weights of int16 for mgc_dot_i16
  *   mgc_h                          MGC_HALVES int16, which do not overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
  *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub

@@ -70,6 +70,30 @@ def test_sequence_lengths_off_the_input_fail_the_call(name: str, tmp_path):
     assert len([text for text in failures if text.endswith(f"status {FAILED}")]) == len(jobs) > 0, failures[:5]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+def test_lists_of_weights_end_where_they_end(name: str, tmp_path):
+    """A container's: lists beyond all entries fail the call, entries beyond a run are read at its end."""
+    compiler, flags, runner = toolchain(name)
+    listed = [job for index in (6, 11) for job in jobs_of("conv2d_integer", OPERATORS["conv2d_integer"].cases[index],
+                                                          index, TARGETS[name], "speed")
+              if "listed" in job.bound.spec.symbol]
+    assert listed
+
+    def spoiled(job, operand: str, place, number: int):
+        names = [each.name for each in job.bound.inputs]
+        hostile = [array.copy() for array in job.inputs]
+        hostile[names.index(operand)].flat[place] = number
+        return type(job)(job.title, job.bound, hostile, job.output_types, job.expected, np.inf)
+    jobs = [spoiled(job, "lists", place, number) for job in listed for place in (0, 1, 3, -1)
+            for number in (-1, 10**6, 2**31 - 1, -(2**31))]
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
+    assert len([text for text in failures if text.endswith(f"status {FAILED}")]) == len(jobs), failures[:5]
+    jobs = [spoiled(job, "moves", slice(None), 255) for job in listed]
+    failures = Program(jobs, tmp_path, compiler, flags, runner).run()
+    assert not [text for text in failures if "status" in text or "died" in text], failures[:5]
+
+
 LEAST, MOST = np.iinfo(np.int32).min, np.iinfo(np.int32).max
 INTEGERS = np.array([LEAST, MOST, LEAST, 0, 7, -7, -1, 1], np.int32)
 DIVISORS = np.array([-1, -1, 0, 0, -2, 2, LEAST, MOST], np.int32)

@@ -25,6 +25,7 @@ from .input.convert import ConvertRuns
 from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
 from .integer.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
+from .integer.listed import ListedConv, ListedMatMul
 from .integer.pairs import PairConv, PairMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
@@ -87,10 +88,10 @@ realise(ops.attention_fused.Attention, AttentionColumns(), AttentionLines())
 realise(ops.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.nibbles.MatMulNibbles, NibblesMatMul())
 realise(ops.nibbles.DequantizeNibbles, NibbleRows())
-realise(ops.integer.Conv2dInteger, DotConv(), WinogradBytes(), PairConv(), DspConv(), DspDepthwise(), HeliumConv(),
-        HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())
-realise(ops.integer.MatMulInteger, DotMatMul(), PairMatMul(), DspMatMul(), HeliumMatMul(), PanelBytesMatMul(),
-        PlainBytesMatMul())
+realise(ops.integer.Conv2dInteger, DotConv(), ListedConv(), WinogradBytes(), PairConv(), DspConv(), DspDepthwise(),
+        HeliumConv(), HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())
+realise(ops.integer.MatMulInteger, DotMatMul(), ListedMatMul(), PairMatMul(), DspMatMul(), HeliumMatMul(),
+        PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.integer_sums.SumPoolInteger, SumPoolBytes())
 realise(ops.integer_sums.ReduceSumInteger, ReduceSumBytes())
 realise(ops.spectral.Determinant, DeterminantKernel())

@@ -416,4 +416,64 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
+/* Products of bytes whose sums of two saturate: which of the two bytes is turned over is for the weights to say. */
+#if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
+static MGC_INLINE void mgc_lay_twice(uint16_t *to, const void *from, int32_t n, int32_t flip)
+{
+    const uint8_t *bytes = (const uint8_t *)from;
+    const __m128i every = _mm_set1_epi8((char)flip), second = _mm_set1_epi16(-256);
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m128i v = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(bytes + i)), every);
+        const __m128i turned = _mm_xor_si128(v, second);
+        _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_unpacklo_epi32(v, turned));
+        _mm_storeu_si128((__m128i *)(void *)(to + i + 8), _mm_unpackhi_epi32(v, turned));
+    }
+    for (; i + 4 <= n; i += 4) {
+        int32_t four;
+        memcpy(&four, bytes + i, sizeof four);
+        const __m128i v = _mm_xor_si128(_mm_cvtsi32_si128(four), every);
+        _mm_storel_epi64((__m128i *)(void *)(to + i), _mm_unpacklo_epi32(v, _mm_xor_si128(v, second)));
+    }
+}
+static MGC_INLINE void mgc_lay_twice_u8(uint16_t *to, const uint8_t *from, int32_t n, int32_t zero)
+{
+    mgc_lay_twice(to, from, n, 0);
+    (void)zero;
+}
+static MGC_INLINE void mgc_lay_twice_i8(uint16_t *to, const int8_t *from, int32_t n, int32_t zero)
+{
+    mgc_lay_twice(to, from, n, 128);
+    (void)zero;
+}
+static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
+{
+    const __m128i v = _mm_set1_epi8((char)value), both = _mm_unpacklo_epi32(v, _mm_xor_si128(v, _mm_set1_epi16(-256)));
+    for (int32_t i = 0; i + 4 <= n; i += 4) {
+        _mm_storel_epi64((__m128i *)(void *)(to + i), both);
+    }
+}
+static MGC_INLINE mgc_i mgc_dot_x_twice(const uint16_t *p)
+{
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return mgc_iset1(four);
+}
+#if defined(MGC_ISA_AVX512)
+static MGC_INLINE mgc_i mgc_dot_w_twice_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
+static MGC_INLINE mgc_i mgc_dot_twice(mgc_i c, mgc_i x, mgc_i w)
+{
+    const __m512i sums = _mm512_maddubs_epi16((__m512i)x, (__m512i)w);
+    return (mgc_i)_mm512_add_epi32((__m512i)c, _mm512_madd_epi16(sums, _mm512_set1_epi16(1)));
+}
+#else
+static MGC_INLINE mgc_i mgc_dot_w_twice_i8(const int8_t *p) { return (mgc_i)_mm256_loadu_si256((const __m256i *)(const void *)p); }
+static MGC_INLINE mgc_i mgc_dot_twice(mgc_i c, mgc_i x, mgc_i w)
+{
+    const __m256i sums = _mm256_maddubs_epi16((__m256i)x, (__m256i)w);
+    return (mgc_i)_mm256_add_epi32((__m256i)c, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+}
+#endif
+#endif
+
 #endif

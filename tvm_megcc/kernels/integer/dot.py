@@ -5,6 +5,7 @@ multiplied by packed weights; sums stay in registers until the epilogue has made
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,7 +40,8 @@ class DotParameters(ByteParameters):
     whole tile, 0 if there are none. heights, even: of tiles, as `Tile` has them. flat: windows are pixels, without
     padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
     ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point. ahead: the
-    weights that tiles ask for before they are used, "tile": those of the next one's channels, "page": 4 KB on.
+    weights that tiles ask for before they are used, "tile": those of the next one's channels, "page": 4 KB on. listed:
+    weights are lists of entries (`listed.py`).
     """
 
     laid: str
@@ -59,17 +61,19 @@ class DotParameters(ByteParameters):
     narrow: bool
     skewed: bool
     ahead: str
+    listed: bool
 
 
 @dataclass(frozen=True)
 class Laid:
     """How the first operand is laid out: element type; the products that are added up in a lane; what is subtracted of
-    each element, and the zero point of what results."""
+    each element, and the zero point of what results; what functions of lanes call it, if not by its type."""
 
     dtype: str
     step: int
     less: int
     zero: int
+    name: str = ""
 
     @staticmethod
     def of(isa: Isa, dtype: str, zero: int) -> Laid:
@@ -98,7 +102,7 @@ def weight_type(dtype: str, zero: int) -> str:
     return "int8" if limits.min - zero >= -128 and limits.max - zero <= 127 else "int16"
 
 
-def _outputs_first(array: np.ndarray, outputs_first: bool) -> np.ndarray:
+def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
     """Weights of a convolution, or a matrix, as [O, I, KH, KW]."""
     return array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
 
@@ -110,7 +114,7 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
     order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
     whole vectors. around: what is where there is no row or column. turned: bits that all are turned over in the end."""
     width, packed = vectors * lanes, []
-    for group in np.split(_outputs_first(array, outputs_first), groups):
+    for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
         depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
         padded = np.full((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), around, np.int8)
@@ -142,7 +146,7 @@ def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
 def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, behind: int = 0) -> np.ndarray:
     """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated. Behind
     them so many zeros."""
-    weights = _outputs_first(array, outputs_first)
+    weights = as_outputs(array, outputs_first)
     sums = -x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)
     return np.pad(sums.astype(np.int32), (0, behind))
 
@@ -176,13 +180,13 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
 def _ahead(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
     """Of more weights than the first cache keeps, where products of int16 leave room for it. The CPU does not foresee
     where the next page begins, nor what lies behind a short stream; a single pixel does nothing but load them."""
-    if not site.isa.ahead or site.compact or laid.dtype != "int16" or s.g * s.oc * depth < NEAR:
+    if not site.isa.ahead or site.compact or laid.dtype == site.isa.laid or s.g * s.oc * depth < NEAR:
         return ""
     is_short = depth * tile.vectors * site.isa.lanes <= site.isa.ahead
-    return "tile" if is_short and tile.heights != (1,) else "page"
+    return "tile" if is_short and tile.heights != (1,) and laid.dtype == "int16" else "page"
 
 
-def _runs(s: Geometry) -> tuple[int, int]:
+def runs_of(s: Geometry) -> tuple[int, int]:
     """Of what a window reads, the pieces that lie together, and their elements."""
     return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
 
@@ -195,23 +199,41 @@ class DotProducts(Kernel):
     fuses_epilogue, lanes = True, "i"
     constants = (1, 2)
 
-    @staticmethod
-    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
+    #: Weights are lists of entries.
+    is_listed: ClassVar[bool] = False
+
+    def laid(self, site: Site, zero: int) -> Laid:
+        """How x is laid out, whose zero point is `zero`."""
+        return Laid.of(site.isa, site.x.dtype, zero)
+
+    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, laid: Laid,
+                 vectors: int) -> tuple[tuple[Operand, ...], dict]:
+        """x, the weights and the bias, and the extents that these have of their own. how: of `pack_sums`. vectors: of
+        channels in a tile."""
+        G, IC, OC = extent_symbols("G", "IC", "OC")
+        runs, length = runs_of(s)
+        depth = runs * round_up(IC * (length // s.ic), laid.step)
+        packed = Operand("w", 1, G * round_up(OC, site.isa.lanes) * depth,
+                         ("dot", *how, s.g, runs, site.isa.lanes, vectors, laid.step), "int8")
+        return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC), {}
+
+    def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         skewed = skew(site.inputs[1].dtype, w_zero) != 0
-        laid = Laid.of(isa, site.x.dtype, x_zero)
-        runs, length = _runs(s)
+        laid = self.laid(site, x_zero)
+        runs, length = runs_of(s)
         depth = runs * round_up(length, laid.step)
         flat, item = s.is_pointwise, DTYPES[laid.dtype].bytes
         copied = not flat or laid.dtype != site.x.dtype or bool(laid.less) or s.ic % laid.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         sums = isa.sums if laid.dtype == isa.laid else ""
-        tile = Tile.of(site, sums, depth // laid.step, s.oc, pixels)
+        made_of = "listed" if self.is_listed else sums
+        tile = Tile.of(site, made_of, depth // laid.step, s.oc, pixels)
         channels = block(target, tile, depth, s.oc)
         rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
         if rows == 0:
-            tile = Tile.of(site, sums, depth // laid.step, s.oc, pixels, even=False)
+            tile = Tile.of(site, made_of, depth // laid.step, s.oc, pixels, even=False)
             channels = block(target, tile, depth, s.oc)
             rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
@@ -232,34 +254,29 @@ class DotProducts(Kernel):
             x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
             laid_out = ((ROWS - 1) * down + high) * ((OW - 1) * across + wide) * IC
         extents["CHANNELS"] = channels
-        how = outputs_first, w_zero
-        packed_depth = runs * round_up(IC * (length // s.ic), laid.step)
-        operands = (Operand("x", 0, x_size),
-                    Operand("w", 1, G * round_up(OC, isa.lanes) * packed_depth,
-                            ("dot", *how, s.g, runs, isa.lanes, tile.vectors, laid.step), "int8"))
-        operands = with_sums(site, (*operands, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC)
-        bias = len(operands) > 2
+        operands, more = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), laid, tile.vectors)
+        extents |= more
+        bias = any(operand.name == "b" for operand in operands)
         if skewed:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         fill = 0 if flat else laid.zero
         narrow = sums.startswith("by_sixteens") and is_narrow(site, w_zero)
         parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
-                                   DTYPES[laid.dtype].c_type, laid.step, fill, DTYPES[laid.dtype].short,
+                                   DTYPES[laid.dtype].c_type, laid.step, fill, laid.name or DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
                                    tile.heights, tile.even, flat, copied, sums, narrow, skewed,
-                                   _ahead(site, laid, tile, depth, s))
+                                   _ahead(site, laid, tile, depth, s), self.is_listed)
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
-                       f"dot{kind}{'_skewed' * skewed}{'_narrow' * narrow}_{tile.name}",
+                       f"{self.name}{kind}{'_skewed' * skewed}{'_narrow' * narrow}_{tile.name}",
                        scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
 
-    @staticmethod
-    def cycles(site: Site, s: Geometry, w_zero: int) -> float:
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
         """Of one image after another, all extents known."""
         laid = Laid.of(site.isa, site.x.dtype, 0)
-        runs, length = _runs(s)
+        runs, length = runs_of(s)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
         if site.isa.dsp or site.isa.pairs:
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # what is loaded, multiplied and added in C
@@ -278,6 +295,12 @@ class DotConv(DotProducts):
     def layouts(self, site: Site):
         yield around(site, NHWC)
 
+    def geometry(self, site: Site) -> Geometry:
+        return Geometry.of(site)
+
+    def weights_zero(self, site: Site) -> int:
+        return site.attrs.w_zero
+
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
         return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
@@ -290,6 +313,12 @@ class DotConv(DotProducts):
 class DotMatMul(DotProducts):
     """A constant matrix on the right: a 1x1 convolution whose pixels are the rows of a."""
 
+    def geometry(self, site: Site) -> Geometry:
+        return _rows(site)
+
+    def weights_zero(self, site: Site) -> int:
+        return site.attrs.b_zero
+
     def refuse(self, site: Site):
         if site.inputs[1].rank != 2:
             return "the second operand must be one matrix"
@@ -300,7 +329,7 @@ class DotMatMul(DotProducts):
                          "matmul_integer")
 
     def cost(self, site: Site) -> float:
-        return self.cycles(site, _rows(site), site.attrs.b_zero)
+        return self.cycles(site, _rows(site), site.attrs.b_zero, bool(site.attrs.trans_b))
 
 
 def _rows(site: Site) -> Geometry:

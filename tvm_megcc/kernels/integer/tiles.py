@@ -15,8 +15,8 @@ _LATENCY = 8
 _TILE = 25
 #: Of 64-bit Arm.
 _REGISTERS = 32
-#: Vectors of channels in tiles of assembler.
-_WIDEST = {"by_fours": 6, "by_eights": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
+#: Vectors of channels in tiles of assembler, and of weights that are listed.
+_WIDEST = {"listed": 1, "by_fours": 6, "by_eights": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,8 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     weights, and four lanes of each sum, or as many addresses as there are registers for."""
     if sums == "by_sixteens_in_c":
         return 2
+    if sums == "listed":
+        return min(16, isa.registers - 3)
     if sums == "by_sixteens":
         return (isa.registers - 5) // (4 * vectors + 1)
     if sums == "by_eights":
@@ -116,7 +118,7 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
     height = -(-pixels // count)
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
     found = [Tile(vectors, rest, tuple(heights))]
-    if sums == "by_fours":
+    if sums in ("by_fours", "listed"):
         found += [Tile(vectors, rest, (high, high - 1), True) for high in range(3, tallest + 1)
                   if _makes_up(high, pixels)]
     return found

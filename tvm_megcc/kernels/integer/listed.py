@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of bytes where the CPU adds two of them in int16 and saturates (`pmaddubsw`), so that none can saturate.
+
+Of two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
+different signs. With x1 turned over, 255 - x1,
+
+    x0 * w0 + x1 * w1 = x0 * w0 + (255 - x1) * (-w1) + 255 * w1,
+
+and the first two fit if |w0 - w1| <= 128; the third is known, and goes into the bias. So each four bytes of x are laid
+out as they are, p q, and behind them with every second byte turned over, P Q, two bytes each:
+
+    p q P Q        what begins at p, q or P is p q, q P or P Q
+
+and the weights of a vector of channels by four bytes of x are an entry of a list: which of the three they multiply, and
+the weights in that order. Where none of the three fits for all channels of a vector, there are two entries, of
+halves. Weights are known, so all of that is decided when they are packed. An entry takes three instructions where
+products of int16 take four.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.dims import ceildiv, product, round_up
+from ..base import Operand, extent_symbols
+from ..conv2d.geometry import Geometry
+from ..packing import packer
+from ..site import Site
+from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_sums, runs_of, skew
+
+#: Bytes of x that an entry multiplies.
+STEP = 4
+#: What two weights may add up to: 255 * 128 fits in int16.
+MOST = 128
+#: Which of the pairs of four bytes are turned over in what begins at p, q and P.
+_TURNED = ((False, False), (True, False), (True, True))
+
+
+def _fours(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
+    """Weights less their zero point as int16 [vectors][runs][fours][lanes][pairs][2], zeros behind the channels."""
+    found = []
+    for group in np.split(as_outputs(array, outputs_first), groups):
+        outputs = group.shape[0]
+        depth = np.moveaxis(group, 1, -1).reshape(outputs, runs, -1, 2, 2).astype(np.int16)
+        padded = np.zeros((round_up(outputs, lanes), *depth.shape[1:]), np.int16)
+        padded[:outputs] = depth - less(array.dtype.name, zero)
+        found.append(np.moveaxis(padded.reshape(-1, lanes, *depth.shape[1:]), 1, 3))
+    return np.concatenate(found)
+
+
+def _places(fours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[vectors][runs][fours]: where what they multiply begins, in pairs of bytes, and whether there are two entries."""
+    first, second = fours[..., 0], fours[..., 1]
+    plain = (np.abs(first + second) > MOST).any(axis=3)
+    turned = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
+    fails = np.stack([np.where(kind, turned, plain).any(axis=-1) for kind in np.array(_TURNED)])
+    return fails.argmin(axis=0), fails.all(axis=0)
+
+
+def _turned(place: np.ndarray) -> np.ndarray:
+    """[vectors][runs][fours][1][pairs]: whether the second byte of a pair is turned over."""
+    return np.array(_TURNED)[place][:, :, :, None, :]
+
+
+def _there(doubled: np.ndarray) -> np.ndarray:
+    """[vectors][runs][fours][2]: whether there is a first and a second entry."""
+    return np.stack([np.ones_like(doubled), doubled], axis=-1)
+
+
+@packer("listed_weights")
+def pack_weights(array: np.ndarray, *how) -> np.ndarray:
+    """[entries][lanes][4] of int8. how: as of all packers here, outputs_first: of weights that are a matrix; their zero
+    point; groups; runs of a window; lanes of a vector."""
+    fours = _fours(array, *how)
+    place, doubled = _places(fours)
+    weights = np.stack([fours[..., 0], np.where(_turned(place), -fours[..., 1], fours[..., 1])], axis=-1)
+    # What begins at q has the second pair in front.
+    weights = np.where((place == 1)[..., None, None, None], weights[..., ::-1, :], weights)
+    half = weights >> 1
+    entries = np.stack([np.where(doubled[..., None, None, None], weights - half, weights), half], axis=3)
+    return entries[_there(doubled)].astype(np.int8)
+
+
+@packer("listed_moves")
+def pack_moves(array: np.ndarray, *how) -> np.ndarray:
+    """[entries] of uint8: by how many pairs of bytes an entry begins behind the one before, the first one of a run
+    behind the run."""
+    place, doubled = _places(_fours(array, *how))
+    at = STEP * np.arange(place.shape[2]) + place
+    # The second entry of two begins where the first one does.
+    return np.stack([np.diff(at, prepend=0), np.zeros_like(at)], axis=-1)[_there(doubled)].astype(np.uint8)
+
+
+@packer("listed_lists")
+def pack_lists(array: np.ndarray, *how) -> np.ndarray:
+    """[vectors][1 + runs] of int32: the number of the first entry, and those of each run."""
+    counts = _there(_places(_fours(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
+    last = counts.sum(axis=1, keepdims=True).cumsum(axis=0, dtype=np.int32)
+    return np.concatenate([last - counts.sum(axis=1, keepdims=True), counts], axis=1, dtype=np.int32)
+
+
+@packer("listed_sums")
+def pack_listed_sums(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int,
+                     x_zero: int) -> np.ndarray:
+    """[O] of int32: what sums of products have too little, the zero point of x included."""
+    fours = _fours(array, outputs_first, zero, groups, runs, lanes)
+    turned = np.where(_turned(_places(fours)[0]), fours[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
+    sums = pack_sums(array, outputs_first, zero, x_zero)
+    return sums + 255 * turned.reshape(groups, -1)[:, :sums.size // groups].reshape(-1)
+
+
+@packer("listed_bias")
+def pack_listed_bias(bias: np.ndarray, array: np.ndarray, *given) -> np.ndarray:
+    """The same added to a bias; int32 wraps."""
+    return (pack_listed_sums(array, *given).view(np.uint32) + bias.reshape(-1).view(np.uint32)).view(np.int32)
+
+
+class Listed(DotProducts):
+    """Both operators by lists."""
+
+    name = "listed"
+    is_listed = True
+
+    def refuse(self, site: Site) -> str | None:
+        weights = site.values.get(1)
+        if not site.isa.saturates:
+            return "other products of bytes take fewer instructions"
+        if site.compact:
+            return "lists are longer than weights, and each has a kernel of its own"
+        if weights is None:
+            return "the weights must be known"
+        if skew(weights.dtype.name, self.weights_zero(site)):
+            return "int8 does not hold the weights less their zero point"
+        return super().refuse(site) or (
+            "input channels must be a multiple of four" if self.geometry(site).ic % STEP else None)
+
+    def laid(self, site: Site, zero: int) -> Laid:
+        return Laid("uint16", STEP, 0, zero - int(np.iinfo(site.x.dtype).min), "twice")
+
+    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, laid: Laid,
+                 vectors: int) -> tuple[tuple[Operand, ...], dict]:
+        runs, lanes = runs_of(s)[0], site.isa.lanes
+        G, OC, ENTRIES = extent_symbols("G", "OC", "ENTRIES")
+        given = *how, s.g, runs, lanes
+        bias = (Operand("b", 2, G * OC, ("listed_bias", *given, laid.zero), also=(1,)) if site.has(2) else
+                Operand("b", 1, G * OC, ("listed_sums", *given, laid.zero), "int32"))
+        return (x, Operand("w", 1, ENTRIES * lanes * STEP, ("listed_weights", *given), "int8"), bias,
+                Operand("moves", 1, ENTRIES, ("listed_moves", *given), "uint8"),
+                Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("listed_lists", *given), "int32")), {
+                    "ENTRIES": _entries(site, s, *how)}
+
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
+        pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
+        # The end of a tile is some cycles longer than that of two vectors of channels.
+        return (300 + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))
+                + pixels * s.g * (3.5 * ceildiv(s.oc, site.isa.lanes) + 0.1 * runs * length))
+
+
+def _entries(site: Site, s: Geometry, outputs_first: bool, zero: int) -> int:
+    """Of all lists."""
+    doubled = _places(_fours(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
+    return int(doubled.size + doubled.sum())
+
+
+class ListedConv(Listed, DotConv):
+    """Convolution, channels last."""
+
+
+class ListedMatMul(Listed, DotMatMul):
+    """A constant matrix on the right."""

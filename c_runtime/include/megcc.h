@@ -245,8 +245,8 @@ typedef struct megcc_shape {
 int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
                                  megcc_error *error);
 
-/* The same for the next piece of a sequence: states stay as they are. MEGCC_E_SHAPE: they lie elsewhere with these
- * shapes, which are for another program of the model. Not with MEGCC_NO_DYNAMIC. */
+/* The same for the next piece of a sequence: states stay as they are. MEGCC_E_SHAPE: with these shapes they lie
+ * elsewhere, or have other extents. Not with MEGCC_NO_DYNAMIC. */
 int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error);
 
 /* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there

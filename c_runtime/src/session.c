@@ -100,10 +100,10 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
     if (!is_dynamic(&model->program)) {
         megcc_device_model(model, 0, &session->bucket);
         session->extents = extents_of(&model->program);
-        megcc_session_place(session, false);
 #ifndef MEGCC_NO_REGIONS
-        megcc_session_copy_weights(session);
+        megcc_session_copy_weights(session); /* first: states may begin with one */
 #endif
+        megcc_session_place(session, false);
     }
 #ifndef MEGCC_NO_DYNAMIC
     else if (given_symbols(&model->program) == 0) {

@@ -116,20 +116,23 @@ static int32_t blame_input(const megcc_model *model, const int32_t *symbols, meg
     return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
 }
 
-/* Whether what the session keeps lies in another bucket where it lies now. */
-static bool states_stay(const megcc_session *session, const device_model *other)
+/* Whether what the session keeps lies in another bucket where it lies now, and has the same extents. */
+static bool states_stay(const megcc_session *session, const device_model *other, const int32_t *extents)
 {
     const megcc_program *p = &session->model->program;
     const tensor_slot *now = row_at(session->bucket.tensors, 0, sizeof *now);
     const tensor_slot *then = row_at(other->tensors, 0, sizeof *then);
     bool stay = true;
-    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++)
-        stay &= tensor_at(p, i)->storage != STORAGE_STATE
-            || (now[i].offset == then[i].offset && now[i].bytes == then[i].bytes);
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+        const tensor_row *row = tensor_at(p, i);
+        stay &= row->storage != STORAGE_STATE
+            || (now[i].offset == then[i].offset && now[i].bytes == then[i].bytes
+                && memcmp(session->extents + row->dims, extents + row->dims, 4u * row->rank) == 0);
+    }
     return stay;
 }
 
-/* keep: a failure where the states would lie elsewhere. */
+/* keep: a failure where the states would lie elsewhere, or be larger or smaller. */
 static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *shapes, bool keep, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
@@ -149,7 +152,7 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
         status = compare_inputs(p, shapes, table, error);
     if (status == MEGCC_OK)
         status = megcc_verify_sizes(p, &bucket, resolved(p, table), 0, MEGCC_E_SHAPE, error);
-    if (status == MEGCC_OK && keep && !states_stay(session, &bucket))
+    if (status == MEGCC_OK && keep && !states_stay(session, &bucket, resolved(p, table)))
         status = megcc_fail(error, MEGCC_E_SHAPE, AT("TensorSlot.offset"), MEGCC_NONE, 0, 0);
     if (status != MEGCC_OK)
         return status;

@@ -102,8 +102,21 @@ static int32_t evens(const megcc_call *c, int32_t begin, int32_t end, void *scra
 static const megcc_operand half[] = {
     { 96, 0, 0, { 0, 0, 0 } }, { 48, 1 | MEGCC_ALIAS_ANY_SIZE, 0, { 0, 0, 0 } },
 };
+/* the same, but y may begin where x does only if it ends there too; and twice, to two places */
+static int32_t both(const megcc_call *c, int32_t begin, int32_t end, void *scratch)
+{
+    const megcc_call other = { c->in, c->out + 1, c->extent, c->shared };
+    evens(c, begin, end, scratch);
+    return evens(&other, begin, end, scratch);
+}
+
+static const megcc_operand strict[] = {
+    { 96, 0, 0, { 0, 0, 0 } }, { 48, 1, 0, { 0, 0, 0 } }, { 48, 0, 0, { 0, 0, 0 } },
+};
 static const megcc_kernel half_kernels[] = {
     { evens, NULL, half, 0, 0, 1, 1, 1, 0, 0 MEGCC_SYMBOL("evens") },
+    { evens, NULL, strict, 0, 0, 1, 1, 1, 0, 0 MEGCC_SYMBOL("strict") },
+    { both, NULL, strict, 0, 0, 1, 1, 2, 0, 0 MEGCC_SYMBOL("both") },
 };
 static const int32_t half_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 12 };
 static const int32_t static_ports[] = { 0, 0, 0, 2, 4, 6, 0, 0, 0, 2, 4, 6, 0, 0, 0, 1, 24, 0, 0, 0, 2, 4, 6 };
@@ -111,7 +124,7 @@ static const int32_t wide_ports[] = { 0, 0, 0, 1, 24, 0, 0, 0, 1, 24 };
 static const megcc_code static_codes[] = {
     { 1, MEGCC_ISA_C, 16, 4, 0, 0, 2, 2, static_kernels, NULL, static_ports, NULL },
     { 4, MEGCC_ISA_C, 16, 2, 0, 0, 1, 1, wide_kernels, NULL, wide_ports, NULL },
-    { 6, MEGCC_ISA_C, 16, 1, 0, 0, 1, 1, half_kernels, NULL, half_ports, NULL },
+    { 6, MEGCC_ISA_C, 16, 3, 0, 0, 1, 1, half_kernels, NULL, half_ports, NULL },
 };
 extern const megcc_module static_module;
 const megcc_module static_module = { MEGCC_KERNEL_ABI, 3, static_codes };

@@ -43,7 +43,7 @@ typedef struct fixture {
 static const megcc_module *module_of(const char *name)
 {
     const int is_static = strcmp(name, "static") == 0 || strcmp(name, "wide") == 0 || strcmp(name, "half") == 0
-                          || strcmp(name, "regions") == 0 || strcmp(name, "large") == 0
+                          || strstr(name, "region") != NULL || strcmp(name, "large") == 0
                           || strcmp(name, "sparse") == 0;
     return is_static ? &static_module : &dynamic_module;
 }
@@ -219,6 +219,32 @@ static void test_regions(void)
     CHECK(y[1] == 4.0f && y[2] == 5.0f);
     finish(&f);
     megcc_heap_free(other);
+#endif
+}
+
+/* A state begins with the weight that is copied to the second block: y = x * w + w, then w more. */
+static void test_begun(void)
+{
+#ifndef MEGCC_NO_REGIONS
+    fixture f = { 0 };
+    megcc_session_options options;
+    memset(&options, 0, sizeof options);
+    load(&f, "begun_in_a_region");
+    options.region[0].bytes = megcc_model_region(&f.model, 0);
+    options.region[0].memory = megcc_heap_get(options.region[0].bytes, 64);
+    memset(options.region[0].memory, 0xA5, options.region[0].bytes);
+    open_session(&f, &options);
+    for (int round = 0; round < 4; round++) {
+        if (round == 2)
+            megcc_session_reset(f.session);
+        fill(megcc_session_input(f.session, 0, NULL), 3);
+        CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK);
+        const float *y = megcc_session_output(f.session, 0, NULL);
+        for (int i = 0; i < ELEMENTS; i++)
+            CHECK(y[i] == ((float)(1 + round % 2) * (float)(3 + i) + 1) * 0.5f * (float)i);
+    }
+    finish(&f);
+    megcc_heap_free(options.region[0].memory);
 #endif
 }
 
@@ -736,6 +762,27 @@ static void test_pair(void)
 }
 
 /* Demands that no memory can meet: kernels of generated code have none, but numbers come out of arithmetic. */
+/* A state stays with other shapes of other inputs, and is refused another shape of its own. */
+static void test_kept(void)
+{
+    fixture f = { 0 };
+    megcc_shape shapes[2] = { { 1, { 4 } }, { 1, { 4 } } };
+    start(&f, "kept", NULL);
+    CHECK(megcc_session_set_shapes(f.session, shapes, 2, &f.error) == MEGCC_OK);
+    float *state = megcc_session_input(f.session, 1, NULL);
+    CHECK(state[0] == 0.0f);
+    state[3] = 1.0f;
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK && state[3] == 2.0f);
+    shapes[0].dims[0] = 16;
+    CHECK(megcc_session_reshape(f.session, shapes, 2, &f.error) == MEGCC_OK);
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK && state[3] == 4.0f);
+    shapes[1].dims[0] = 5;
+    CHECK(megcc_session_reshape(f.session, shapes, 2, &f.error) == MEGCC_E_SHAPE);
+    CHECK(megcc_session_run(f.session, &f.error) == MEGCC_OK && state[3] == 8.0f);
+    CHECK(megcc_session_set_shapes(f.session, shapes, 2, &f.error) == MEGCC_OK && state[3] == 0.0f);
+    finish(&f);
+}
+
 static int32_t excessive; /* which demand of the kernel */
 static int64_t excess;
 
@@ -904,6 +951,10 @@ static void test_pair(void)
 {
 }
 
+static void test_kept(void)
+{
+}
+
 static void test_demands(void)
 {
 }
@@ -935,10 +986,19 @@ static void test_failing_allocations(void)
 /* Runs a model that was opened, twice, with whatever shapes it takes; a sanitizer sees what it touches. */
 static void run_damaged(fixture *f)
 {
-    size_t alignment;
-    const size_t size = megcc_model_memory(&f->model, &alignment);
+    size_t alignment, largest = megcc_model_memory(&f->model, &alignment);
+    const size_t size = largest;
     megcc_session_options options;
     memset(&options, 0, sizeof options);
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++) {
+        options.region[i].bytes = megcc_model_region(&f->model, i);
+        if (options.region[i].bytes > largest)
+            largest = options.region[i].bytes;
+    }
+    if (largest > LARGEST_ARENA)
+        return;
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++)
+        options.region[i].memory = megcc_heap_get(options.region[i].bytes, alignment);
 #ifndef MEGCC_NO_DYNAMIC
     heap h = { 0, 0, 0, 0 };
     options.allocator.resize = resize;
@@ -946,8 +1006,6 @@ static void run_damaged(fixture *f)
 #endif
     volatile unsigned char sink = 0;
     options.memory_limit = LARGEST_ARENA;
-    if (size > LARGEST_ARENA)
-        return;
     f->memory = megcc_heap_get(size, alignment);
     memset(f->memory, 0xA5, size);
     CHECK(megcc_session_open(&f->session, &f->model, f->memory, size, &options, &f->error) == MEGCC_OK);
@@ -974,6 +1032,8 @@ static void run_damaged(fixture *f)
     (void)sink;
     megcc_session_close(f->session);
     megcc_heap_free(f->memory);
+    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++)
+        megcc_heap_free(options.region[i].memory);
 #ifndef MEGCC_NO_DYNAMIC
     CHECK(h.bytes == 0);
 #endif
@@ -1023,6 +1083,10 @@ static void test_damaged(void)
     damage("static");
     damage("wide");
     damage("half");
+#ifndef MEGCC_NO_REGIONS
+    damage("regions");
+    damage("begun_in_a_region");
+#endif
 #if SIZE_MAX > UINT32_MAX
     damage("large");
 #endif
@@ -1033,6 +1097,41 @@ static void test_damaged(void)
 #endif
 }
 
+/* Containers that are refused for what they ask, and the field that is named; others open, and run or not. */
+static void test_hostile(void)
+{
+    char line[256], name[64], module[64], where[64];
+    snprintf(line, sizeof line, "%s/hostile.txt", folder);
+    FILE *list = fopen(line, "r");
+    CHECK(list != NULL);
+    while (fgets(line, sizeof line, list) != NULL) {
+        fixture f = { 0 };
+        CHECK(sscanf(line, "%63s %63s %63s", name, module, where) == 3);
+#ifdef MEGCC_NO_DYNAMIC
+        if (strcmp(module, "static") != 0)
+            continue;
+#endif
+#ifdef MEGCC_NO_REGIONS
+        if (strstr(name, "region") != NULL)
+            continue;
+#endif
+        snprintf(line, sizeof line, "%s/%s.megcc", folder, name);
+        const int32_t status = megcc_model_load_file(
+            &f.model, &f.file, strcmp(module, "dynamic") == 0 ? &dynamic_module : &static_module, line, NULL, &f.error);
+        if ((status == MEGCC_OK) != (strcmp(where, "opens") == 0))
+            fprintf(stderr, "%s: %d %s\n", name, (int)status, f.error.where != NULL ? f.error.where : "");
+        CHECK((status == MEGCC_OK) == (strcmp(where, "opens") == 0));
+#ifndef MEGCC_NO_STRINGS
+        CHECK(status == MEGCC_OK || strcmp(f.error.where, where) == 0);
+#endif
+        if (status == MEGCC_OK) {
+            run_damaged(&f);
+            megcc_file_close(&f.file);
+        }
+    }
+    fclose(list);
+}
+
 /* --------------------------------------------------------------------------------------------------------------- */
 
 #define TEST(name) { #name, test_##name }
@@ -1041,10 +1140,11 @@ static const struct {
     void (*run)(void);
 } tests[] = {
     TEST(run), TEST(large), TEST(describe), TEST(step), TEST(bind), TEST(state), TEST(memory), TEST(static_shapes), TEST(wide), TEST(half),
-    TEST(regions),
+    TEST(regions), TEST(begun),
     TEST(open),
     TEST(cpu), TEST(checksum), TEST(files), TEST(error_text), TEST(parallel), TEST(pool), TEST(fork), TEST(observe),
-    TEST(buckets), TEST(pair), TEST(demands), TEST(unbounded), TEST(failing_allocations), TEST(memory_limit), TEST(damaged),
+    TEST(buckets), TEST(pair), TEST(kept), TEST(demands), TEST(unbounded), TEST(failing_allocations), TEST(memory_limit), TEST(damaged),
+    TEST(hostile),
 };
 
 int main(int argc, char **argv)

@@ -17,6 +17,7 @@ import pytest
 from tests.c_flags import WARNINGS
 from tvm_megcc.codegen import container
 
+from .hostile_models import HOSTILE
 from .runtime_models import MODELS, MODULES, WEIGHT
 
 ROOT = Path(__file__).parents[2] / "c_runtime"
@@ -69,6 +70,10 @@ def write_containers(path: Path) -> Path:
     for name, model in MODELS.items():
         (path / f"{name}.megcc").write_bytes(container.write(model()))
     _write_sparse(path / "sparse.megcc")
+    (path / "hostile.txt").write_text("".join(
+        f"{name} {module} {field}\n" for name, (module, _, field) in HOSTILE.items()))
+    for name, (_, model, _) in HOSTILE.items():
+        (path / f"{name}.megcc").write_bytes(container.write(model))
     return path
 
 

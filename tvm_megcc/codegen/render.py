@@ -304,7 +304,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
 SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 
 #: What floats in vectors have to do with integers.
-_INTEGER = re.compile(r"\bmgc_i(load|store)")
+_INTEGER = re.compile(r"\bmgc_(i(load|store)|pairs\b)")
 _HALF = re.compile(r"\bmgc_\w+_f16")
 
 _FILE = """\

@@ -5,6 +5,7 @@
  *
  *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD); mgc_bb, mgc_bt, mgc_tb, mgc_tt:
  *                                  of one half of each (bottom, top), a's first
+ *   mgc_high15(a,b)                a * b / 2^15 of int16, to the nearest, halves up (SMMULR)
  *   mgc_word(p)                    four bytes at any address
  *   mgc_both(a,b)                  a in the low half, b in the high one
  *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
@@ -76,6 +77,12 @@ MGC_MULTIPLY(mgc_bb, "smlabb")
 MGC_MULTIPLY(mgc_bt, "smlabt")
 MGC_MULTIPLY(mgc_tb, "smlatb")
 MGC_MULTIPLY(mgc_tt, "smlatt")
+static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b)
+{
+    int32_t high;
+    __asm__("smmulr %0, %1, %2" : "=r"(high) : "r"(a * 65536), "r"(2 * b));
+    return high;
+}
 
 static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
@@ -118,6 +125,7 @@ static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32
 {
     return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
 }
+static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b) { return mgc_shifted(a * b + (1 << 14), 15); }
 static MGC_INLINE int32_t mgc_whole(int32_t t) { return mgc_shifted(t, 8); }
 static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
 {

@@ -598,6 +598,9 @@ MGC_TOTALS(mgc_totals_i16, i16, int16_t)
 #if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 MGC_TOTALS(mgc_totals_i8, i8, int8_t)
 #endif
+#if defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
+MGC_TOTALS(mgc_totals_twice, twice, uint16_t)
+#endif
 
 /* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING as AVX-512 has it, for tests on CPUs that have that only. */
 #if defined(MGC_AVX512_ENCODING)

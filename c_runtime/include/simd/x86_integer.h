@@ -453,6 +453,20 @@ static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
         _mm_storel_epi64((__m128i *)(void *)(to + i), both);
     }
 }
+/* Of each eight bytes the first four, n of these in all. */
+static MGC_INLINE mgc_i mgc_total_twice(mgc_i c, const uint16_t *p, int32_t n)
+{
+    const __m128i zero = _mm_setzero_si128(), first = _mm_set1_epi64x(0xffffffff);
+    __m128i sum = zero;
+    for (int32_t i = 0; i < n; i += 4) {
+        sum = _mm_add_epi32(sum, _mm_sad_epu8(_mm_and_si128(_mm_loadl_epi64((const __m128i *)(const void *)(p + i)), first), zero));
+    }
+#if defined(MGC_ISA_AVX512)
+    return (mgc_i)_mm512_add_epi32((__m512i)c, _mm512_inserti32x4(_mm512_setzero_si512(), sum, 0));
+#else
+    return (mgc_i)_mm256_add_epi32((__m256i)c, _mm256_inserti128_si256(_mm256_setzero_si256(), sum, 0));
+#endif
+}
 static MGC_INLINE mgc_i mgc_dot_x_twice(const uint16_t *p)
 {
     int32_t four;

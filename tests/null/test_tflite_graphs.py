@@ -96,3 +96,51 @@ def test_extents_that_the_file_leaves_open(tmp_path):
     with pytest.raises(ModelError, match=r'leaves extents of its inputs open.*--input-shapes "x=\(1,1\)"'):
         import_tflite(path)
     assert import_tflite(path, {"x": (7, 1)}).types["y"].shape == (1, 7)
+
+
+#: While the last of `n` is less than a limit: it counts, w is doubled and a ninth of the number that stays is added.
+WHILE = "WhileOptions"
+GOES = ([("LESS", "", {}, ["n", "most"], ["more"])], ["n", "w", "k"], ["more"])
+TURN = ([("ADD", "AddOptions", {}, ["n", "one"], ["n1"]),
+         ("CONV_2D", "Conv2DOptions", {"StrideH": 1, "StrideW": 1}, ["w", "eye", "zeros"], ["v"]),
+         ("MUL", "MulOptions", {}, ["k", "third"], ["t"]),
+         ("ADD", "AddOptions", {}, ["v", "t"], ["u"])], ["n", "w", "k"], ["n1", "u", "k"])
+LOOP_TENSORS = {**TENSORS, "n": Tensor((1,), "int32"), "n0": Tensor((1,), "int32"), "n1": Tensor((1,), "int32"),
+                "last": Tensor((1,), "int32"), "one": np.array([1], np.int32), "most": np.array([5], np.int32),
+                "more": Tensor((1,), "bool"), "k": (4,), "k0": (4,), "k1": (4,), "t": (4,)}
+
+
+def looped(turn=TURN, goes=GOES, tensors=None) -> bytes:
+    operators = [("ADD", "AddOptions", {}, ["x", "x"], ["z"]),
+                 ("WHILE", WHILE, {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2}, ["n0", "z", "k0"],
+                  ["last", "y", "k1"])]
+    return written(tensors or LOOP_TENSORS, operators, ["x", "n0", "k0"], ["last", "y"], behind=[goes, turn])
+
+
+@pytest.mark.parametrize("first", [-3, 4, 5, 9])
+def test_turns_until_the_run_ends_them(first: int, tmp_path):
+    data, path = looped(), tmp_path / "one.tflite"
+    path.write_bytes(data)
+    graph, random = import_tflite(path), np.random.default_rng(2)
+    (loop,) = (op for op in graph.ops if op.kind == "loop")
+    assert loop.attrs.carried == 2, "what stays as it is does not go round"
+    given = {"x": random.random((1, 2, 3, 4)).astype(np.float32), "n0": np.array([first], np.int32),
+             "k0": random.random(4).astype(np.float32)}
+    found, wanted = reference.run(graph, given), litert(data, given)
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"goes": (GOES[0], GOES[1], ["n"])}, r"its condition is int32\[1\]"),
+    ({"goes": (GOES[0], GOES[1], ["more", "more"])}, "takes 1 values from a graph of 2 outputs"),
+    ({"turn": (TURN[0], TURN[1], ["n1", "u"])}, "takes 3 values from a graph of 2 outputs"),
+    ({"turn": (TURN[0], TURN[1], ["n1", "t", "k"])}, r"is float32\[1,2,3,4\] at first and then float32\[4\]"),
+    ({"turn": ([("MUL", "MulOptions", {}, ["k", "x"], ["u"])], TURN[1], ["n", "u", "k"])},
+     "in WHILE 'last': tensor 'x'"),
+])
+def test_loops_refused(change: dict, message: str, tmp_path):
+    path = tmp_path / "one.tflite"
+    path.write_bytes(looped(**change))
+    with pytest.raises(ModelError, match=message):
+        import_tflite(path)

@@ -57,9 +57,9 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
         starts = [part for value, plan in zip(loop.carried, plans, strict=True)
                   for part in _packed(node, plan, _filling(node, plan, value))]
     first, outside = len(builder.ops), set(builder.counts.taken)
-    given = [_input(builder, loop.names[0], TensorType("int64", ())),
-             _input(builder, loop.names[1], TensorType("bool", ()))]
-    parts = [[_input(builder, name, type_) for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
+    given = [loop_input(builder, loop.names[0], TensorType("int64", ())),
+             loop_input(builder, loop.names[1], TensorType("bool", ()))]
+    parts = [[loop_input(builder, name, type_) for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
              for name, plan in zip(loop.inside, plans, strict=False)]
     with builder.importing(node.name):
         inside = [plan.unpack(node, builder.counts, values, name) if isinstance(plan, Packed) else values[0]
@@ -135,14 +135,15 @@ def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[Ten
     axes: list[set[int]] = [set() for _ in starts]
     while True:
         mark, outside, findings = builder.mark(), set(builder.counts.taken), len(importer.findings)
-        given = [_input(builder, "turn", TensorType("int64", ())), _input(builder, "going", TensorType("bool", ()))]
+        given = [loop_input(builder, name, TensorType(dtype, ()))
+                 for name, dtype in (("turn", "int64"), ("going", "bool"))]
         inside, symbols_of = [], []
         for name, type_, changed in zip(loop.inside, starts, axes, strict=False):
             shape = list(type_.shape)
             for axis in changed:
-                extent = _input(builder, f"{name}.extent", TensorType("int64", ()))
+                extent = loop_input(builder, f"{name}.extent", TensorType("int64", ()))
                 shape[axis] = builder.counts.count(extent, 0, None, node.name, f"{name}.extent{axis}")
-            inside.append(_input(builder, name, type_.with_shape(tuple(shape))))
+            inside.append(loop_input(builder, name, type_.with_shape(tuple(shape))))
             symbols_of.append({axis: shape[axis] for axis in changed})
         with builder.seeds.within(given[0]):
             results = turn([*given, *inside])
@@ -230,7 +231,7 @@ def _largest(turns: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict,
     return room_of([first, largest(then, known, outside)])
 
 
-def _input(builder: Builder, name: str, type_: TensorType) -> str:
+def loop_input(builder: Builder, name: str, type_: TensorType) -> str:
     """A value that a body gets in each turn."""
     name = builder.unique(name or "unused")
     builder.add_input(name, type_)

@@ -16,7 +16,6 @@ from ...ir.graph import Graph
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
-from ..onnx.spelled import SpelledNode
 from . import (  # noqa: F401  (they register importers)
     circular,
     detection,
@@ -39,6 +38,7 @@ from . import (  # noqa: F401  (they register importers)
     svdf,
     windows,
 )
+from .control import CONTROL
 from .file import File, Operator, Subgraph, Tensor, read
 from .node import IMPORTERS, Node, Results, Unsupported
 from .quantised import importer_of
@@ -326,7 +326,7 @@ class _Importer:
                 value = self._value(operator.inputs[1]) if operator.kind == "ASSIGN_VARIABLE" else None
                 self.values.update(zip(operator.outputs, self.states.run(operator, value), strict=True))
                 return
-            values = self._chosen(operator, name) if operator.kind == "IF" \
+            values = CONTROL[operator.kind](self, operator, name) if operator.kind in CONTROL \
                 else self._values(operator, name, label, results)
         except Unsupported as error:
             self.unsupported.append(f"{label}: {error}")
@@ -367,39 +367,17 @@ class _Importer:
             self._check(value, tensor)
         return values
 
-    def _chosen(self, operator: Operator, name: str) -> Sequence[Value | None]:
-        """The results of an IF: of the graph that a constant chooses, or of the one that the run chooses."""
-        condition, *operands = (None if index < 0 else self._value(index) for index in operator.inputs)
-        graphs = [self.file.graph(int(operator.options.get(f"{which}SubgraphIndex", 0))) for which in ("Then", "Else")]
-        if condition is None or None in operands:
-            return [None] * len(operator.outputs)
-        if isinstance(condition, Complex) or any(isinstance(value, Complex) for value in operands):
+    def real_operands(self, operator: Operator) -> list:
+        """The values that an operator with graphs reads, None for those that are not known."""
+        operands = [None if index < 0 else self._value(index) for index in operator.inputs]
+        if any(isinstance(value, Complex) for value in operands):
             raise Unsupported("is not supported for complex numbers")
-        if condition.type.dtype != "bool" or condition.type.size != 1:
-            raise ShapeError(f"its condition is {condition.type}")
-        if condition.is_constant:
-            yes = bool(self.builder.constants[condition.name].reshape(-1)[0])
-            return self._inlined(graphs[0 if yes else 1], operands, name) or [None] * len(operator.outputs)
-        spelled = SpelledNode(self.builder, "", name, (), {}, len(operator.outputs))
-        (decides,) = spelled.emit("reshape", (condition.in_order(plain(len(condition.order)), name),), shape=())
-        bodies, reads, types = [], [], []
-        for graph in graphs:
-            first = len(self.builder.ops)
-            values = self._inlined(graph, operands, name)
-            if values is None:
-                return [None] * len(operator.outputs)
-            results = [value.in_order(plain(len(value.order)), name) for value in values]
-            types.append(tuple(self.builder.types[result] for result in results))
-            body, captured = self.builder.body(first, (), results)
-            bodies.append(body)
-            reads.append(captured)
-        if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
-            raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, each)) for each in types))
-        made = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
-                            reads=len(reads[0]), types=types[0])
-        return [Value(self.builder, value) for value in made]
+        return operands
 
-    def _inlined(self, graph: Subgraph, operands: Sequence[Value], name: str) -> list[Value] | None:
+    def graphs(self, operator: Operator, *which: str) -> list[Subgraph]:
+        return [self.file.graph(int(operator.options.get(f"{each}SubgraphIndex", 0))) for each in which]
+
+    def inline(self, graph: Subgraph, operands: Sequence[Value], label: str) -> list[Value] | None:
         """What another graph of the file makes of these inputs; None where there are findings."""
         self.first.inlined += len(graph.operators)
         if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
@@ -417,8 +395,8 @@ class _Importer:
         for index in sorted(inner._needed(graph.outputs)):
             inner._operator(graph.operators[index])
         values = [inner._value(index) for index in graph.outputs]
-        self.findings += [f"in IF {quoted(name)}: {finding}" for finding in inner.findings]
-        self.unsupported += [f"in IF {quoted(name)}: {finding}" for finding in inner.unsupported]
+        self.findings += [f"in {label}: {finding}" for finding in inner.findings]
+        self.unsupported += [f"in {label}: {finding}" for finding in inner.unsupported]
         if any(isinstance(value, Complex) for value in values):
             raise Unsupported("its graph gives complex numbers, which is not supported")
         return None if None in values else [value for value in values if isinstance(value, Value)]

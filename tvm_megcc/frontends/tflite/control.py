@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IF and WHILE: operators that run other graphs of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import ShapeError, quoted
+from ...ir.types import TensorType
+from ..onnx.loops import ENDLESS, loop_input
+from ..onnx.spelled import SpelledNode
+from .file import Operator
+from .node import Unsupported
+from .value import Value, plain
+
+if TYPE_CHECKING:
+    from .importer import _Importer
+
+
+def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+    """The results of an IF: of the graph that a constant chooses, or of the one that the run chooses."""
+    builder = importer.builder
+    (condition, *operands), graphs = importer.real_operands(operator), importer.graphs(operator, "Then", "Else")
+    if condition is None or None in operands:
+        return [None] * len(operator.outputs)
+    _require_condition(condition)
+    label = f"IF {quoted(name)}"
+    if condition.is_constant:
+        yes = bool(builder.constants[condition.name].reshape(-1)[0])
+        return importer.inline(graphs[0 if yes else 1], operands, label) or [None] * len(operator.outputs)
+    spelled = SpelledNode(builder, "", name, (), {}, len(operator.outputs))
+    (decides,) = spelled.emit("reshape", (condition.in_order(plain(len(condition.order)), name),), shape=())
+    bodies, reads, types = [], [], []
+    for graph in graphs:
+        first = len(builder.ops)
+        values = importer.inline(graph, operands, label)
+        if values is None:
+            return [None] * len(operator.outputs)
+        results = [value.in_order(plain(len(value.order)), name) for value in values]
+        types.append(tuple(builder.types[result] for result in results))
+        body, captured = builder.body(first, (), results)
+        bodies.append(body)
+        reads.append(captured)
+    if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
+        raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, each)) for each in types))
+    made = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
+                        reads=len(reads[0]), types=types[0])
+    return [Value(builder, value) for value in made]
+
+
+def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+    """The results of a WHILE: what goes round through one graph while the other one is true of it. What the graph
+    gives back as it is does not go round."""
+    builder, operands = importer.builder, importer.real_operands(operator)
+    condition, body = importer.graphs(operator, "Cond", "Body")
+    unknown: list[Value | None] = [None] * len(operator.outputs)
+    if None in operands:
+        return unknown
+    for graph, wanted in ((condition, 1), (body, len(operator.inputs))):
+        if len(graph.outputs) != wanted or len(operator.outputs) != len(operator.inputs):
+            raise ShapeError(f"takes {wanted} values from a graph of {len(graph.outputs)} outputs")
+    spelled = SpelledNode(builder, "", name, (), {}, len(operator.outputs))
+
+    def holds(values: Sequence[Value]) -> str | None:
+        found = importer.inline(condition, values, f"WHILE {quoted(name)}")
+        if found is None:
+            return None
+        _require_condition(found[0])
+        return spelled.emit("reshape", (found[0].in_order(plain(len(found[0].order)), name),), shape=())[0]
+
+    moving = [index for index, given in enumerate(body.inputs) if body.outputs[index] != given]
+    starts = [operands[index].in_order(plain(len(operands[index].order)), name) for index in moving]
+    types = [builder.types[start] for start in starts]
+    going, first = holds(operands), len(builder.ops)
+    turn, again, *inside = (loop_input(builder, f"{name}.turn", type_) for type_ in
+                            (TensorType("int64", ()), TensorType("bool", ()), *types))
+    values = list(operands)
+    for index, given in zip(moving, inside, strict=True):
+        values[index] = Value(builder, given)
+    with builder.seeds.within(turn):
+        made = importer.inline(body, values, f"WHILE {quoted(name)}")
+        goes = None if made is None else holds(made)
+    if going is None or made is None or goes is None:
+        return unknown
+    results = [made[index].in_order(plain(len(made[index].order)), name) for index in moving]
+    for start, result in zip(types, (builder.types[result] for result in results), strict=True):
+        if start != result or not start.is_static:
+            raise Unsupported(f"a value of it is {start} at first and then {result}")
+    graph, captured = builder.body(first, (turn, again, *inside), [goes, *results])
+    most = spelled.constant(np.array(ENDLESS))
+    _, _, *last = spelled.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=graph,
+                               counted=False, types=(TensorType("int64", ()), TensorType("bool", ()), *types))
+    for index, result in zip(moving, last, strict=True):
+        operands[index] = Value(builder, result)
+    return operands
+
+
+def _require_condition(value: Value) -> None:
+    if value.type.dtype != "bool" or value.type.size != 1:
+        raise ShapeError(f"its condition is {value.type}")
+
+
+#: Kind -> what imports it.
+CONTROL = {"IF": chosen, "WHILE": looped}

@@ -9,7 +9,9 @@ from onnx import helper
 
 from tests.onnx_models import fed, model, node
 from tvm_megcc.context import Context
+from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.ops.base import DECOMPOSITIONS
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
@@ -298,3 +300,18 @@ def test_refused():
     with pytest.raises(Exception, match="activation Cube"):
         import_onnx(model_of("FusedConv", "x w", {"x": f(1, 3, 5, 5)}, constants={"w": f(2, 3, 3, 3)},
                              activation="Cube"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DECOMPOSITIONS if kind.startswith("com.microsoft::")])
+def test_without_operands(kind):
+    """ONNX has no definition that says how many there are."""
+    for operands, attributes in (("", {}), ("x", {}), ("x", {"strides": [1.5], "num_heads": 1.5, "axis": "a"})):
+        made = helper.make_node(kind.split("::")[1], operands.split(), ["y"], domain="com.microsoft", **attributes)
+        for names in ([*made.input], [*made.input, "", "x"], ["", *made.input]):
+            made.input[:] = names
+            proto = model([made], {"x": [2, 3]}, ["y"])
+            proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+            try:
+                import_onnx(proto)
+            except ModelError as error:
+                assert made.op_type in str(error)

@@ -39,6 +39,7 @@ BRANCH = graph_proto([node("Identity", "x", "b")], {}, {"b": (TEXT, [2])}, name=
     ([node("StringNormalizer", "x", "y", stopwords=["a"])], "is_case_sensitive = 1 is supported"),
     ([node("If", "flag", "y", then_branch=BRANCH, else_branch=BRANCH)], "output 'y': is texts that are not those"),
     ([node("SequenceConstruct", "x", "s"), node("SequenceAt", "s zero", "y")], "takes texts, which"),
+    ([node("Identity", "x", "z")], "output 'y': nothing in the model produces it"),
     ([node("Identity", "n", "y")], "output 'y': is texts that are not those"),
     ([ml("LabelEncoder", "n", "y", **KEYS)], "has keys of texts for int64"),
     ([ml("LabelEncoder", "x", "y", keys_int64s=[1], values_int64s=[2])], "has keys of int64 for texts"),

@@ -56,6 +56,12 @@ def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
 _RUNTIME = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
 
 
+def is_defined(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
+    """Whether ONNX defines the operator: `check_schema` then knows its operands and attributes. Of others, as ONNX
+    Runtime's own, those that are missing or of another type come to light where they are used."""
+    return onnx.defs.has(proto.op_type, opset, domain)
+
+
 def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
     if any(True for _ in subgraphs(proto)):
@@ -88,7 +94,7 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
 
 def _require_variadic(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     """What ONNX's own checker lets through: one of any number of operands that is absent."""
-    if "" not in proto.input or not onnx.defs.has(proto.op_type, opset, domain):
+    if "" not in proto.input or not is_defined(proto, domain, opset):
         return
     formal = onnx.defs.get_schema(proto.op_type, opset, domain).inputs
     if formal and formal[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic \

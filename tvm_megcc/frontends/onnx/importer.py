@@ -23,7 +23,7 @@ from ...ir.types import TensorType
 from ...ops.base import DECOMPOSITIONS, OPERATORS
 from . import control, sequences
 from .builder import Builder, Node
-from .checks import check_schema, cycle, followed, label, stated_shape
+from .checks import check_schema, cycle, followed, is_defined, label, stated_shape
 from .dynamic_lstm import dynamic_lstm
 from .externs import importers
 from .functions import Function, function_of, is_function
@@ -155,7 +155,7 @@ class Importer:
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         self.findings += [f"output {quoted(name)}: is texts that are not those of inputs or tables, which is not "
-                          "supported" for name in self.output_names if name in self.declared_texts
+                          "supported" for name in self.output_names if name in self.declared_texts and name in scope
                           and scope[name] is not None and scope[name] not in self.builder.texts.values]
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
@@ -396,7 +396,9 @@ class Importer:
             # What is impossible with these shapes is left out of an If; what is not there yet is not.
             self.refused = self.refused or not isinstance(error, ShapeError)
             self.findings.append(f"{label(proto)}: {error}")
-        except _CONTRADICTIONS:
+        except (*_CONTRADICTIONS, AttributeError) as error:
+            if isinstance(error, AttributeError) and is_defined(proto, domain, node.opset):
+                raise
             operands = ", ".join(str(node.type(index)) for index in range(len(inputs)))
             attributes = ", ".join(attribute.name for attribute in proto.attribute) or "none"
             self.findings.append(f"{label(proto)}: its operands ({operands}) and attributes ({attributes}) contradict "

@@ -131,7 +131,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
-    Isa("rvv", 0x00040002, 8, 16, 16, _RV64, fallback="c", wide=True),
+    Isa("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c", wide=True),
     Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv", wide=True),
     Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256", wide=True),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c",

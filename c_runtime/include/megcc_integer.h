@@ -177,19 +177,19 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
                          : : "w"(v), "r"(n), "l"(p) : "p0", "memory"); \
     }
 #else
-#define MGC_ELEMENTS(name, type) \
-    typedef type mgc_lanes_##name __attribute__((vector_size(MGC_LANES * sizeof(type)))); \
-    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) \
+#if defined(MEGCC_SIMD_RVV_H) && __has_builtin(__builtin_masked_load)
+#define MGC_FIRST_ELEMENTS(name, type) \
+    typedef type mgc_masked_##name __attribute__((ext_vector_type(MGC_LANES))); \
+    static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
     { \
-        mgc_lanes_##name v; \
-        memcpy(&v, p, sizeof v); \
-        return __builtin_convertvector(v, mgc_i); \
+        return __builtin_convertvector((mgc_lanes_##name)__builtin_masked_load(mgc_first(n), p, (mgc_masked_##name)0), mgc_i); \
     } \
-    static MGC_INLINE void mgc_istore_lanes_##name(type *p, mgc_i v) \
+    static MGC_INLINE void mgc_istore_lanes_##name##_n(type *p, mgc_i v, int32_t n) \
     { \
-        const mgc_lanes_##name narrow = __builtin_convertvector(v, mgc_lanes_##name); \
-        memcpy(p, &narrow, sizeof narrow); \
-    } \
+        __builtin_masked_store(mgc_first(n), (mgc_masked_##name)__builtin_convertvector(v, mgc_lanes_##name), p); \
+    }
+#else
+#define MGC_FIRST_ELEMENTS(name, type) \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
     { \
         mgc_i v = { 0 }; \
@@ -211,6 +211,21 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
             p[i] = (type)v[i]; \
         } \
     }
+#endif
+#define MGC_ELEMENTS(name, type) \
+    typedef type mgc_lanes_##name __attribute__((vector_size(MGC_LANES * sizeof(type)))); \
+    static MGC_INLINE mgc_i mgc_iload_##name(const type *p) \
+    { \
+        mgc_lanes_##name v; \
+        memcpy(&v, p, sizeof v); \
+        return __builtin_convertvector(v, mgc_i); \
+    } \
+    static MGC_INLINE void mgc_istore_lanes_##name(type *p, mgc_i v) \
+    { \
+        const mgc_lanes_##name narrow = __builtin_convertvector(v, mgc_lanes_##name); \
+        memcpy(p, &narrow, sizeof narrow); \
+    } \
+    MGC_FIRST_ELEMENTS(name, type)
 #endif
 #define MGC_SATURATED(name, type, low, high) \
     static MGC_INLINE mgc_i mgc_isaturated_##name(mgc_i v) { return mgc_imin(mgc_imax(v, mgc_iset1(low)), mgc_iset1(high)); } \

@@ -160,6 +160,19 @@ def test_kernels(kind: str, part: int, name: str, optimize: str, tmp_path: Path)
     assert not failures, "\n".join(failures[:10])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["riscv64-v", "riscv64-v256"])
+@pytest.mark.parametrize("optimize", ["open", "size"])
+def test_depthwise_rows_of_any_length(name: str, optimize: str, tmp_path: Path):
+    """In assembler between edges in C (`open`), which have no epilogue of their own then, or all in C."""
+    compiler, flags, runner = toolchain(name)
+    jobs = [job for job in calls("conv2d", TARGETS[name], optimize) if job.bound.spec.template == "conv2d/depthwise"]
+    assert jobs
+    program = Program(jobs, tmp_path, compiler, flags, runner)
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
 #: Operators that have kernels of half precision, some of those that share them.
 IN_HALVES = ("conv2d", "matmul", "max_pool", "avg_pool", "global_max_pool", "global_avg_pool", "relu", "silu", "div",
              "sqrt", "pow", "elementwise", "clip", "cast")

@@ -50,3 +50,23 @@ def test_an_engine_has_registers_for_a_whole_step(isa: str):
     tiles = {vectors: tiling.most_pixels(vectors) for vectors in tiling.widths()}
     assert tiles == {1: 6, 2: 4, 4: 2}
     assert all(p * v + p + v <= 14 < (p + 1) * v + p + 1 + v for v, p in tiles.items())
+
+
+@pytest.mark.parametrize(("isa", "tile"), [("rvv", (7, 1)), ("rvv256", (7, 2)), ("rvv512", (7, 4))])
+def test_tiles_of_risc_v_take_four_registers_at_once(isa: str, tile: tuple[int, int]):
+    """Seven pixels and their weights are all 32 registers, and the weights of a tile are one block."""
+    tiling = Tiling.of(ISAS[isa])
+    pixels, vectors = tile
+    assert (tiling.best(14, 64), tiling.most_pixels(vectors)) == (vectors, pixels)
+    assert tiling.parts(vectors, tiling.block(14, vectors)) == ((0, vectors),)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "rvv", "rvv256", "rvv512"])
+def test_parts_of_a_tile_are_neighbours_in_a_block(isa: str):
+    tiling = Tiling.of(ISAS[isa])
+    for width in (16, 32, 48, 64, 112):
+        block = max(1, width // tiling.lanes)
+        for vectors in range(1, 9):
+            parts = tiling.parts(vectors, width)
+            assert [v for first, n in parts for v in range(first, first + n)] == list(range(vectors))
+            assert all(first // block == (first + n - 1) // block and n <= max(1, tiling.joined) for first, n in parts)

@@ -65,6 +65,7 @@ class Tiling:
     vectors: of the main tile; 0: those that cover the shape at hand best.
     assembler: the loop over input channels is written in assembler, which uses every register.
     hoists: all operands of a step are loaded before the first product (`Isa.hoists`).
+    joined: vectors of neighbouring channels, four registers, that one instruction takes (RISC-V); 0: none.
     """
 
     lanes: int
@@ -75,6 +76,7 @@ class Tiling:
     assembler: bool = False
     by_number: bool = False
     hoists: bool = False
+    joined: int = 0
 
     def __str__(self) -> str:
         return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
@@ -82,12 +84,15 @@ class Tiling:
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
         return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
-                      assembler and isa.assembler, isa.helium, isa.hoists)
+                      assembler and isa.assembler, isa.helium, isa.hoists, isa.registers // 8 if isa.wide else 0)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
         most = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
         most = min(most, self.registers - 2)
+        if self.joined:
+            # Weights of two groups of registers at most wait for a pixel, else those of one.
+            return tuple(v for v in (1, 2, 4, 8) if v <= min(most, self.joined * (4 if pixels == 1 else 1)))
         return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
 
     def most_pixels(self, vectors: int) -> int:
@@ -97,6 +102,8 @@ class Tiling:
         if self.hoists:
             # Sums, and the operands of a step: one more than `registers` is the most that V8 does without memory for.
             return max(1, (self.registers - vectors + 1) // (vectors + 1))
+        if self.joined:
+            return min(28, (self.registers - min(vectors, self.joined)) // vectors)
         spare = 0 if self.by_number else 1 if self.fused else 2
         most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
@@ -116,7 +123,8 @@ class Tiling:
             return sum(n * self.assembler_step(p, vectors) for p, n in self.rows(pixels, vectors))
         load = 0.5 if self.lanes > 1 else 1.0
         inputs = 0.25 if self.lanes == 16 or self.lane_fma else 1.0
-        return sum(n * (p * vectors + load * (vectors + inputs * p) + 0.5) for p, n in self.rows(pixels, vectors))
+        taken = -(-vectors // self.joined) if self.joined else vectors
+        return sum(n * (p * taken + load * (taken + inputs * p) + 0.5) for p, n in self.rows(pixels, vectors))
 
     @staticmethod
     def assembler_step(pixels: int, vectors: int) -> float:
@@ -148,7 +156,9 @@ class Tiling:
     def block(self, pixels: int | None, vectors: int) -> int:
         """Output channels in a block of weights that are packed for rows of this length. A single pixel uses each
         weight once and waits for memory: its tiles are two blocks, since CPUs foresee two long streams better than
-        many short ones, and better than one twice as fast."""
+        many short ones, and better than one twice as fast. Vectors that are joined lie in one block."""
+        if self.joined:
+            return max(BLOCK, min(vectors, self.joined) * self.lanes)
         half = vectors // 2 * self.lanes
         return half if pixels == 1 and vectors % 2 == 0 and half > BLOCK else BLOCK
 
@@ -156,6 +166,16 @@ class Tiling:
         """Tiles that cover `channels` output channels: the main ones, then the rest, which is one block and one tile
         where blocks are larger than `BLOCK`."""
         return _plan(self, pixels, channels, vectors, block)
+
+    def parts(self, vectors: int, width: int) -> tuple[tuple[int, int], ...]:
+        """(first, how many) of the vectors of a tile that an instruction works on at once, where blocks of weights have
+        `width` channels."""
+        found, done, block = [], 0, max(1, width // self.lanes)
+        while done < vectors:
+            room = min(max(1, self.joined), vectors - done, block - done % block)
+            found.append((done, 1 << room.bit_length() - 1))
+            done += found[-1][1]
+        return tuple(found)
 
     def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
              most: int) -> tuple[Run, ...]:
@@ -179,8 +199,16 @@ class Tiling:
         """Tiles that cover what lies inside a row of any length: the widest, then powers of two. They have no count."""
         return tuple(Run(p, 0, ()) for p in range(most, 0, -1) if p == most or p & (p - 1) == 0)
 
-    def most_windows(self, taps: int) -> int:
-        """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all."""
+    def holds(self, taps: int) -> bool:
+        """Whether the weights of a depthwise window stay in registers, beside the sums of a few pixels. Vectors that
+        are several registers would be spilt; others' operands may be in memory."""
+        return not self.joined or taps + 6 <= self.registers
+
+    def most_windows(self, taps: int, columns: int = 0) -> int:
+        """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all; else those of one of
+        its rows of `columns`."""
+        if not self.holds(taps):
+            return max(1, min(8, self.registers - columns - 1))
         return min(8, max(4, self.registers - taps - 2))
 
     def pixel_tile(self, pixels: int | None, channels: int) -> tuple[int, int]:

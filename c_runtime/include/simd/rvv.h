@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h for the vector extension of RISC-V (V 1.0): vectors of as many lanes as the shortest register of the
- * level has, 128, 256 or 512 bits. They are the vectors of clang's C, which makes one instruction of each operation here
- * and multiplies by scalars without copies of them, in kernels that run on longer registers, too.
+ * megcc_simd.h for the vector extension of RISC-V (V 1.0): vectors of sixteen lanes, of four, two or one of the shortest
+ * registers that the level has, of 128, 256 or 512 bits. They are the vectors of clang's C, which makes one instruction of
+ * each operation here and multiplies by scalars without copies of them, in kernels that run on longer registers, too.
  */
 #ifndef MEGCC_SIMD_RVV_H
 #define MEGCC_SIMD_RVV_H
 
-#if defined(MGC_ISA_RVV256) || defined(MGC_ISA_RVV512)
 #define MGC_LANES 16
-#else
-#define MGC_LANES 8
-#endif
 
 typedef float mgc_v __attribute__((vector_size(4 * MGC_LANES)));
 typedef uint32_t mgc_u __attribute__((vector_size(4 * MGC_LANES)));
@@ -77,7 +73,34 @@ static MGC_INLINE void mgc_collect(float *to, const float *from, ptrdiff_t step,
 static MGC_INLINE mgc_v mgc_set1(float s) { return s - (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0.0f }; }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_elementwise_fma(a, b, c); }
+static MGC_INLINE mgc_v mgc_fma_by(mgc_v a, float s, mgc_v c) { return mgc_fma(a, mgc_set1(s), c); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
+
+/* n neighbouring vectors that one instruction works on; vector number k of them. */
+#define MGC_JOINED(n) \
+    typedef float mgc_v##n __attribute__((vector_size(4 * (n) * MGC_LANES))); \
+    static MGC_INLINE mgc_v##n mgc_zero##n(void) { return (mgc_v##n){ 0.0f }; } \
+    static MGC_INLINE mgc_v##n mgc_load##n(const float *p) \
+    { \
+        mgc_v##n v; \
+        memcpy(&v, p, sizeof v); \
+        return v; \
+    } \
+    static MGC_INLINE mgc_v##n mgc_fma_by##n(mgc_v##n a, float s, mgc_v##n c) \
+    { \
+        return __builtin_elementwise_fma(a, s - (mgc_v##n){ 0.0f }, c); \
+    } \
+    static MGC_INLINE mgc_v mgc_part##n(mgc_v##n v, int32_t k) \
+    { \
+        mgc_v part; \
+        for (int32_t i = 0; i < MGC_LANES; i++) { \
+            part[i] = v[k * MGC_LANES + i]; \
+        } \
+        return part; \
+    }
+MGC_JOINED(2)
+MGC_JOINED(4)
+#undef MGC_JOINED
 
 /* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more behind p[index[0]]. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)

@@ -74,7 +74,7 @@ class DirectConv(Tiled):
         vectors = tiling.best(row, s.oc)
         block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
-        pixels = max(p for group in tiling.plan(row, s.oc, vectors) for p, _ in group.tiles)
+        pixels = max(p for group in tiling.plan(row, s.oc, vectors, block) for p, _ in group.tiles)
 
         kept, first = None, False
         stays = tiling.assembler or (tiling.hoists and s.is_pointwise and x_layout != "plain" and not site.compact)

@@ -83,12 +83,14 @@ class LinesParameters(ByteParameters):
 @dataclass(frozen=True)
 class WideParameters(ConvParameters):
     """Of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: bytes have their highest bit turned over. fill:
-    what lies around x then. together: taps whose products are added up in int16."""
+    what lies around x then. together: taps whose products are added up in int16. block:
+    channels that are worked on at once."""
 
     unit: str
     flip: bool
     fill: int
     together: int
+    block: int
 
 
 @packer("depthwise_bytes")
@@ -136,7 +138,7 @@ class DepthwiseBytes(OneFilterAChannel):
             return self._by_lines(site, s, lowered, weight)
         if lanes == 1:
             return lowered
-        if site.isa.wide and weight == "int8":
+        if site.isa.wide and weight == "int8" and max(s.strides[1], s.dilations[1]) < 32:
             return self._by_registers(site, s, lowered)
         laid = Laid.of(site.isa, site.x.dtype, zero)
         if site.isa.sums in _DOTS and weight == "int8" and laid.dtype == site.isa.laid:
@@ -176,14 +178,15 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_registers(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
-        """For vectors of several registers, in four vectors of channels."""
+        """For vectors of several registers, in blocks of channels."""
         lanes, zeros = site.isa.lanes, (site.attrs.x_zero, site.attrs.w_zero)
-        block, flip = 4 * lanes, site.x.dtype == "uint8"
+        # Their sums are the longest group of registers, or half of it.
+        block, flip = min(4, site.isa.registers // 4) * lanes, site.x.dtype == "uint8"
         fill = zeros[0] - 128 * flip
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, zeros[1]), fill, C)
         parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill,
-                                    1 + is_narrow(site, zeros[1]))
+                                    1 + is_narrow(site, zeros[1]), block)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return replace(lowered, template="integer/depthwise_wide", params=parameters, inputs=operands,

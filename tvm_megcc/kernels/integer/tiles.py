@@ -133,7 +133,9 @@ def _makes_up(high: int, pixels: int) -> bool:
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
     """Of a row of pixels over all channels."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
-    return sum(_TILE + steps * max(_LATENCY, p * v + _loads(isa, sums, p, v)) + 3 * p * v
+    # A vector of four registers takes twice as long as one of two.
+    long = 2 if isa.wide and isa.registers < 16 else 1
+    return sum(_TILE + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
                for p in tile.per_row(likely(pixels)) for v in widths)
 
 

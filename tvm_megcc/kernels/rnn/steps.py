@@ -246,8 +246,9 @@ class DotSteps(Steps):
 
 
 def _sums(isa: Isa) -> int:
-    """Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more."""
-    return 16 if isa.registers > 16 else 8
+    """Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more, with eight
+    for four."""
+    return 4 if isa.wide and isa.registers < 16 else 16 if isa.registers > 16 else 8
 
 
 def _widths(isa: Isa) -> tuple[int, ...]:

@@ -123,6 +123,8 @@ def test_windows():
         case("NhwcMaxPool", [b("uint8", 1, 9, 8, 3)], kernel_shape=[3, 3], strides=[2, 2], pads=same),
         case("ConvTransposeWithDynamicPads", [f(1, 3, 5, 4), f(3, 2, 3, 3), np.array([1, 0, 1, 1]), f(2)],
              constant="1 2 3", strides=[2, 2]),
+        *(case("ConvTransposeWithDynamicPads", [f(1, 3, 5, 4), f(3, 2, 3, 3), np.array([1, 0, 1, 2]), f(2)],
+               constant=constant, strides=[2, 2], output_padding=[1, 0]) for constant in ("1 3", "1 2 3")),
         case("QLinearConv", [b("uint8", 1, 9, 8, 3), *scales], constant="1 2 3 4 5 6 7 8", channels_last=1, pads=same),
     ])
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..errors import MegccError, ShapeError
 from .base import OnnxNode, decomposes
 from .elementwise import emit_broadcast
@@ -179,11 +181,19 @@ def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("ConvTransposeWithDynamicPads")
 def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
-    """X, W, Pads, B; the pads have to be known."""
-    attributes = window_attributes(node)
-    if node.has(2):
-        attributes["pads"] = [int(pad) for pad in node.const(2, "Pads").reshape(-1)]
-    return (onnx_operator(node, "ConvTranspose", *node.inputs[:2], given(node, 3), **attributes),)
+    """X, W, Pads, B. Pads that the run computes are cut off the whole result."""
+    attributes, operands = window_attributes(node), (*node.inputs[:2], given(node, 3))
+    if not node.has(2) or node.is_constant(node.inputs[2]):
+        if node.has(2):
+            attributes["pads"] = [int(pad) for pad in node.const(2, "Pads").reshape(-1)]
+        return (onnx_operator(node, "ConvTranspose", *operands, **attributes),)
+    axes = node.type(0).rank - 2
+    y = onnx_operator(node, "ConvTranspose", *operands, **attributes | {"pads": [0] * 2 * axes})
+    zero, middle, end = (node.constant(np.array([place])) for place in (0, axes, 2 * axes))
+    first = onnx_operator(node, "Slice", node.inputs[2], zero, middle)
+    behind = onnx_operator(node, "Slice", node.inputs[2], middle, end)
+    last = onnx_operator(node, "Sub", onnx_operator(node, "Shape", y, start=2), behind)
+    return (onnx_operator(node, "Slice", y, first, last, node.constant(np.arange(2, 2 + axes))),)
 
 
 @contrib("Rfft", "Irfft")

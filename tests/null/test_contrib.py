@@ -158,6 +158,21 @@ def test_normalisations_and_others():
     ])
 
 
+def test_batches_of_weights():
+    """As many as the lines of each: one zero point that the run finds, a sum of columns for each."""
+    weights = b("int8", 2, 5, 4)
+    check([case("DynamicQuantizeMatMul", [f(2, lines, 5), weights, np.float32(0.03)], constant="1 2")
+           for lines in (2, 3)])
+
+
+@pytest.mark.parametrize("depth", [64, 70])
+def test_blocks_with_real_zero_points(depth):
+    blocks = -(-depth // 32)
+    points = (7.5 + 4 * f(3 * blocks)).astype(np.float32)
+    check([case("MatMulNBits", [f(2, 4, depth), b("uint8", 3, blocks, 16), f(3 * blocks)**2, each], constant="1 2 3",
+                K=depth, N=3, bits=4, block_size=32) for each in (points, np.rint(points), points * 9)], 2e-4)
+
+
 def test_rows_of_blocks():
     rows = i(9, 2, 3, dtype=np.int64)
     for bits, length, block in ((4, 64, 16), (8, 64, 16), (4, 40, 16), (8, 40, 16), (4, 32, 128)):
@@ -270,6 +285,13 @@ def test_what_onnxruntime_has_on_other_devices():
     plain = computed(model([node("Conv", "x w b", "y", pads=[1, 1, 1, 1])], fed(first), ["y"], {"w": w, "b": bias}),
                      first)
     np.testing.assert_array_equal(conv, np.maximum(plain.transpose(0, 2, 3, 1) + z, 0))
+    narrow = {"x": image}
+    for group in (1, 3):
+        w = f(6, 3, 2, 3 // group)
+        last = computed(model_of("NhwcConv", "x w", narrow, constants={"w": w}, group=group), narrow)
+        plain = computed(model([node("Conv", "x w", "y", group=group)], fed(first), ["y"],
+                               {"w": np.ascontiguousarray(w.transpose(0, 3, 1, 2))}), first)
+        np.testing.assert_array_equal(last, plain.transpose(0, 2, 3, 1))
     signal = {"x": f(3, 2, 10)}
     lines = np.fft.rfft(signal["x"])
     spectrum = np.stack([lines.real, lines.imag], -1).astype(np.float32)

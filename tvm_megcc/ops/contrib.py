@@ -150,13 +150,24 @@ def channels_last(node: OnnxNode, value: str) -> str:
     return onnx_operator(node, "Transpose", value, perm=[0, *range(2, rank), 1])
 
 
+def _has_channels_last(node: OnnxNode) -> bool:
+    """Whether weights are [M, kH, kW, C / group], as ONNX Runtime's kernels take them, whatever their description says.
+    """
+    x, w = node.type(0).shape, node.type(1).shape
+    window = node.attr("kernel_shape")
+    return w[-1] * node.attr("group", 1) == x[-1] and (not window or tuple(window) == tuple(w[1:-1]))
+
+
 @contrib("FusedConv", "NhwcConv", "NhwcFusedConv")
 def fused_conv(node: OnnxNode) -> tuple[str, ...]:
     """X, W, B, and Z, which is added before the activation; X, Z and the result have their channels last in two of
-    these, W never."""
+    these, W in NhwcConv."""
     last = node.op_type != "FusedConv"
-    x = channels_first(node, node.inputs[0]) if last else node.inputs[0]
-    y = onnx_operator(node, "Conv", x, node.inputs[1], given(node, 2), **window_attributes(node))
+    x, w = node.inputs[:2]
+    if node.op_type == "NhwcConv" and _has_channels_last(node):
+        w = channels_first(node, w)
+    x = channels_first(node, x) if last else x
+    y = onnx_operator(node, "Conv", x, w, given(node, 2), **window_attributes(node))
     if node.has(3):
         z = channels_first(node, node.inputs[3]) if last else node.inputs[3]
         (y,) = emit_broadcast(node, "add", (y, z))

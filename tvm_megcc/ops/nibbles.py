@@ -13,6 +13,7 @@ from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from .elementwise import cast_to, emit_broadcast
+from .spelling import onnx_operator
 
 
 def packed(numbers: np.ndarray) -> np.ndarray:
@@ -103,13 +104,7 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"B is {node.type(1)}, not {n} rows of {blocks} blocks of {block} numbers")
     if node.has(4) and not np.array_equal(node.const(4, "g_idx").reshape(-1)[:k], np.arange(k) // block):
         raise MegccError("has an order of blocks (g_idx) that is not supported")
-    zero = np.full((n, blocks), 1 << (bits - 1), np.uint8)
-    if node.has(3):
-        points = node.const(3, "zero_points")
-        if points.dtype != np.uint8:
-            raise MegccError(f"has zero points of {points.dtype}; those of {bits} bits are supported")
-        points = points.reshape(n, -1)
-        zero = points if bits == 8 else np.stack([points & 15, points >> 4], -1).reshape(n, -1)[:, :blocks]
+    zero, behind = _zeros(node, bits, n, blocks)
     scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
     rows = given.reshape(n, -1)[:, :ceildiv(k * bits, 8)]
     (a,) = cast_to(node, node.inputs[0], "float32")
@@ -118,9 +113,37 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     products = [node.emit("matmul_nibbles", (a, *(node.constant(np.ascontiguousarray(each)) for each in part)),
                           block=block)[0] for part in parts]
     (y,) = products if bits == 4 else node.emit("add", tuple(products))
+    if behind.any():
+        y = _less(node, y, a, behind * scale, block)
     if node.has(5):
         (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
     return cast_to(node, y, node.type(0).dtype)
+
+
+def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Zero points [n, blocks] as integers, and what those of reals have besides."""
+    rest = np.zeros((n, blocks), np.float32)
+    if not node.has(3):
+        return np.full((n, blocks), 1 << (bits - 1), np.uint8), rest
+    points = node.const(3, "zero_points")
+    if points.dtype != np.uint8:
+        points = points.astype(np.float32).reshape(n, blocks)
+        zero = np.clip(np.rint(np.nan_to_num(points)), 0, (1 << bits) - 1)
+        return zero.astype(np.uint8), points - zero
+    points = points.reshape(n, -1)
+    return points if bits == 8 else np.stack([points & 15, points >> 4], -1).reshape(n, -1)[:, :blocks], rest
+
+
+def _less(node: OnnxNode, y: str, a: str, number: np.ndarray, block: int) -> str:
+    """y less the sum of each block of a times its number [n, blocks]."""
+    shape, blocks = node.type_of(a).shape, number.shape[1]
+    ends = [0] * (2 * len(shape) - 1) + [blocks * block - shape[-1]]
+    a = onnx_operator(node, "Pad", a, node.constant(np.array(ends))) if ends[-1] else a
+    (a,) = node.emit("reshape", (a,), shape=(*shape[:-1], blocks, block))
+    (sums,) = node.emit("reduce_sum", (a,), axes=(len(shape),), keepdims=False)
+    weights = node.constant(np.ascontiguousarray(number.T, np.float32))
+    (moved,) = node.emit("matmul", (sums, weights), trans_a=0, trans_b=0)
+    return node.emit("sub", (y, moved))[0]
 
 
 def _values(rows: int, depth: int, block: int) -> dict[int, np.ndarray]:

@@ -61,7 +61,8 @@ def _product(node: OnnxNode, first: int, second: int, zeros: tuple[int, int]) ->
                          trans_a=0, trans_b=0)
     # The zero point is measured in the run: sum((a - z) * b) = sum(a * b) - z * sum(b).
     (sums,) = node.emit("matmul_integer", (a, b), **attrs, a_zero=0)
-    columns = node.constant((node.const(second).astype(np.int64) - b_zero).sum(-2).astype(np.int32))
+    total = (node.const(second).astype(np.int64) - b_zero).sum(-2, keepdims=node.type(second).rank > 2)
+    columns = node.constant(total.astype(np.int32))
     return emit_broadcast(node, "elementwise", (sums, node.inputs[zeros[0]], columns), expr=X - arg(1) * arg(2),
                           dtype="int32")
 

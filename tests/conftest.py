@@ -79,7 +79,19 @@ def shared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEGCC_CACHE", str(own / "cache"))
         patch.setattr(build.Objects, "compile", compiled_once.sharing(store))
-        yield
+        yield store
+
+
+def pytest_terminal_summary(terminalreporter):
+    """A line of what tests counted (`record_property("counted", (what, how many))`), summed over all of them."""
+    totals: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "counted" and getattr(report, "when", "") == "call":
+                    totals[value[0]] = totals.get(value[0], 0) + value[1]
+    if totals:
+        terminalreporter.write_line(", ".join(f"{what}: {count:,}" for what, count in totals.items()))
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ import onnx
 import pytest
 
 import tvm_megcc
-from tests import compiled_once
 from tests.drawn_programs import drawn, inputs
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.runtime import reference
-from tvm_megcc.runtime.build import Objects, build
+from tvm_megcc.runtime.build import build
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
 
@@ -67,17 +66,21 @@ def bounded(compile: Callable, program: onnx.ModelProto):
             bounds[asked[1]] = 40
 
 
-def check(seed: int, program: onnx.ModelProto, wanted: Sequence[list | None], found: Callable[[int], dict]) -> None:
+def check(seed: int, program: onnx.ModelProto, wanted: Sequence[list | None], found: Callable[[int], dict]) -> int:
+    """How many numbers were compared."""
+    numbers = 0
     for run, arrays in enumerate(wanted):
         if arrays is None:
             continue
         results = found(run)
+        numbers += sum(array.size for array in arrays)
         for value, array in zip(program.graph.output, arrays, strict=True):
             actual, where = results[value.name], f"seed {seed}, run {run}, {value.name}"
             if actual.size == array.size == 0:  # of no turns: ONNX Runtime does not know the other extents
                 continue
             assert actual.shape == array.shape, where
             np.testing.assert_allclose(actual, array, rtol=1e-4, atol=1e-4, err_msg=where)
+    return numbers
 
 
 def interpreted(seeds: Sequence[int]) -> int:
@@ -94,11 +97,10 @@ def interpreted(seeds: Sequence[int]) -> int:
     return right
 
 
-def compiled(seeds: Sequence[int], folder: Path, target: str, patch: pytest.MonkeyPatch) -> int:
-    """How many programs were right, and did nothing that sanitizers find."""
-    store = folder / "store"
-    store.mkdir()
-    patch.setattr(Objects, "compile", compiled_once.sharing(store))
+def compiled(seeds: Sequence[int], folder: Path, target: str, store: Path) -> tuple[int, int]:
+    """How many programs were right, and did nothing that sanitizers find; how many of their numbers were compared.
+    store: of object files, that of all tests: the runtime is compiled once for all programs, and so is each kernel."""
+    numbers = 0
     compiler = find_compiler(TARGETS[target]).command[0]
     runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     if not os.path.isabs(runtime):
@@ -126,8 +128,8 @@ def compiled(seeds: Sequence[int], folder: Path, target: str, patch: pytest.Monk
             def found(run: int, results=results, seed=seed) -> dict:
                 assert f"{run}/" not in results, f"seed {seed}, run {run}: {results[f'{run}/']}"
                 return {key.split("/", 1)[1]: results[key] for key in results if key.startswith(f"{run}/")}
-            check(seed, program, wanted, found)
-    return len(programs)
+            numbers += check(seed, program, wanted, found)
+    return len(programs), numbers
 
 
 @pytest.mark.slow
@@ -136,12 +138,16 @@ def test_some_interpreted():
 
 
 @pytest.mark.slow
-def test_some_compiled(tmp_path, monkeypatch):
-    assert compiled(range(3), tmp_path, "c", monkeypatch) > 0
+def test_some_compiled(tmp_path, shared):
+    assert compiled(range(3), tmp_path, "c", shared)[0] > 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(0, 500, 25))
-def test_five_hundred_compiled(seed: int, tmp_path, monkeypatch):
+def test_five_hundred_compiled(seed: int, tmp_path, shared, record_property):
     target = "x86-64-v3" if seed % 100 == 75 else "c"
-    assert compiled(range(seed, seed + 25), tmp_path, target, monkeypatch) > 15
+    programs, numbers = compiled(range(seed, seed + 25), tmp_path, target, shared)
+    for what, count in (("random programs", 25), ("of these valid, compiled and equal", programs),
+                        ("their numbers compared", numbers)):
+        record_property("counted", (what, count))
+    assert programs > 15

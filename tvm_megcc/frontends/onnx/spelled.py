@@ -24,7 +24,7 @@ class SpelledNode(Node):
                  num_outputs: int = 1):
         self.op_type, self.name, self.opset = op_type, name, OPSET
         self.inputs, self.num_outputs, self.outputs = tuple(inputs), num_outputs, (name,)
-        self._builder, self._given = builder, dict(attrs)
+        self._builder, self._given, self._declared = builder, dict(attrs), ()
 
     def attr(self, name: str, default=None):
         return self._given.get(name, default)

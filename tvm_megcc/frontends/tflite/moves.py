@@ -294,6 +294,22 @@ def gather_nd(node: Node) -> Results:
     return [node.emit("gather_nd", node.plain(0), node.plain(1), batch=0)]
 
 
+@imports("WHERE")
+def where(node: Node) -> Results:
+    """Places that are not 0, a line of indices each: as many as the run finds."""
+    return node.onnx("Transpose", *node.onnx("NonZero", node.plain(0)))
+
+
+@imports("MATRIX_DIAG")
+def matrix_diag(node: Node) -> Results:
+    """The last axis on the diagonal of a matrix, zeros beside it."""
+    shape, dtype = node.type(0).shape, node.type(0).dtype
+    if not isinstance(shape[-1], int):
+        raise MegccError(f"has a diagonal of {shape[-1]} elements; wants a known number")
+    column = node.emit("reshape", node.plain(0), shape=(*shape, 1))
+    return node.onnx("Where", node.constant(np.eye(shape[-1]), "bool"), column, node.constant(0, dtype))
+
+
 @imports("EMBEDDING_LOOKUP")
 def embedding_lookup(node: Node) -> Results:
     """Operands: rows that are wanted, table."""

@@ -19,6 +19,7 @@ from tvm_megcc.ir import expr
 from tvm_megcc.ir.dims import Symbol, dim_max, dim_min, to_c
 from tvm_megcc.ir.graph import Attrs, Op, toposort
 from tvm_megcc.ir.types import TensorType
+from tvm_megcc.kernels.integer.tiles import Tile
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
 
@@ -295,3 +296,9 @@ def test_loops_deep_within_each_other(monkeypatch):
     import_onnx(nested(2))
     with pytest.raises(ModelError, match=r"more than 400 nodes are looked at"):
         import_onnx(nested(30))
+
+
+def test_long_rows_of_tiles():
+    """Tiles are counted by their heights, not one by one."""
+    assert Tile(2, 0, (4, 3, 1)).per_row(2**40 + 3) == [(4, 2**38), (3, 1), (1, 0)]
+    assert Tile(2, 0, (4, 3), True).per_row(2**40 + 3) == [(4, 2**38), (3, 1)]

@@ -359,3 +359,22 @@ def test_an_output_that_is_a_constant_stays_one():
     for name, wanted in zip(outputs, ([3, 5], [1, 2], [1, -2.5], [1, 2.5], [3, 6]), strict=True):
         np.testing.assert_array_equal(found[name], wanted)
     tvm_megcc.compile(proto, "c")
+
+
+def test_places_in_a_constant_are_counted_by_the_run():
+    """Which extent that is a pass cannot say any more."""
+    nodes = [node("DequantizeLinear", "q s z", "real"), node("NonZero", "real", "places"), node("Add", "x n", "y")]
+    constants = {"q": np.int8([3, 1, -4]), "s": np.float32(0.5), "z": np.int8(1), "n": np.float32(1)}
+    proto = model(nodes, {"x": ("float32", [2])}, {"places": ("int64", None), "y": None}, constants, 17)
+    (places, _) = run(before_layouts(import_onnx(proto), CONTEXT), {"x": np.float32([1, 2])}).values()
+    np.testing.assert_array_equal(places, [[0, 2]])
+    tvm_megcc.compile(proto, "c")
+
+
+@pytest.mark.parametrize("kind, names", [("ConvInteger", "x w z"), ("MatMulInteger", "x w z"),
+                                         ("QLinearConv", "x s z w s i s i")])
+@pytest.mark.parametrize("zero", [np.array([True]), np.float32(0.5), np.int64(2**40)])
+def test_zero_points_that_are_no_bytes(kind, names, zero):
+    constants = {"w": np.ones((1, 1, 4, 4), np.int8), "z": zero, "s": np.float32(1), "i": np.int8(0)}
+    with pytest.raises(ModelError, match=rf"{kind} 'y': its zero point, operand 2, is {zero.dtype}"):
+        import_onnx(model([node(kind, names, "y")], {"x": ("int8", [1, 1, 4, 4])}, ["y"], constants, 17))

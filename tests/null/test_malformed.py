@@ -91,3 +91,10 @@ def test_one_of_many_operands_that_is_absent(kind):
         del model.graph.node[1].attribute[:]
     with pytest.raises(ModelError, match=f"{kind} .*is ill-formed"):
         import_onnx(model)
+
+
+def test_a_graph_where_none_belongs():
+    model = seed_model("If")
+    model.graph.node[1].op_type = "QuantizeLinear"
+    with pytest.raises(ModelError, match="QuantizeLinear 'if': is ill-formed: a graph is among its attributes"):
+        import_onnx(model)

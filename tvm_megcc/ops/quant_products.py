@@ -11,7 +11,7 @@ from copy import copy
 
 import numpy as np
 
-from ..errors import MegccError
+from ..errors import MegccError, ShapeError
 from ..ir.dims import product
 from ..ir.expr import X, arg, call
 from .base import OnnxNode, decomposes, operator
@@ -39,6 +39,8 @@ def _zero(node: OnnxNode, index: int) -> int | None:
     """The one zero point that operand `index` holds, 0 where it is absent; None where it is not known."""
     if not node.has(index):
         return 0
+    if node.type(index).dtype not in ("int8", "uint8", "int16", "uint16"):
+        raise ShapeError(f"its zero point, operand {index}, is {node.type(index)}")
     if not node.is_const(index):
         return None
     points = set(node.const(index).reshape(-1).tolist())

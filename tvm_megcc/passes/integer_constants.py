@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..context import Context
-from ..ir.graph import Graph, Op
+from ..ir.graph import EXTENT, Graph, Op
 from ..ops.base import operator
 from .edit import Editor
 from .quantisation import DEQUANTIZE, QUANTIZE
@@ -21,16 +21,18 @@ SMALL = 1 << 16
 def fold(graph: Graph, context: Context) -> Graph:
     """Small results of operators on constants and dequantised ones are constants."""
     edit = Editor(graph)
+    counted = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
     for op in graph.ops:
         declaration = operator(op.kind)
-        if op.kind in (DEQUANTIZE, QUANTIZE, "copy") or not op.inputs or not declaration.folds or len(op.outputs) != 1 \
-                or not declaration.evaluates(op.attrs):
+        if op.kind in (DEQUANTIZE, QUANTIZE, EXTENT, "copy") or not op.inputs or not declaration.folds \
+                or len(op.outputs) != 1 or op.outputs[0] in counted or not declaration.evaluates(op.attrs):
             continue
         if not all(name in edit.constants or _is_dequantised(edit, name) for name in op.inputs if name):
             continue
         types = tuple(edit.types[name] if name else None for name in op.inputs)
         result = edit.types[op.outputs[0]]
-        if max(result.size, declaration.macs(op.attrs, types, (result,))) <= SMALL:
+        work = result.size, declaration.macs(op.attrs, types, (result,))
+        if all(isinstance(each, int) and each <= SMALL for each in work):
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
             edit.settle(op, declaration.compute(op.attrs, *arrays)[0])
     return edit.finish()

@@ -65,7 +65,7 @@ def is_defined(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
 def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
     """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
     if any(True for _ in subgraphs(proto)):
-        return
+        raise ShapeError("is ill-formed: a graph is among its attributes")
     if not domain and proto.op_type in _RUNTIME:
         first = _RUNTIME[proto.op_type]
         if first is None:

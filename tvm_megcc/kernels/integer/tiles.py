@@ -50,14 +50,14 @@ class Tile:
                 if even or not tile.even)
         return min(made, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
 
-    def per_row(self, pixels: int) -> list[int]:
-        """The heights of the tiles that cover a row."""
+    def per_row(self, pixels: int) -> list[tuple[int, int]]:
+        """The heights of the tiles that cover a row, and how many there are of each."""
         found = []
         if self.even:
             low = -pixels % self.heights[0]
-            return [self.heights[0]] * ((pixels - low * self.heights[1]) // self.heights[0]) + [self.heights[1]] * low
+            return [(self.heights[0], (pixels - low * self.heights[1]) // self.heights[0]), (self.heights[1], low)]
         for height in self.heights:
-            found += [height] * (pixels // height)
+            found.append((height, pixels // height))
             pixels %= height
         return found
 
@@ -132,11 +132,11 @@ def _makes_up(high: int, pixels: int) -> bool:
 
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
     """Of a row of pixels over all channels."""
-    widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
+    widths = [(tile.vectors, needed // tile.vectors), (tile.rest, int(tile.rest != 0))]
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
-    return sum(_TILE + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
-               for p in tile.per_row(likely(pixels)) for v in widths)
+    return sum(down * across * (_TILE + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v)
+               for p, down in tile.per_row(likely(pixels)) for v, across in widths)
 
 
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:

@@ -19,7 +19,7 @@ from tvm_megcc.ir import expr
 from tvm_megcc.ir.dims import Symbol, dim_max, dim_min, to_c
 from tvm_megcc.ir.graph import Attrs, Op, toposort
 from tvm_megcc.ir.types import TensorType
-from tvm_megcc.kernels.integer.tiles import Tile
+from tvm_megcc.kernels.integer import tiles
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
 
@@ -299,6 +299,6 @@ def test_loops_deep_within_each_other(monkeypatch):
 
 
 def test_long_rows_of_tiles():
-    """Tiles are counted by their heights, not one by one."""
-    assert Tile(2, 0, (4, 3, 1)).per_row(2**40 + 3) == [(4, 2**38), (3, 1), (1, 0)]
-    assert Tile(2, 0, (4, 3), True).per_row(2**40 + 3) == [(4, 2**38), (3, 1)]
+    """Tiles are added up one by one, of long rows some of them."""
+    tile, isa = tiles.Tile(2, 0, (4, 3, 1)), TARGETS["c"].isa
+    assert tiles._cycles(tile, isa, "", 4, 8, 2**40) == tiles._cycles(tile, isa, "", 4, 8, tiles._ENOUGH)

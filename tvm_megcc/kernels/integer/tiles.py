@@ -13,6 +13,8 @@ from ..site import Site
 _LATENCY = 8
 #: Cycles of a tile beside its products.
 _TILE = 25
+#: Pixels of a row whose tiles are added up one by one.
+_ENOUGH = 1 << 15
 #: Of 64-bit Arm.
 _REGISTERS = 32
 #: Vectors of channels in tiles of assembler, and of weights that are listed.
@@ -50,14 +52,14 @@ class Tile:
                 if even or not tile.even)
         return min(made, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
 
-    def per_row(self, pixels: int) -> list[tuple[int, int]]:
-        """The heights of the tiles that cover a row, and how many there are of each."""
+    def per_row(self, pixels: int) -> list[int]:
+        """The heights of the tiles that cover a row."""
         found = []
         if self.even:
             low = -pixels % self.heights[0]
-            return [(self.heights[0], (pixels - low * self.heights[1]) // self.heights[0]), (self.heights[1], low)]
+            return [self.heights[0]] * ((pixels - low * self.heights[1]) // self.heights[0]) + [self.heights[1]] * low
         for height in self.heights:
-            found.append((height, pixels // height))
+            found += [height] * (pixels // height)
             pixels %= height
         return found
 
@@ -131,12 +133,12 @@ def _makes_up(high: int, pixels: int) -> bool:
 
 
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
-    """Of a row of pixels over all channels."""
-    widths = [(tile.vectors, needed // tile.vectors), (tile.rest, int(tile.rest != 0))]
+    """Of a row of pixels over all channels, or of what of it is enough to compare tiles."""
+    widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
-    return sum(down * across * (_TILE + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v)
-               for p, down in tile.per_row(likely(pixels)) for v, across in widths)
+    return sum(_TILE + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
+               for p in tile.per_row(min(likely(pixels), _ENOUGH)) for v in widths)
 
 
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:

@@ -104,7 +104,8 @@ def begun_in_a_region() -> ContainerModel:
     tensors = regions_model().programs[0].tensors
     return changed(regions_model(), tensors=(tensors[0], replace(tensors[1], root=4), *tensors[2:]))
 
-#: Name -> module, model, the field that is to be named or `OPENS`.
+#: Name -> module, model, the field that is to be named or `OPENS`. The module "copies" is the static one, of which a
+#: runtime without dynamic shapes opens none of these.
 HOSTILE = {
     "place_of_another_size": ("static", half(1, y=0), "TensorSlot.offset"),
     "place_of_its_own": ("static", half(1), OPENS),

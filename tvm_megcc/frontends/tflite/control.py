@@ -89,9 +89,9 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
     for start, result in zip(types, (builder.types[result] for result in results), strict=True):
         if start != result or not start.is_static:
             raise Unsupported(f"a value of it is {start} at first and then {result}")
-    graph, captured = builder.body(first, (turn, again, *inside), [goes, *results])
+    turns, captured = builder.body(first, (turn, again, *inside), [goes, *results])
     most = spelled.constant(np.array(ENDLESS))
-    _, _, *last = spelled.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=graph,
+    _, _, *last = spelled.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=turns,
                                counted=False, types=(TensorType("int64", ()), TensorType("bool", ()), *types))
     for index, result in zip(moving, last, strict=True):
         operands[index] = Value(builder, result)

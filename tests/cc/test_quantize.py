@@ -115,6 +115,10 @@ def test_weights_that_the_file_holds_in_integers(tmp_path):
     ({"samples": {"image": np.zeros((4, 8, 8), np.float32)}}, "have 3 axes, the network's input has 4"),
     ({"samples": {"x": np.zeros((4, 1, 8, 8), np.float32)}}, "has no 'image'"),
     ({"samples": {"image": np.zeros((0, 1, 8, 8), np.float32)}}, "at least one"),
+    *(({"samples": {"image": np.full((2, 1, 8, 8), number, np.float32)}}, "samples of image have numbers that are")
+      for number in (np.nan, np.inf)),
+    *(({"samples": {"image": np.full((2, 1, 8, 8), 3e38, np.float32)}, "method": method}, "infinite or no number")
+      for method in ("minmax", "entropy", "percentile")),
     ({"keep_float": ["conv9"]}, "no node and no operator of the model is called so"),
     ({"keep_float": ["Conv", "Gemm"]}, "no convolution or product"),
     ({"method": "best"}, "expected auto, minmax"),

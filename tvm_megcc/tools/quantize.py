@@ -104,7 +104,11 @@ class _Quantiser:
         return node.input[1] in {tensor.name for tensor in self.proto.graph.initializer}
 
     def calibrate(self, method: str) -> None:
-        """Ranges of all values by a method, kept."""
+        """Ranges of all values by a method, kept.
+
+        Raises:
+            MegccError: where a value has none, for it is infinite or no number.
+        """
         from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
         from onnxruntime.quantization.calibrate import create_calibrator
 
@@ -119,9 +123,17 @@ class _Quantiser:
             kinds = {"minmax": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile,
                      "entropy": CalibrationMethod.Entropy}
             calibrator = create_calibrator(self.path, list(KINDS), str(self.folder / "watched.onnx"), kinds[method])
-            with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
-                calibrator.collect_data(Reader(self.samples.feeds))
-                self.ranges[method] = calibrator.compute_data()
+            endless = MegccError("with these samples a value in the network is infinite or no number: look at the "
+                                 "samples, and at what the network gives for them")
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+                    calibrator.collect_data(Reader(self.samples.feeds))
+                    ranges = calibrator.compute_data()
+            except (ValueError, AssertionError):  # of its histograms
+                raise endless from None
+            if not all(np.isfinite(end).all() for _, each in ranges.items() for end in each.range_value):
+                raise endless
+            self.ranges[method] = ranges
 
     def quantised(self, method: str, nodes: Sequence[str]) -> _Network:
         """The model with these nodes in integers."""

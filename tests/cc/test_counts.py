@@ -280,3 +280,29 @@ def test_different_values(tmp_path):
             np.testing.assert_array_equal(found["rows"], np.unique(w, axis=1))
         with pytest.raises(MegccError):
             session.run({"x": x, "w": np.arange(12, dtype=np.float32).reshape(2, 6)})
+
+
+def best_boxes():
+    """The best of the boxes above a score, of which there may be none, and columns of these, as RetinaNet has it."""
+    nodes = [node("Greater", "s least", "above"), node("NonZero", "above", "places"),
+             node("Transpose", "places", "rows", perm=[1, 0]), node("GatherND", "b rows", "boxes"),
+             node("GatherND", "s rows", "scores"), node("Shape", "scores", "found"),
+             node("Concat", "most found", "both", axis=0), node("ReduceMin", "both", "fewer", keepdims=0),
+             node("Reshape", "fewer all", "k"), node("TopK", "scores k", "best order"),
+             node("Gather", "boxes order", "y"),
+             node("Slice", "y one three one one", "middle"), node("Slice", "y three four one one", "last")]
+    return model(nodes, {"s": [20], "b": [20, 4]}, {"best": ["n"], "middle": ["n", 2], "last": ["n", 1]},
+                 {"least": np.float32(0.5), "most": np.array([5]), "all": np.array([-1]), "one": np.array([1]),
+                  "three": np.array([3]), "four": np.array([4])})
+
+
+@pytest.mark.slow
+def test_columns_of_what_may_be_nothing(tmp_path):
+    source, generator = best_boxes(), np.random.default_rng(2)
+    artifact, graph = tvm_megcc.compile(source, "native", name="boxes"), import_onnx(source)
+    assert artifact.manifest["buckets"] == [{"places": [0, 20]}], "what the least of two numbers can be follows"
+    with tvm_megcc.load(artifact.save(tmp_path / "boxes")) as session:
+        for count in (0, 3, 20, 1, 0):
+            scores = np.where(np.arange(20) < count, generator.permutation(20) + 1, 0).astype(np.float32)
+            found = same(session, graph, {"s": scores, "b": generator.random((20, 4)).astype(np.float32)})
+            assert found["last"].shape == (min(count, 5), 1)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from ..errors import InternalError, MegccError
 from ..ir.conditions import Condition, undecided
-from ..ir.dims import Dim
+from ..ir.dims import Dim, dim_max, limits
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType
@@ -57,7 +57,8 @@ class Code:
         called: dict[KernelSpec, dict[tuple[Dim, ...], tuple[Dim, ...]]] = {}
         for step in plan.steps:
             if step.spec.runtime_extents:
-                sizes = [step.size(p.size) * DTYPES[p.dtype].bytes for p in (*step.spec.inputs, *step.spec.outputs)]
+                sizes = [_touched(step.size(p.size)) * DTYPES[p.dtype].bytes
+                         for p in (*step.spec.inputs, *step.spec.outputs)]
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
                 called.setdefault(step.spec, {})[step.bound.extents] = tuple(sizes)
         sizes = (size for rows in called.values() for row in rows.values() for size in row)
@@ -78,6 +79,12 @@ class Code:
         """Hash of all that is said about the kernels: a container built for others is refused."""
         section, row = self.text
         return _hash("\n".join([*section, row]))
+
+
+def _touched(size: Dim) -> Dim:
+    """Elements of an operand: of kernels that say where the last one lies, none where there is none."""
+    low, _ = limits(size)
+    return dim_max(size, 0) if low is None or low < 0 else size
 
 
 def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:

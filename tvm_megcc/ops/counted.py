@@ -12,6 +12,7 @@ from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_equal
 from ..ir.dims import Dim, dim_min
 from ..ir.graph import EXTENT, Attrs
+from ..ir.limits import MAX_BYTES
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from .elementwise import cast_to, emit_broadcast
@@ -202,8 +203,8 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
     if declared is not None and len(declared) == 2:
         return node.emit(NonMaxSuppression.kind, operands, count=declared[0], counted=False)
     (batch, classes, each) = node.type(1).shape
-    if node.is_const(2):
-        each = dim_min(each, max(int(node.const(2).reshape(-1)[0]), 0))
+    if node.is_const(2) and (most := int(node.const(2).reshape(-1)[0])) < MAX_BYTES:  # PyTorch writes 2^63 - 1 for all
+        each = dim_min(each, max(most, 0))
     room = node.bound(batch * classes * (each if node.has(2) else 0))
     rows, found = node.emit(NonMaxSuppression.kind, operands, count=room, counted=True)
     return (emit_slice(node, rows, 0, 0, node.count(found, room)),)

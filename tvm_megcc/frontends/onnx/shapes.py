@@ -95,10 +95,13 @@ def _chosen(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray
     return np.where(condition.astype(bool), lhs, rhs)
 
 
-def _product(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    if values[0].ndim != 1:
-        return None
-    return _scalar(reduce(lambda a, b: a * b, values[0].flat, 1))
+def _reduced(function: Callable[[Dim, Dim], Dim], *first: Dim) -> Callable:
+    """All elements of a vector as one. first: what none of them give."""
+    def follow(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+        if values[0].ndim != 1 or not (values[0].size or first):
+            return None
+        return _scalar(reduce(function, map(_plain, values[0].flat), *first))
+    return follow
 
 
 _FOLLOWED = {
@@ -112,5 +115,8 @@ _FOLLOWED = {
     "max": _pairwise(dim_max),
     "equal": _pairwise(_equal),
     "where": _chosen,
-    "reduce_prod": _product,
+    "reduce_prod": _reduced(lambda a, b: a * b, 1),
+    "reduce_sum": _reduced(lambda a, b: a + b, 0),
+    "reduce_min": _reduced(dim_min),
+    "reduce_max": _reduced(dim_max),
 }

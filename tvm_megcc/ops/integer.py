@@ -163,6 +163,9 @@ Conv2dInteger.cases = (
     # Of one pixel, operands that have a number for each channel have one for each element.
     _case((1, 24, 15, 1), (24, 1, 15, 1), groups=24, x_zero=-128),
     _case((1, 12, 3, 3), (9, 12, 3, 3), x_zero=7),
+    # Tiles of two heights, beside weights whose zero point is far away.
+    _case((1, 16, 7, 19), (12, 16, 1, 1), x_zero=3, w_zero=40, dtypes=("uint8", "uint8")),
+    _case((1, 8, 3, 133), (12, 8, 3, 3), pads=_SAME, x_zero=-3, w_zero=40, dtypes=("int8", "uint8")),
 )
 
 

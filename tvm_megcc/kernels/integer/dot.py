@@ -298,9 +298,6 @@ class DotConv(DotProducts):
     def geometry(self, site: Site) -> Geometry:
         return Geometry.of(site)
 
-    def weights_zero(self, site: Site) -> int:
-        return site.attrs.w_zero
-
     def lower(self, site: Site) -> Lowered:
         s = Geometry.of(site)
         return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
@@ -315,9 +312,6 @@ class DotMatMul(DotProducts):
 
     def geometry(self, site: Site) -> Geometry:
         return _rows(site)
-
-    def weights_zero(self, site: Site) -> int:
-        return site.attrs.b_zero
 
     def refuse(self, site: Site):
         if site.inputs[1].rank != 2:

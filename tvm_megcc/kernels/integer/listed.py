@@ -26,7 +26,7 @@ from ..base import Operand, extent_symbols
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
-from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_sums, runs_of, skew
+from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_sums, runs_of
 
 #: Bytes of x that an entry multiplies.
 STEP = 4
@@ -122,15 +122,12 @@ class Listed(DotProducts):
     is_listed = True
 
     def refuse(self, site: Site) -> str | None:
-        weights = site.values.get(1)
         if not site.isa.saturates:
             return "other products of bytes take fewer instructions"
         if site.compact:
             return "lists are longer than weights, and each has a kernel of its own"
-        if weights is None:
+        if 1 not in site.values:
             return "the weights must be known"
-        if skew(weights.dtype.name, self.weights_zero(site)):
-            return "int8 does not hold the weights less their zero point"
         return super().refuse(site) or (
             "input channels must be a multiple of four" if self.geometry(site).ic % STEP else None)
 

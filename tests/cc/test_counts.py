@@ -62,9 +62,14 @@ def test_what_a_run_counts(tmp_path):
         assert bound()["a"].tolist() == [[0, 0, 0, 0], [0, 1, 2, 3]] and bound()["w"].shape == (1, 2)
 
 
+def expanding():
+    """A shape that is an input, of which nothing is known."""
+    return model([node("Expand", "x s", "e"), node("Exp", "e", "y")], {"x": [1, 3], "s": ("int64", [2])}, ["y"])
+
+
 def test_extents_without_a_bound_are_allocated(tmp_path):
-    """A shape that is an input, in both directions of growth."""
-    source = model([node("Expand", "x s", "e"), node("Exp", "e", "y")], {"x": [1, 3], "s": ("int64", [2])}, ["y"])
+    """In both directions of growth."""
+    source = expanding()
     graph = import_onnx(source)
     with tvm_megcc.load(tvm_megcc.compile(source, "native", name="expand").save(tmp_path / "expand")) as session:
         for rows in (4, 0, 90, 1, 1000):

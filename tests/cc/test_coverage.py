@@ -14,7 +14,7 @@ import pytest
 import tvm_megcc
 from fuzz import run
 
-from .test_counts import counting, nested, turning
+from .test_counts import counting, expanding, nested, turning
 from .test_runtime import FLAGS, SOURCES, TEST_SOURCES, call, write_containers
 
 #: File of the runtime -> share of its branches.
@@ -49,7 +49,8 @@ def test_branches(tmp_path: Path, monkeypatch):
     call([tmp_path / "test", tmp_path, "all"])
     monkeypatch.setattr(run, "SANITIZE", ("--coverage", "-O0"))
     for name, source, bounds in (("counts", counting(), {"b": 5}), ("open", counting(), {}),
-                                 ("loops", nested(), {"last": 8}), ("turning", turning(), {})):
+                                 ("expanding", expanding(), {}), ("loops", nested(), {"last": 8}),
+                                 ("turning", turning(), {})):
         folder = tvm_megcc.compile(source, "native", bounds=bounds, name=name).save(tmp_path / name)
         assert run.blind(run.generated(folder, tmp_path)[0], 8000, 3, "gcc", tmp_path)
     for name, counts in branches(tmp_path).items():

@@ -130,12 +130,12 @@ have random weights, made QDQ by `onnxruntime.quantization` (uint8, weights int8
 with int8 inputs by ai-edge-quantizer. In one run with its float network, on x86-64-v4-vnni, quantised mobilenet_v2
 took 1.32 ms and the floats 3.75.
 
-On x86-64-v3 sums are those of all other targets. OpenVINO differs there from what it gives with VNNI (resnet18: by up
-to 2.3, where results are -162 to 137; mobilenet_v2 of random inputs: by up to 11 steps of its 8 bits): products of bytes
-with AVX2 saturate at 16 bits. Ours are of the same instruction, of weights arranged so that none saturates
-([kernels.md](kernels.md)). A loop of these, three instructions for 32 products, makes 121 billion a second on this CPU,
-one of products of int16, which takes four, 82; one in 25 (resnet50) to one in 10 (mobilenet_v2) of them is made
-twice. The rows of vww and resnet18 on x86-64-v3 are of the kernels before.
+On x86-64-v3 sums are those of all other targets. OpenVINO differs there from what it gives with VNNI (resnet18: by
+up to 2.3, where results are -162 to 137; mobilenet_v2 of random inputs: by up to 11 steps of its 8 bits): products
+of bytes with AVX2 saturate at 16 bits. Ours are of the same instruction, of weights arranged so that none saturates
+([kernels.md](kernels.md)). A loop of these, three instructions for 32 products, makes 121 billion a second on this
+CPU, one of products of int16, which takes four, 82; one in 25 (resnet50) to one in 10 (mobilenet_v2) of them is
+made twice. The rows of vww and resnet18 on x86-64-v3 are of the kernels before.
 
 ncnn and MNN are not among them, for they compute no such file. ncnn reads quantised networks of its own tool only.
 MNN 3.6.1 converts resnet8 and kws; running, it ends with a segmentation fault (resnet8, TFLite), an error of shapes

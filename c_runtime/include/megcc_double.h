@@ -501,7 +501,7 @@ static inline float mgc_from_half(uint16_t h)
 #if MGD_HALVES
     if ((h & 0x7c00u) != 0x7c00u) {
         float number;
-        __asm__("vmov %0, %1\n\tvcvtb.f32.f16 %0, %0" : "=t"(number) : "r"(h));
+        __asm__("vmov %0, %1\n\tvcvtb.f32.f16 %0, %0" : "=&t"(number) : "r"(h));
         return number;
     }
 #endif

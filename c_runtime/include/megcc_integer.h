@@ -330,14 +330,14 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     mgc_i v = (mgc_i)((mgc_u)x << (mgc_u)mgc_imax(by, zero)), sign;
     __asm__(MGC_E32 "csrwi vxrm, 0\n\tvsmul.vv %0, %0, %2\n\tvand.vv %1, %0, %3\n\tvsra.vi %1, %1, 31\n\t"
             "vsadd.vv %0, %0, %1\n\tvssra.vv %0, %0, %4"
-            : "+vr"(v), "=&vr"(sign) : "vr"(multiplier), "vr"(less), "vr"(zero - less) : "vl", "vtype", "vxrm", "vxsat");
+            : "+&vr"(v), "=&vr"(sign) : "vr"(multiplier), "vr"(less), "vr"(zero - less) : "vl", "vtype", "vxrm", "vxsat");
     return v;
 }
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     mgc_i sign;
     __asm__(MGC_E32 "csrwi vxrm, 0\n\tvsmul.vv %0, %0, %2\n\tvsra.vi %1, %0, 31\n\tvsadd.vv %0, %0, %1\n\tvssra.vv %0, %0, %3"
-            : "+vr"(x), "=&vr"(sign) : "vr"(multiplier), "vr"(mgc_iset1(0) - shift) : "vl", "vtype", "vxrm", "vxsat");
+            : "+&vr"(x), "=&vr"(sign) : "vr"(multiplier), "vr"(mgc_iset1(0) - shift) : "vl", "vtype", "vxrm", "vxsat");
     return x;
 }
 static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc_i shift) { return mgc_rescale_down(x, multiplier, shift); }

@@ -139,6 +139,33 @@ def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["FULLY_CONNECTED", "CONV_2D"])
+def test_three_rows_that_follow_one_another(kind: str, tmp_path):
+    """Where the first row ends the second begins: the compiler knows it, and keeps one register for both."""
+    random = np.random.default_rng(3)
+    rows, weights = ((3, 8), (4, 8)) if kind == "FULLY_CONNECTED" else ((1, 1, 3, 8), (4, 1, 1, 8))
+    tensors = {
+        "x": Quantized(rows, 0.5, 3, "int8"),
+        "w": Quantized(weights, 0.01, 0, "int8", 0, random.integers(-127, 128, weights).astype(np.int8)),
+        "b": Quantized((4,), 0.005, 0, "int32", 0, random.integers(-999, 999, 4).astype(np.int32)),
+        "y": Quantized((*rows[:-1], 4), 2.5, -4, "int8")}
+    options = ("FullyConnectedOptions", {}) if kind == "FULLY_CONNECTED" else \
+        ("Conv2DOptions", {"Padding": 1, "StrideW": 1, "StrideH": 1})
+    path = tmp_path / "network.tflite"
+    path.write_bytes(written(tensors, [(kind, *options, ["x", "w", "b"], ["y"])], ["x"], ["y"]))
+    graph = import_tflite(path)
+    x = random.integers(-128, 128, rows).astype(np.int8)
+    expected = reference.run(graph, {"x": x})["y"]
+    assert len(np.unique(expected)) > 8
+    folder = compile_graph(graph, parse_targets("cortex-m4")).save(tmp_path / "folder")
+    try:
+        session = load(folder, "cortex-m4")
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "stride", "zeros"), [(4, 1, (0, 255)), (32, 1, (255, 0)), (13, 2, (255, 255))])
 def test_depthwise_of_uint8_by_helium(channels: int, stride: int, zeros: tuple[int, int], tmp_path):
     """Zero points at both ends, numbers at theirs: in rows of neighbouring pixels, and pixel by pixel."""

@@ -174,7 +174,7 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
                          extend " r8, %4, r8, ror #8\n\t" extend " r9, %4, r9, ror #8\n\t" extend " r10, %4, r10, ror #8\n\t" \
                          "stmia %0!, {r4, r5, r6}\n\tstmia %0!, {r8, r9, r10}\n\t" \
                          "cmp %1, %5\n\tbne 1b" \
-                         : "+r"(to), "+r"(p), "+r"(q), "+r"(r) : "r"(less), "r"(last) \
+                         : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(less), "r"(last) \
                          : "r4", "r5", "r6", "r8", "r9", "r10", "cc", "memory"); \
     }
 #define MGC_EXTEND(name, extend) \
@@ -196,7 +196,7 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
                          "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
                          "eor r8, r8, #" turned "\n\teor r9, r9, #" turned "\n\teor r10, r10, #" turned "\n\t" \
                          "stmia %0!, {r8, r9, r10}\n\tcmp %1, %4\n\tbne 1b" \
-                         : "+r"(to), "+r"(p), "+r"(q), "+r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
+                         : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
     }
 #define MGC_LAY_ROWS(name, type, extend, turned) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend) MGC_JOIN3(name, type, turned)
 MGC_LAY_ROWS(i8, int8_t, "sxtab16", MGC_TURNED_I8)

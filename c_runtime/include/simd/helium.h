@@ -50,7 +50,7 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
     register mgc_v q __asm__("q0") = v;
-    __asm__("vdiv.f32 s0, %1, s0\n\tvdiv.f32 s1, %1, s1\n\tvdiv.f32 s2, %1, s2\n\tvdiv.f32 s3, %1, s3" : "+w"(q) : "t"(1.0f));
+    __asm__("vdiv.f32 s0, %1, s0\n\tvdiv.f32 s1, %1, s1\n\tvdiv.f32 s2, %1, s2\n\tvdiv.f32 s3, %1, s3" : "+&w"(q) : "t"(1.0f));
     return q;
 }
 static MGC_INLINE mgc_v mgc_sqrt(mgc_v v)

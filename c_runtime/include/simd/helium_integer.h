@@ -99,7 +99,7 @@ typedef int32x4_t mgc_four;
     { \
         int32_t total = 0; \
         __asm__ volatile("wlstp.8 lr, %2, 2f\n1:\n\tvldrb.8 q0, [%1], #16\n\tvaddva." type " %0, q0\n\tletp lr, 1b\n2:" \
-                         : "+Te"(total), "+l"(p) : "r"(n) : "q0", "lr", "memory"); \
+                         : "+&Te"(total), "+&l"(p) : "r"(n) : "q0", "lr", "memory"); \
         return total; \
     }
 MGC_ROWS(, "s8")
@@ -227,12 +227,12 @@ MGC_CLOSES(once, MGC_ONCE, MGC_LESS)
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {
     __asm__ volatile("wlstp.8 lr, %2, 2f\n1:\n\tvldrb.8 q0, [%1], #16\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
-                     : "+l"(to), "+l"(p) : "r"(n) : "q0", "lr", "memory");
+                     : "+&l"(to), "+&l"(p) : "r"(n) : "q0", "lr", "memory");
 }
 static MGC_INLINE void mgc_fill_bytes(int8_t *to, int32_t n, int8_t v)
 {
     __asm__ volatile("vdup.8 q0, %2\n\twlstp.8 lr, %1, 2f\n1:\n\tvstrb.8 q0, [%0], #16\n\tletp lr, 1b\n2:"
-                     : "+l"(to) : "r"(n), "r"(v) : "q0", "lr", "memory");
+                     : "+&l"(to) : "r"(n), "r"(v) : "q0", "lr", "memory");
 }
 
 static MGC_INLINE void mgc_copy_sixteens(int8_t *to, const int8_t *p, int32_t n)

@@ -315,7 +315,7 @@ def lstm(draw: Draw) -> bytes:
     made = draw.number(1, units if peeps else 9) if projects else units
     x = draw.add("x", (steps, batch, inputs) if major else (batch, steps, inputs), draw.scale(1e-3, 3e-2))
     y = draw.add("y", (*x.shape[:2], made), draw.scale(2e-3, 1e-2))
-    cell, gates = 2.0**draw.number(-15, -10), range(1 if coupled else 0, 4)
+    cell, gates = 2.0**draw.number(-15, -9), range(1 if coupled else 0, 4)
 
     def constant(name: str, shape: tuple[int, ...], scale: float, dtype: str = "int8") -> None:
         numbers = draw.random.integers(-20000, 20000, shape).astype(np.int32) if dtype == "int32" \
@@ -324,7 +324,7 @@ def lstm(draw: Draw) -> bytes:
 
     for gate in gates:
         for name, columns in (("w", inputs), ("r", made)):
-            constant(f"{name}{gate}", (units, columns), draw.scale(1e-3, 2e-2))
+            constant(f"{name}{gate}", (units, columns), draw.scale(*draw.one_of((1e-3, 2e-2), (1e-6, 10))))
         constant(f"b{gate}", (units,), 1e-5, "int32")
         if peeps and gate != 2:
             constant(f"p{gate}", (units,), draw.scale(1e-5, 1e-4), "int16")
@@ -338,8 +338,9 @@ def lstm(draw: Draw) -> bytes:
     draw.tensors["c"] = Quantized((batch, units), cell, 0, "int16", variable=True)
     for index in range(4):
         draw.tensors[f"between{index}"] = Quantized((), draw.scale(1e-4, 1e-3), 0, "int16")
-    draw.tensors["between4"] = Quantized((), draw.scale(4e-3, 9e-3), draw.number(-128, 127), "int8") if projects \
-        else Quantized((), y.scale, y.zero_point, "int8")
+    own = draw.one_of(True, False) and not projects
+    draw.tensors["between4"] = Quantized((), y.scale, y.zero_point, "int8") if own \
+        else Quantized((), draw.scale(4e-3, 9e-3), draw.number(-128, 127), "int8")
 
     def named(name: str, wanted=range(4)) -> list[str]:
         return [f"{name}{gate}" if f"{name}{gate}" in draw.tensors else "" for gate in wanted]

@@ -74,11 +74,15 @@ def lstm(node: Node) -> Results:
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
     first = [begun(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
+    made_zero = zero(state if projects else hidden)
+    if not first[0] and zero(state) != made_zero:
+        # What a state begins with is its own zero point, whatever that of the results is.
+        first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, made))
     kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
     y, *last = node.spelled().emit(
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
-        zero=zero(state if projects else hidden), hidden_zero=between, coupled=coupled, guards=guards,
+        zero=made_zero, hidden_zero=between, coupled=coupled, guards=guards,
         apart=not node.option("TimeMajor", False),
         results=("Y", *(name for name, _ in kept)))
     for (_, index), value in zip(kept, last, strict=True):

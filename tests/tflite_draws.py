@@ -255,12 +255,12 @@ def blocks(draw: Draw) -> bytes:
 
 
 def mean(draw: Draw) -> bytes:
-    axes = draw.one_of((1, 2), (1,), (3,), (1, 2, 3))
+    axes = draw.one_of((1, 2), (1,), (3,), (1, 2, 3), (0, 1, 2, 3))
     keep = draw.one_of(True, False)
     x = draw.add("x", (2, 5, 6, 3))
     draw.tensors["axes"] = np.array(axes, np.int32)
     shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape) if keep or axis not in axes]
-    draw.add("y", shape, x.scale * draw.scale(0.4, 2))
+    draw.add("y", shape, x.scale * draw.scale(0.4, 2) * (draw.scale(1e-2, 1e2) if draw.kind == "SUM" else 1))
     return draw.file("ReducerOptions", {"KeepDims": keep}, ["x", "axes"], ["y"])
 
 

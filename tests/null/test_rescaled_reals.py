@@ -97,6 +97,22 @@ def test_within_the_sum_of_a_residual():
     np.testing.assert_array_equal(*(next(iter(run(each, feeds).values())) for each in (graph, after)))
 
 
+@pytest.mark.parametrize("stack", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("turned", [0, 1])
+def test_products_with_several_matrices(stack, turned):
+    b = Builder(3)
+    w = b.const("w", value=b.generator.integers(-127, 128, (*stack, *((4, 6) if turned else (6, 4)))).astype(np.int8))
+    x = b.input("x", *stack, 5, 6, dtype="int8")
+    y = b.op("matmul_integer", x, w, trans_a=0, trans_b=turned, a_zero=-7, b_zero=3)
+    numbers = np.array([multiplier(factor) for factor in (0.004, 0.002, 0.007, 0.003)], np.int32)
+    operands = [b.const(name, value=numbers[:, index]) for index, name in enumerate(("m", "s"))]
+    graph = b.graph(b.op("elementwise", y, *operands, expr=clip(rescaled(), -100, 127), dtype="int8"))
+    after = before_layouts(graph, AVX2)
+    assert any(op.epilogue is not None and "nearest_odd" in functions_of(op.epilogue) for op in after.ops)
+    feeds = {"x": b.generator.integers(-128, 128, graph.types["x"].shape).astype(np.int8)}
+    np.testing.assert_array_equal(*(next(iter(run(each, feeds).values())) for each in (graph, after)))
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_one_factor_for_all_channels_stays_one(bias):
     graph = network(clip(rescaled(), 0, 127), [0.003] * 5, bias)

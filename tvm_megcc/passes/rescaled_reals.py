@@ -119,15 +119,20 @@ def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
     """The least and the greatest sum of each channel; None where they are not known, or may wrap."""
     weights, limits = graph.constants.get(op.inputs[1]), np.iinfo(graph.types[op.inputs[0]].dtype)
     bias = op.own_inputs[2] if len(op.own_inputs) > 2 else ""
-    if weights is None or (bias and bias not in graph.constants) or weights.ndim not in (2, 4):
+    if weights is None or weights.ndim < 2 or (bias and bias not in graph.constants):
         return None
-    zero, of_weights = (op.attrs.x_zero, op.attrs.w_zero) if weights.ndim == 4 else (op.attrs.a_zero, op.attrs.b_zero)
-    rows = weights if weights.ndim == 4 or op.attrs.trans_b else weights.T
-    rows = rows.reshape(rows.shape[0], -1).astype(np.int64) - of_weights
-    up, down = np.maximum(rows, 0).sum(axis=1), np.minimum(rows, 0).sum(axis=1)
+    if op.kind == "conv2d_integer":
+        zero, rows = op.attrs.x_zero, weights.reshape(len(weights), -1)
+        of_weights = op.attrs.w_zero
+    else:
+        zero, rows = op.attrs.a_zero, weights if op.attrs.trans_b else weights.swapaxes(-1, -2)
+        of_weights = op.attrs.b_zero
+    # Of a product with several matrices a channel is a column of each.
+    rows = rows.astype(np.int64).reshape(-1, *rows.shape[-2:]) - of_weights
+    up, down = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
     added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0
-    least = up * (limits.min - zero) + down * (limits.max - zero) + added
-    most = up * (limits.max - zero) + down * (limits.min - zero) + added
+    least = (up * (limits.min - zero) + down * (limits.max - zero)).min(axis=0) + added
+    most = (up * (limits.max - zero) + down * (limits.min - zero)).max(axis=0) + added
     return (least, most) if least.min() >= INT32[0] and most.max() <= INT32[1] else None
 
 

@@ -65,7 +65,10 @@ def _dispatch_example(open_inputs: Mapping[str, Sequence[Dim]]) -> str:
 
 
 def _require_computed(graph: Graph) -> None:
-    """Raises ModelError for outputs that are inputs: the caller has them already, and a name stands for one tensor."""
+    """Raises ModelError where nothing is to be computed, and for outputs that are inputs: the caller has them already,
+    and a name stands for one tensor."""
+    if not graph.outputs:
+        raise ModelError(graph.name, ["it has no outputs, so nothing is computed"], "Select tensors with output_names.")
     passed = [f"output '{name}' is an input, nothing computes it" for name in graph.outputs if name in graph.inputs]
     if passed:
         raise ModelError(graph.name, passed, "Remove it from the model's outputs, or select others with output_names.")

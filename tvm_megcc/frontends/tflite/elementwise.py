@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from ...errors import ShapeError
 from ...ir.types import ORDINARY
 from ...ops.elementwise import emit_broadcast
@@ -33,7 +35,7 @@ ROWS = {
     "CEIL": Row("Ceil"), "ROUND": Row("Round"),
     "EQUAL": Row("Equal"), "LESS": Row("Less"), "LESS_EQUAL": Row("LessOrEqual"), "GREATER": Row("Greater"),
     "GREATER_EQUAL": Row("GreaterOrEqual"), "LOGICAL_AND": Row("And"), "LOGICAL_OR": Row("Or"),
-    "LOGICAL_NOT": Row("Not"), "BITWISE_XOR": Row("BitwiseXor"), "RIGHT_SHIFT": Row("shift_right"),
+    "LOGICAL_NOT": Row("Not"), "BITWISE_XOR": Row("BitwiseXor"),
     "LOGISTIC": Row("Sigmoid"), "TANH": Row("Tanh"), "RELU": Row("Relu"), "RELU6": _within(0.0, 6.0),
     "RELU_N1_TO_1": _within(-1.0, 1.0), "RELU_0_TO_1": _within(0.0, 1.0), "HARD_SWISH": Row("HardSwish"),
     "ELU": Row("Elu", lambda node: {"alpha": 1.0}), "PRELU": Row("PRelu"),
@@ -87,12 +89,28 @@ def squared_difference(node: Node) -> Results:
 
 @imports("FLOOR_DIV")
 def floor_division(node: Node) -> Results:
-    """Of integers what is left of the dividend without the remainder, which has the divisor's sign."""
+    """Of integers the quotient towards zero, less one where its remainder is not the one with the divisor's sign."""
     def make(names: list[str], order: Order) -> str:
         if node.type(0).dtype.startswith("float"):
             return node.emit("floor", emitted(node, "div")(names, order))
-        remainder = emitted(node, "mod")(names, order)
-        return emitted(node, "div")([emitted(node, "sub")([names[0], remainder], order), names[1]], order)
+        quotient = emitted(node, "div")(names, order)
+        remainder = emitted(node, "sub")([names[0], emitted(node, "mul")([quotient, names[1]], order)], order)
+        same = emitted(node, "equal")([remainder, emitted(node, "mod")(names, order)], order)
+        less = node.emit("cast", node.emit("logical_not", same), dtype=node.type(0).dtype)
+        return emitted(node, "sub")([quotient, less], order)
+
+    return [node.alike(node.values, make)]
+
+
+@imports("RIGHT_SHIFT")
+def right_shift(node: Node) -> Results:
+    """By no less than 0 bits, and by no more than all but one."""
+    def make(names: list[str], order: Order) -> str:
+        dtype = np.dtype(node.type(1).dtype)
+        bits = names[1]
+        for kind, bound in (("max", 0), ("min", 8 * dtype.itemsize - 1)):
+            (bits,) = emit_broadcast(node.spelled(), kind, (bits, node.constant(bound, dtype.name)))
+        return emitted(node, "shift_right")([names[0], bits], order)
 
     return [node.alike(node.values, make)]
 

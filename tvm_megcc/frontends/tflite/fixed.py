@@ -27,11 +27,14 @@ _BOUNDS: dict[int, tuple[float | None, float | None]] = {
 
 def activation_range(function: int, dtype: str, result: Quantization) -> Range | None:
     """Of the results behind a fused activation; None for one that quantised numbers have not."""
-    if function not in _BOUNDS:
-        return None
+    return None if function not in _BOUNDS else between(*_BOUNDS[function], dtype, result)
+
+
+def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
+    """The numbers that stand for reals between two; None: for no bound."""
     ends = limits(dtype)
     low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
-                 for bound, end in zip(_BOUNDS[function], ends, strict=True))
+                 for bound, end in zip((least, most), ends, strict=True))
     return Range(max(low, ends.low), min(high, ends.high))
 
 

@@ -24,6 +24,7 @@ from . import (  # noqa: F401  (they register importers)
     moves,
     products,
     quantised_axes,
+    quantised_curves,
     quantised_elementwise,
     quantised_matrices,
     quantised_moves,

@@ -58,8 +58,10 @@ def squeeze(node: Node) -> Results:
 def transpose(node: Node) -> Results:
     """Nothing is moved: the axes have other numbers."""
     value, perm = node.value(0), node.const(1, "perm").reshape(-1).tolist()
-    if sorted(perm) != list(range(len(value.order))):
+    rank = len(value.order)
+    if sorted(axis + rank if axis < 0 else axis for axis in perm) != list(range(rank)):
         raise ShapeError(f"perm {perm} is no permutation of the axes of {value.type}")
+    perm = [axis % rank for axis in perm]
     if value.is_constant:
         return [node.in_order(value, tuple(perm))]
     return [node.made(value.name, tuple(perm.index(axis) for axis in value.order))]
@@ -273,6 +275,9 @@ def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[t
     if has["Begin"][bit]:
         start = 0 if step > 0 else FAR
     end = (FAR if step > 0 else -FAR) if has["End"][bit] else ends[bit]
+    if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int) and \
+            not range(*slice(start, end, step).indices(extent)):
+        return (0, 0, 1), True  # where ONNX takes the first element of what begins in front of it
     return (start, end, step), True
 
 
@@ -283,10 +288,20 @@ def gather(node: Node) -> Results:
     indices = node.type(1)
     if batch == 0:
         return node.onnx("Gather", node.plain(0), node.plain(1), axis=axis)
-    if batch != axis or not 0 < batch <= indices.rank:
-        raise MegccError(f"batch_dims {batch} with axis {axis} is not supported")
+    batch += indices.rank if batch < 0 else 0
+    if not 0 < batch <= min(axis, indices.rank):
+        raise ShapeError(f"has {batch} axes of batches, indices {indices} and axis {axis}")
+    rank, behind = len(node.type(0).shape), indices.rank - batch
+    between = range(batch, axis)  # axes in front of the one with indices: they come back in front of the indices' own
+    x = node.in_order(node.value(0), (*range(batch), axis, *between, *range(axis + 1, rank)))
     points = node.emit("reshape", node.plain(1), shape=(*indices.shape, 1))
-    return [node.emit("gather_nd", node.plain(0), points, batch=batch)]
+    found = node.emit("gather_nd", x, points, batch=batch)
+    if not between:
+        return [found]
+    own = range(batch, batch + behind)
+    moved = range(own.stop, own.stop + len(between))
+    perm = (*range(batch), *moved, *own, *range(moved.stop, rank + behind - 1))
+    return [node.emit("transpose", found, perm=perm)]
 
 
 @imports("GATHER_ND")

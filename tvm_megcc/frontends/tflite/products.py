@@ -8,6 +8,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.dims import floordiv, product
 from ...ir.expr import X, arg, call, maximum
+from ...ops.elementwise import emit_broadcast
 from ...ops.reduce import reduce
 from ...ops.rules import axis_of
 from .node import Node, Results, Unsupported, imports
@@ -65,8 +66,16 @@ _REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce
 @imports(*_REDUCTIONS)
 def reduction(node: Node) -> Results:
     value = node.value(0)
-    axes = node.axes(1, len(value.order))
-    return [reduced(node, value, _REDUCTIONS[node.kind], axes, bool(node.option("KeepDims")))]
+    axes, keepdims = node.axes(1, len(value.order)), bool(node.option("KeepDims"))
+    count = product(value.type.shape[axis] for axis in axes)
+    dtype = value.type.dtype
+    if node.kind == "MEAN" and dtype in ("int32", "int64") and isinstance(count, int) and count > 0:
+        # The quotient of a sum of 64 bits, towards zero.
+        wide = value if dtype == "int64" else node.made(node.emit("cast", value.name, dtype="int64"), value.order)
+        total = reduced(node, wide, "reduce_sum", axes, keepdims)
+        (mean,) = emit_broadcast(node.spelled(), "div", (total.name, node.constant(count, "int64")))
+        return [node.made(mean if dtype == "int64" else node.emit("cast", mean, dtype=dtype), total.order)]
+    return [reduced(node, value, _REDUCTIONS[node.kind], axes, keepdims)]
 
 
 def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims: bool) -> Value:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.expr import Expr, call
+from ...ir.expr import Expr, call, clip
 from ...ops.elementwise import emit_broadcast
 from . import fixed
 from .file import Quantization, Tensor
@@ -90,8 +90,9 @@ def typed(node: Node, expr: Expr, *names: str) -> str:
 
 
 def rescaled(expr: Expr, factor: Multiplier) -> Expr:
+    """Times a factor. 2^30 and more take what is not 0 beyond every result; LiteRT's shifts are not defined there."""
     if factor.shift > 30:
-        raise Unsupported(f"its scales differ by a factor of 2^{factor.shift}")
+        return clip(expr, -1, 1) * 2**30
     return call("rescale_fixed", expr, factor.significand, factor.shift)
 
 

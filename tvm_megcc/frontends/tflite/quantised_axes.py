@@ -24,7 +24,6 @@ from .quantised import (
     zero,
 )
 
-
 #: The largest float32 below a half: added to a half it makes one, to what is less it does not.
 _HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
@@ -86,14 +85,18 @@ def product_along(node: Node) -> Results:
 
 @quantised("SOFTMAX")
 def softmax(node: Node) -> Results:
-    """Along the last axis; the result is in steps of 1 / 256."""
-    dtype, y, value = same_types(node), result(node), node.value(0)
-    if y.scale[0] != np.float32(1 / 256) or zero(y) != fixed.limits(dtype).low:
-        raise Unsupported("its result is not in steps of 1 / 256 from the least number on")
-    axis = value.order.index(len(value.order) - 1)
+    """Along the last axis; the result is in steps of 1 / 256, of int16 in steps of 1 / 65536."""
+    dtype, value, made = node.type(0).dtype, node.value(0), node.results[0]
+    y = made.quantization
+    if made.dtype not in (dtype, "int16") or y is None or y.scale[0] != np.float32(1 / (65536 if made.dtype == "int16"
+                                                                                  else 256)) \
+            or zero(y) != fixed.limits(made.dtype).low:
+        raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
+    axis, wide = value.order.index(len(value.order) - 1), made.dtype == "int16"
     powers = softmax_fixed.significant(softmax_fixed.table(float(np.float32(node.option("Beta"))),
-                                                           fixed.scale(operand(node, 0))))
-    return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), axis=axis), value.order)]
+                                                           fixed.scale(operand(node, 0))), wide)
+    attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
+    return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), **attrs), value.order)]
 
 
 @quantised("L2_NORMALIZATION")

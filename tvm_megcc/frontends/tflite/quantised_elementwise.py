@@ -77,15 +77,15 @@ def _log(x: np.ndarray, node: Node) -> np.ndarray:
     return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)
 
 
-_FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
+FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
     "LOGISTIC": lambda x, node: np.float32(1) / (np.float32(1) + np.exp(-x)), "TANH": lambda x, node: np.tanh(x),
     "EXP": lambda x, node: np.exp(x), "ELU": lambda x, node: np.where(x < 0, np.expm1(x), x), "LOG": _log,
     "GELU": lambda x, node: _gelu(x, bool(node.option("Approximate", False)))}
 
 
-@quantised(*_FUNCTIONS)
+@quantised(*FUNCTIONS)
 def function(node: Node) -> Results:
-    table = fixed.table(lambda x: _FUNCTIONS[node.kind](x, node), operand(node, 0), same_types(node), result(node),
+    table = fixed.table(lambda x: FUNCTIONS[node.kind](x, node), operand(node, 0), same_types(node), result(node),
                         node.results[0].dtype)
     return [looked_up(node, table, node.value(0))]
 
@@ -134,7 +134,7 @@ _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS":
                 "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
 
 
-@wide("LESS", "LESS_EQUAL")
+@wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def raw_comparison(node: Node) -> Results:
     """Numbers of 16 bits as they are: LiteRT passes over their scales here."""
     kind, turned = _COMPARISONS[node.kind]
@@ -214,15 +214,14 @@ def _bits(size: Expr) -> Expr:
 
 
 #: Activations that are operators, as fused ones.
-_CLAMPS = {"RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3}
+_CLAMPS = {"RELU": (0.0, None), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0), "RELU_0_TO_1": (0.0, 1.0)}
 
 
 @wide("RELU", "RELU6")
 @quantised(*_CLAMPS)
 def relu(node: Node) -> Results:
     dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
-    within = fixed.activation_range(_CLAMPS[node.kind], dtype, y)
-    assert within is not None
+    within = fixed.between(*_CLAMPS[node.kind], dtype, y)
     factor = fixed.multiplier(float(x.scale[0] / y.scale[0]))
     return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
 

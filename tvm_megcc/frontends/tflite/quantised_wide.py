@@ -15,7 +15,7 @@ from . import fixed
 from .file import Quantization
 from .fixed import Multiplier
 from .node import Node, Results, Unsupported
-from .quantised import activation, elementwise, operand, rescaled, result, same_types, shortened, typed, wide
+from .quantised import QUANTISED, activation, elementwise, operand, rescaled, result, same_types, shortened, typed, wide
 from .quantised_products import spread, weights
 from .value import IMAGES
 from .windows import channels, windows
@@ -164,7 +164,7 @@ def curve(node: Node) -> Results:
     (place,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=_place(node), dtype="int32")
     size = maximum(X, 0) - minimum(X, 0)
     # floor(size / 2^bits), which is at least 0; what is beyond the table has the last place.
-    step = minimum(_shifted(size, bits), 255)
+    step = minimum(shifted(size, bits), 255)
     (index,) = emit_broadcast(node.spelled(), "elementwise", (place,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
     table += [_MORE >> place & 1 for place in range(256)]
@@ -175,9 +175,9 @@ def curve(node: Node) -> Results:
     (height_,) = emit_broadcast(node.spelled(), "elementwise", (place, *ends, index), expr=height, dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
     if logistic:  # for negative numbers 2^25 - 1 less the height, and half a unit more
-        total = _shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
+        total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
     else:
-        total = _shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
+        total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
     return [node.made(typed(node, total, height_, place), value.order)]
 
 
@@ -195,14 +195,16 @@ def _place(node: Node) -> Expr:
     return call("rescale_once", X, int(factor), 31 - shift) if shift else X * int(factor)
 
 
-def _shifted(value: Expr, bits: int) -> Expr:
+def shifted(value: Expr, bits: int) -> Expr:
     """value / 2^bits, down."""
     return call("rescale_once", value - 2**(bits - 1), 2**30, 1 - bits)
 
 
 @wide("SOFTMAX")
 def softmax(node: Node) -> Results:
-    """Along the last axis; the result is in steps of 2^-15."""
+    """Along the last axis; the result is in steps of 2^-15, of bytes in those of `quantised_axes.softmax`."""
+    if node.type(0).dtype != "int16":
+        return QUANTISED["SOFTMAX"](node)
     same_types(node, ("int16",))
     value = node.value(0)
     if _power(result(node)) != -15:

@@ -15,8 +15,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedParameters(UnitParameters):
-    """Of `fixed.c.j2`. low, high: limits of the element type. sum_bits: whole bits of sums. length: of the table."""
+    """Of `fixed.c.j2`. least: of the operand's type. result, bits, low, high: the result's type and its limits.
+    sum_bits: whole bits of sums. length: of the table."""
 
+    least: int
+    result: str
+    bits: int
     low: int
     high: int
     sum_bits: int
@@ -35,11 +39,15 @@ class SoftmaxFixedLines(AlongAxis):
 
     def lower(self, site: Site) -> Lowered:
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        low, high = (-128, 127) if site.x.dtype == "int8" else (0, 255)
+        least, result = 0 if site.x.dtype == "uint8" else -128, site.outputs[0]
+        bits = 16 if result.dtype == "int16" else 8
+        low = 0 if result.dtype == "uint8" else -2**(bits - 1)
         size, (length,) = outer * n * inner, site.inputs[1].shape
-        return Lowered("softmax/fixed", FixedParameters(site.x.c_type, low, high, SUM_BITS, length), self.extents(site),
+        parameters = FixedParameters(site.x.c_type, least, result.c_type, bits, low, low + 2**bits - 1, SUM_BITS,
+                                     length)
+        return Lowered("softmax/fixed", parameters, self.extents(site),
                        (Operand("x", 0, size), Operand("table", 1, length)), (Operand("y", 0, size),), outer * inner,
-                       f"{site.kind}_{site.x.dtype}_t{length}", self.name)
+                       f"{site.kind}_{site.x.dtype}{'_wide' if bits == 16 else ''}_t{length}", self.name)
 
     def cost(self, site: Site) -> float:
         return 6.0 * site.likely.x.size

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn TFLite files, each beside LiteRT's reference kernels: `python -m tests.tflite_judge 0 2000`.
+
+LiteRT ends some processes: files are judged in processes of their own, some hundreds in each, and one that ends is
+counted.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.tflite_case_moves import ROUND, spec_of
+from tests.tflite_cases import Spec
+from tests.tflite_files import OPTIMISED, litert
+from tvm_megcc.errors import MegccError
+from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.runtime import reference
+
+#: SUM of int8 and int16: LiteRT's reference kernel takes their bytes for those of uint8.
+_SUMS = {"int8", "int16"}
+#: Operators whose float32 results are LiteRT's to the bit: what moves numbers, and single operations.
+EXACT_KINDS = {"ABS", "NEG", "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "RELU", "RELU6", "RELU_N1_TO_1", "FLOOR",
+               "CEIL", "ROUND", "SQUARE", "SQRT", "RESHAPE", "TRANSPOSE", "GATHER", "STRIDED_SLICE", "SLICE", "PAD",
+               "PADV2", "MIRROR_PAD", "CONCATENATION", "MAX_POOL_2D", "SELECT", "SELECT_V2", "DEQUANTIZE", "TILE"}
+
+
+class Verdict(NamedTuple):
+    """verdict: "right", "refused", "wrong", "crash" or "no reference"."""
+
+    number: int
+    label: str
+    verdict: str
+    reason: str = ""
+
+
+def asked(spec: Spec) -> dict[str, np.ndarray]:
+    """What LiteRT computes."""
+    x = spec.tensors[next(name for name in spec.operators[0][3] if name)]
+    own = spec.kind == "SUM" and str(getattr(x, "dtype", "")) in _SUMS
+    return litert(spec.data, spec.feeds, optimised=own or spec.kind in OPTIMISED)
+
+
+def judged(number: int, folder: Path) -> Verdict:
+    spec = spec_of(number)
+    try:
+        expected = asked(spec)
+    except (RuntimeError, ValueError) as error:
+        return Verdict(number, spec.label, "no reference", _brief(error))
+    spec = spec.with_shapes(expected)
+    path = folder / "one.tflite"
+    path.write_bytes(spec.data)
+    try:
+        graph = import_tflite(path)
+        found = reference.run(graph, spec.feeds)
+    except MegccError as error:
+        return Verdict(number, spec.label, "refused", _brief(error))
+    except Exception as error:
+        return Verdict(number, spec.label, "crash", f"{type(error).__name__}: {_brief(error)}")
+    reason = next(filter(None, (differs(spec, found[name], wanted) for name, wanted in expected.items())), "")
+    return Verdict(number, spec.label, "wrong" if reason else "right", reason)
+
+
+def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
+    """How, "" where it does not."""
+    if spec.kind in ("SELECT", "SELECT_V2") and wanted.size == 1:  # LiteRT makes scalars of what has one element
+        wanted = wanted.reshape(found.shape)
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"{found.dtype}{list(found.shape)} for {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind != "f":
+        where = found != wanted
+        most = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)
+    else:
+        limit = 0.0 if spec.kind in EXACT_KINDS else 2e-5 * max(np.abs(wanted[np.isfinite(wanted)]).max(initial=0), 1)
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        with np.errstate(invalid="ignore"):
+            apart = np.where(same, 0, np.abs(found.astype(np.float64) - wanted))
+        where, most = ~(apart <= limit), apart.max(initial=0)
+    return f"{int(where.sum())} of {where.size} differ, by up to {most:.4g}" if where.any() else ""
+
+
+def _brief(error: BaseException) -> str:
+    """A reason without what is of one file only."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in lines if "problem" not in line), lines[0] if lines else "")
+    return re.sub(r"\s+", " ", re.sub(r"'[^']*'", "…", re.sub(r"-?\d[\d.,e+-]*", "#", text)))[:140]
+
+
+def verdicts(numbers: Iterable[int], many: int = 200) -> Iterator[Verdict]:
+    """Of each number, in processes of so many."""
+    left = list(numbers)
+    while left:
+        part, left = left[:many], left[many:]
+        run = subprocess.run([sys.executable, "-m", "tests.tflite_judge", "--each", *map(str, part)],
+                             capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+        found = [Verdict(*json.loads(line)) for line in run.stdout.splitlines() if line.startswith("[")]
+        yield from found
+        if len(found) < len(part):
+            number = part[len(found)]
+            yield Verdict(number, spec_of(number).label, "no reference", f"LiteRT ends with {run.returncode}")
+            left = part[len(found) + 1:] + left
+
+
+def summary(found: Iterable[Verdict]) -> tuple[str, list[Verdict]]:
+    """Figures as a text, and what is wrong."""
+    counts, reasons, bad = collections.Counter[str](), dict[tuple[str, str], list[Verdict]](), []
+    for verdict in found:
+        counts[verdict.verdict] += 1
+        if verdict.verdict in ("wrong", "crash"):
+            bad.append(verdict)
+        elif verdict.verdict != "right":
+            reasons.setdefault((verdict.verdict, verdict.reason), []).append(verdict)
+    lines = [", ".join(f"{name}: {count:,}" for name, count in counts.most_common())]
+    for (name, reason), those in sorted(reasons.items(), key=lambda row: (row[0][0], -len(row[1]))):
+        kinds = sorted({verdict.label.split()[1] for verdict in those})
+        lines.append(f"  {name} {len(those)}, {those[0].number} among them, {' '.join(kinds[:6])}: {reason}")
+    return "\n".join(lines), bad
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--each"]:
+        with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
+            for number in map(int, arguments[1:]):
+                with contextlib.redirect_stderr(io.StringIO()):
+                    verdict = judged(number, Path(folder))
+                print(json.dumps(verdict), flush=True)
+        return 0
+    first, last = map(int, arguments)
+    text, bad = summary(verdicts(range(first, last)))
+    print(f"{last - first:,} files of {len(ROUND)} kinds: {text}")
+    for verdict in bad:
+        print(f"{verdict.verdict} {verdict.label}: {verdict.reason}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of one number of 16 bits: straight lines between 513 points, and roots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ...ops.elementwise import emit_broadcast
+from . import fixed
+from .file import Quantization
+from .fixed import rounded
+from .node import IMPORTERS, Node, Results
+from .quantised import (
+    QUANTISED,
+    WIDE,
+    WIDTHS,
+    elementwise,
+    looked_up,
+    operand,
+    quantised,
+    rescaled,
+    result,
+    same_types,
+    typed,
+    wide,
+)
+from .quantised_elementwise import FUNCTIONS
+from .quantised_wide import shifted
+
+#: Lines of a table, each over so many bits of a number.
+_LINES, _BITS = 512, 7
+
+
+def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Quantization) -> np.ndarray:
+    """LiteRT's `LUTPopulateInt16`: points moved by half of what the line is off in its middle, in float32."""
+    low, high = np.float32(-2**15), np.float32(2**15 - 1)
+    first = x.scale[0] * low
+    step = (x.scale[0] * high - first) / np.float32(_LINES)
+    places = np.arange(_LINES + 1, dtype=np.float32)
+    scale = np.float32(2**16) / (y.scale[0] * high - y.scale[0] * low)
+    with np.errstate(all="ignore"):
+        ends = function(first + places * step).astype(np.float32) * scale
+        ends[_LINES] = function(x.scale[0] * high).astype(np.float32) * scale
+        middle = function(first + places[:-1] * step + step / np.float32(2)).astype(np.float32) * scale
+    following = function(first + places[1:] * step).astype(np.float32) * scale
+    between = rounded((following + rounded(ends[:-1])) / np.float32(2))
+    moved = rounded(ends)
+    moved[:-1] -= rounded((between - rounded(middle)) / np.float32(2))
+    return np.clip(moved, low, high).astype(np.int32)
+
+
+def _lines(node: Node, points: np.ndarray) -> Results:
+    """On the line that the upper nine bits choose. What overflows 16 bits wraps."""
+    value, constant = node.value(0), node.spelled().constant
+    slopes = np.diff(points).astype(np.int16).astype(np.int32)
+    place = shifted(X, _BITS) + _LINES // 2
+    (index,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=place, dtype="int32")
+    base, slope = (node.emit("gather", constant(part), index, axis=0) for part in (points[:-1], slopes))
+    total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _LINES // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
+    if (slopes != np.diff(points)).any():
+        total = total - shifted(total + 2**15, 16) * 2**16
+    return [node.made(typed(node, total, value.name, base, slope, index), value.order)]
+
+
+def _reciprocal_root(x: np.ndarray, node: Node) -> np.ndarray:
+    most = np.float32(2**15 - 1) * result(node).scale[0]
+    return np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-45))), most)
+
+
+_WIDE = {**{kind: FUNCTIONS[kind] for kind in ("EXP", "LOG", "GELU")}, "RSQRT": _reciprocal_root}
+
+
+@wide(*_WIDE)
+def function(node: Node) -> Results:
+    same_types(node, ("int16",))
+    return _lines(node, _points(lambda x: _WIDE[node.kind](x, node), operand(node, 0), result(node)))
+
+
+@wide("ABS")
+def absolute(node: Node) -> Results:
+    same_types(node, ("int16",))
+    x, y = operand(node, 0), result(node)
+    size = maximum(X, 0) - minimum(X, 0)
+    if x.scale[0] != y.scale[0]:
+        size = rescaled(size, fixed.multiplier(float(x.scale[0] / y.scale[0])))
+    return [elementwise(node, clip(size, -2**15, 2**15 - 1))]
+
+
+@quantised("SQRT", any_width=True)
+def root(node: Node) -> Results:
+    """In float32, towards zero. LiteRT ends where a number is negative; here its root is 0."""
+    dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
+    low, high = fixed.limits(dtype)
+    if dtype == "int16":
+        real = call("sqrt", maximum(call("real", X), 0) * float(x.scale[0])) / float(y.scale[0])
+        return [elementwise(node, call("nearest", minimum(call("floor", real), high)))]
+    real = x.scale[0] * np.maximum(fixed.codes(dtype) - np.int32(x.zero_point[0]), 0).astype(np.float32)
+    whole = np.trunc(np.sqrt(real) / y.scale[0]) + np.float32(y.zero_point[0])
+    return [looked_up(node, np.clip(whole, low, high).astype(dtype), node.value(0))]
+
+
+#: Operators that LiteRT computes on the numbers themselves, whatever their scales.
+for _kind in ("NEG", "FLOOR_DIV", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT"):
+    QUANTISED[_kind] = WIDE[_kind] = IMPORTERS[_kind]

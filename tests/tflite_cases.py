@@ -42,6 +42,22 @@ class Spec:
         return replace(self, tensors=tensors)
 
 
+def merged(specs: Sequence[Spec]) -> Spec:
+    """One file of several, whose tensors are called by their place in front."""
+    tensors, operators, feeds = {}, [], {}
+    for place, spec in enumerate(specs):
+        def own(names: Sequence[str], place: int = place) -> list[str]:
+            return [f"{place}.{name}" if name else "" for name in names]
+
+        tensors.update(zip(own(list(spec.tensors)), spec.tensors.values(), strict=True))
+        feeds.update(zip(own(list(spec.feeds)), spec.feeds.values(), strict=True))
+        for kind, options, fields, read, made, more in spec.operators:
+            more = {**more, "intermediates": own(more.get("intermediates", ()))}
+            operators.append((kind, options, fields, own(read), own(made), more))
+    outputs = [f"{place}.{name}" for place, spec in enumerate(specs) for name in spec.outputs]
+    return Spec("", "", tensors, operators, list(feeds), outputs, feeds)
+
+
 class Case(Draw):
     """Random parts of a file of one operator. dtype: the element type, behind a q if it is quantised."""
 

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import tvm_megcc
 from tests.tflite_case_moves import ROUND, spec_of
-from tests.tflite_cases import Spec
+from tests.tflite_cases import Spec, merged
 from tests.tflite_files import OPTIMISED, litert
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.tflite import import_tflite
@@ -70,6 +71,26 @@ def judged(number: int, folder: Path) -> Verdict:
         return Verdict(number, spec.label, "crash", f"{type(error).__name__}: {_brief(error)}")
     reason = next(filter(None, (differs(spec, found[name], wanted) for name, wanted in expected.items())), "")
     return Verdict(number, spec.label, "wrong" if reason else "right", reason)
+
+
+def compiled(numbers: Iterable[int], target: str, folder: Path) -> Iterator[Verdict]:
+    """What one folder of C makes of files that are right in numpy, all in one."""
+    specs, wanted = [], []
+    for number in numbers:
+        spec = spec_of(number)
+        with contextlib.suppress(RuntimeError, ValueError):
+            expected = asked(spec)
+            if 0 not in {extent for array in (*expected.values(), *spec.feeds.values()) for extent in array.shape}:
+                specs.append(spec.with_shapes(expected))
+                wanted.append(expected)
+    whole, path = merged(specs), folder / "merged.tflite"
+    path.write_bytes(whole.data)
+    tvm_megcc.compile(path, target).save(folder / target, force=True)
+    found = tvm_megcc.load(folder / target, target).run(whole.feeds)
+    for place, (spec, expected) in enumerate(zip(specs, wanted, strict=True)):
+        reason = next(filter(None, (differs(spec, found[f"{place}.{name}"], array)
+                                    for name, array in expected.items())), "")
+        yield Verdict(int(spec.label.split(":")[0]), spec.label, "wrong" if reason else "right", reason)
 
 
 def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
@@ -134,6 +155,11 @@ def main(arguments: list[str]) -> int:
             for number in map(int, arguments[1:]):
                 with contextlib.redirect_stderr(io.StringIO()):
                     verdict = judged(number, Path(folder))
+                print(json.dumps(verdict), flush=True)
+        return 0
+    if arguments[:1] == ["--compiled"]:
+        with tempfile.TemporaryDirectory() as folder:
+            for verdict in compiled(map(int, arguments[2:]), arguments[1], Path(folder)):
                 print(json.dumps(verdict), flush=True)
         return 0
     first, last = map(int, arguments)

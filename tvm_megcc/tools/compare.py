@@ -204,7 +204,9 @@ def _row(row: Mapping) -> str:
 def default_reference(model: Path, extern: Externs | None = None) -> str:
     """ONNX Runtime or LiteRT where it is installed and reads the model."""
     if model.suffix == TFLITE:
-        return "litert" if importlib.util.find_spec("ai_edge_litert") else "numpy"
+        from ..frontends.tflite import only_micro
+
+        return "litert" if importlib.util.find_spec("ai_edge_litert") and not only_micro(model) else "numpy"
     reads = is_onnx(model) and not extern
     return "onnxruntime" if reads and importlib.util.find_spec("onnxruntime") else "numpy"
 
@@ -249,12 +251,17 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
         raise MegccError(f"{model} is no TFLite file: compare it with --reference onnxruntime or numpy")
     if not importlib.util.find_spec("ai_edge_litert"):
         raise MegccError("LiteRT is not installed: 'pip install ai-edge-litert', or --reference numpy")
+    from ..frontends.tflite import only_micro, port_names
+
+    if kind := only_micro(model):
+        raise MegccError(f"{model}: LiteRT has no such {kind}, only TFLite Micro: compare with --reference numpy")
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+    ports = port_names(model)
     try:
         interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
                                   experimental_preserve_all_tensors=True, num_threads=1)
-        indices = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
+        indices = {ports[detail["index"]]: detail["index"] for detail in interpreter.get_input_details()}
         feeds = {name: array for name, array in feeds.items() if name in indices}  # others are states it keeps itself
         for name, array in feeds.items():
             interpreter.resize_tensor_input(indices[name], array.shape)
@@ -262,8 +269,9 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
         for name, array in feeds.items():
             interpreter.set_tensor(indices[name], array)
         interpreter.invoke()
-        return {detail["name"]: interpreter.get_tensor(detail["index"]) for detail in interpreter.get_tensor_details()
-                if detail["name"] in names}
+        called = {detail["index"]: ports.get(detail["index"], detail["name"])
+                  for detail in interpreter.get_tensor_details()}
+        return {name: interpreter.get_tensor(index) for index, name in called.items() if name in names}
     except (RuntimeError, ValueError, KeyError) as error:
         raise MegccError(f"LiteRT does not run {model}: {shortened(str(error), 300)}\n"
                          "  Compare with --reference numpy.") from error
@@ -276,6 +284,10 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
     outputs: values that the model is cut at; what it has behind them need not be supported.
     """
     shapes = {name: value.shape for name, value in feeds.items()}
+    if model.suffix == TFLITE:  # what it keeps from run to run is no input of the file
+        from ..frontends.tflite import input_dims
+
+        shapes = {name: shapes[name] for name in input_dims(model) if name in shapes}
     graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern)
     texts, others = Texts(graph.texts), {}
     values = reference.run(graph, {name: texts.numbers(value, others) if name in graph.text_ports else value

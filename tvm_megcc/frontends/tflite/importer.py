@@ -77,6 +77,22 @@ def input_dims(path: str | Path) -> dict[str, tuple[int | None, ...]]:
     return {names[index]: file.tensors[index].shape for index in file.inputs}
 
 
+def port_names(path: str | Path) -> dict[int, str]:
+    """What inputs and outputs are called, by their tensors' numbers: some have no name in the file, or that of others."""
+    file = load(path)
+    return _names(file, [*file.inputs, *file.outputs])
+
+
+def only_micro(path: str | Path) -> str:
+    """An operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
+    file = load(path)
+    for operator in file.operators:
+        states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
+        if operator.kind == "CUSTOM CIRCULAR_BUFFER" or states == ["int8"]:
+            return operator.kind
+    return ""
+
+
 def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
                   output_names: Sequence[str] | None = None, states: Mapping[str, str] | None = None) -> Graph:
     """The file as a graph.

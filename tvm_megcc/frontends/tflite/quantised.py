@@ -49,8 +49,8 @@ def wide(*kinds: str):
     return add
 
 
-def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS) -> Quantization:
-    """The one scale of a tensor of 8 or 16 bits."""
+def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: bool = False) -> Quantization:
+    """The one scale of a tensor of 8 or 16 bits. any_zero: 16 bits may have a zero point."""
     if tensor is None or tensor.dtype not in dtypes or tensor.quantization is None:
         raise Unsupported(f"an operand or result of {'nothing' if tensor is None else tensor.dtype} beside quantised "
                           "ones is not supported")
@@ -59,7 +59,7 @@ def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS) -> Quantiza
     low, high = fixed.limits(tensor.dtype)
     if not low <= tensor.quantization.zero_point[0] <= high:
         raise ShapeError(f"its zero point {tensor.quantization.zero_point[0]} is no {tensor.dtype}")
-    if tensor.dtype == "int16" and tensor.quantization.zero_point[0]:
+    if tensor.dtype == "int16" and tensor.quantization.zero_point[0] and not any_zero:
         raise Unsupported("numbers of 16 bits with a zero point are not supported")
     return tensor.quantization
 

@@ -87,9 +87,8 @@ def product_along(node: Node) -> Results:
 def softmax(node: Node) -> Results:
     """Along the last axis; the result is in steps of 1 / 256, of int16 in steps of 1 / 65536."""
     dtype, value, made = node.type(0).dtype, node.value(0), node.results[0]
-    y = made.quantization
-    if made.dtype not in (dtype, "int16") or y is None or y.scale[0] != np.float32(1 / (65536 if made.dtype == "int16"
-                                                                                  else 256)) \
+    y, steps = made.quantization, 2**16 if made.dtype == "int16" else 2**8
+    if made.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
             or zero(y) != fixed.limits(made.dtype).low:
         raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
     axis, wide = value.order.index(len(value.order) - 1), made.dtype == "int16"

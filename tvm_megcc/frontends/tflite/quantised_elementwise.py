@@ -19,6 +19,7 @@ from .quantised import (
     activation,
     elementwise,
     looked_up,
+    of_tensor,
     operand,
     quantised,
     require_same_scales,
@@ -228,14 +229,14 @@ def relu(node: Node) -> Results:
 
 @quantised("QUANTIZE", any_width=True)
 def quantize(node: Node) -> Results:
-    """Reals, or numbers of another scale."""
-    y, within = result(node), fixed.limits(node.results[0].dtype)
+    """Reals, or numbers of another scale; those of 16 bits with any zero point, also as int32."""
+    y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed.limits(node.results[0].dtype)
     if node.type(0).dtype == "float32":
         # The largest float below a half: added to a half it makes one, to what is less it does not.
         real = clip(X / float(y.scale[0]), within.low - zero(y), within.high - zero(y))
         size = call("floor", call("abs", real) + 0.49999997)
         return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]
-    x = operand(node, 0)
+    x = of_tensor(node.tensors[0], any_zero=True)
     factor = fixed.multiplier(fixed.scale(x) / fixed.scale(y))
     return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
 

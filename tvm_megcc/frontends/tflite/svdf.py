@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.expr import X, arg, call, clip
+from ...ir.expr import X, arg, clip
 from ...ops.elementwise import emit_broadcast
 from . import fixed
 from .hybrid import hybrid, product_of_rows, scales
@@ -68,21 +68,24 @@ def hybrid_svdf(node: Node) -> Results:
 
 @quantised("SVDF", any_width=True)
 def quantised_svdf(node: Node) -> Results:
-    """int8, with features, their weights and the state of int16. LiteRT passes over the activation."""
-    x, y, state = operand(node, 0), result(node), of_tensor(node.tensors[_STATE], ("int16",))
-    feature, time = of_tensor(node.tensors[_FEATURES], ("int8",)), of_tensor(node.tensors[_TIMES], ("int16",))
-    if (node.type(0).dtype, node.results[0].dtype) != ("int8", "int8") or zero(feature):
-        raise Unsupported(f"{node.type(0)} with results of {node.results[0].dtype} is not supported")
+    """int8, with features, their weights and the state of int16 (LiteRT) or of int8 (TFLite Micro). Both pass over the
+    activation."""
+    x, y, state = operand(node, 0), result(node), of_tensor(node.tensors[_STATE], ("int8", "int16"))
+    kept = node.type(_TIMES).dtype
+    feature, time = of_tensor(node.tensors[_FEATURES], ("int8",)), of_tensor(node.tensors[_TIMES], (kept,))
+    if (node.type(0).dtype, node.results[0].dtype) != ("int8", "int8") or zero(feature) or zero(time):
+        raise Unsupported(f"{node.type(0)} with results of {node.results[0].dtype}, or weights with a zero point, is "
+                          "not supported")
+    if node.tensors[_STATE].dtype != kept:
+        raise ShapeError(f"keeps {node.tensors[_STATE].dtype}, and weighs it by {kept}")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
                      b_zero=0)
     first = fixed.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
-    (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype="int16",
-                                 expr=clip(rescaled(X, first), -2**15, 2**15 - 1))
+    (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=kept,
+                                 expr=clip(rescaled(X, first) + zero(state), *fixed.limits(kept)))
     remembered, rank = _remembered(node, features)
-    (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)), expr=X * arg(1),
-                                dtype="int32")
+    (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
+                                expr=(X - zero(state)) * arg(1), dtype="int32")
     last = fixed.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
-    expr = clip(call("rescale_fixed", X, *last) + zero(y), *fixed.limits("int8"))
+    expr = clip(rescaled(X, last) + zero(y), *fixed.limits("int8"))
     return [typed(node, expr, _of_units(node, weighed, rank))]
-
-

@@ -78,7 +78,7 @@ def input_dims(path: str | Path) -> dict[str, tuple[int | None, ...]]:
 
 
 def port_names(path: str | Path) -> dict[int, str]:
-    """What inputs and outputs are called, by their tensors' numbers: some have no name in the file, or that of others."""
+    """What inputs and outputs are called, by their tensors' numbers. In a file some have no name, or one of others."""
     file = load(path)
     return _names(file, [*file.inputs, *file.outputs])
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 
+import ml_dtypes
 import numpy as np
 
 from ..errors import MegccError
@@ -98,7 +99,7 @@ def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable)
 
 def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
     return _over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
-        node, cls.kind, node.inputs[0], axes or None, bool(node.attr("keepdims", 1))))
+        node, cls.kind, node.inputs[0], axes, bool(node.attr("keepdims", 1))))
 
 
 def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,17 +110,16 @@ def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
     return node.emit("reshape", results, shape=shape)
 
 
-def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...] | None], tuple[str, ...]]) \
-        -> tuple[str, ...]:
-    """What `make` gives of the axes to reduce, None for all. Where only the run knows them, of those that give the
-    shape that the model states; of several the run chooses one.
+def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+    """What `make` gives of the axes to reduce. Where only the run knows them, of those that give the shape that the
+    model states; of several the run chooses one.
 
     Axes of one element make no difference, and count as reduced.
     """
     shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
     if node.opset < since or (result := node.stated(1)) is None:
-        axes = axes_operand(node, since)
-        return node.inputs[:1] if not axes and node.attr("noop_with_empty_axes", 0) else make(axes)
+        axes = axes_operand(node, since) or (() if node.attr("noop_with_empty_axes", 0) else range(len(shape)))
+        return make(axes_of(axes, len(shape)))
     found = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
              if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
              and _kept(shape, axes, keepdims, result)}
@@ -142,18 +142,26 @@ def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result:
 
 @decomposes("ReduceLogSumExp")
 def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
-    """log(sum(exp(x - max))) + max."""
-    return _over_axes(node, 18, lambda axes: _log_sum_exp(node, axes or None))
+    """log(sum(exp(x - max))) + max, with a finite number for a maximum that is infinite."""
+    return _over_axes(node, 18, lambda axes: _log_sum_exp(node, axes) if axes else node.inputs[:1])
 
 
-def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...] | None) -> tuple[str, ...]:
-    keepdims = bool(node.attr("keepdims", 1))
-    (top,) = reduce(node, "reduce_max", node.inputs[0], axes, True)
-    (shifted,) = node.emit("sub", (node.inputs[0], top))
+def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
+    keepdims, dtype = bool(node.attr("keepdims", 1)), node.type(0).dtype
+    (x,) = cast_to(node, node.inputs[0], _computed_in("reduce_log_sum", dtype))
+    (top,) = reduce(node, "reduce_max", x, axes, True)
+    kind = np.dtype(node.type_of(x).dtype)
+    for fn, limit in (("max", ml_dtypes.finfo(kind).min), ("min", ml_dtypes.finfo(kind).max)):
+        (top,) = node.emit(fn, (top, node.constant(np.asarray(limit, kind))))
+    (shifted,) = node.emit("sub", (x, top))
     (sum_,) = reduce(node, "reduce_log_sum", *node.emit("exp", (shifted,)), axes, keepdims)
     if not keepdims:
         (top,) = node.emit("reshape", (top,), shape=node.type_of(sum_).shape)
-    return node.emit("add", (sum_, top))
+    return cast_to(node, node.emit("add", (sum_, top))[0], dtype)
+
+
+#: Reductions of one element that are this element.
+_SAME_OF_ONE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
 
 
 def _computed_in(kind: str, dtype: str) -> str:
@@ -164,12 +172,18 @@ def _computed_in(kind: str, dtype: str) -> str:
 
 
 def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:
-    """Emits a reduction that keeps its axes, so that every layout is open to it, and drops them afterwards."""
+    """Emits a reduction that keeps its axes, so that every layout is open to it, and drops them afterwards.
+
+    axes: None for all. Over none, each element is one of a new axis: a norm still takes the magnitude of it.
+    """
     type_ = node.type_of(value)
     rank = type_.rank
     axes = axes_of(range(rank) if axes is None else axes, rank)
     if not axes:
-        return (value,)
+        if kind in _SAME_OF_ONE:
+            return (value,)
+        (lines,) = node.emit("reshape", (value,), shape=(*type_.shape, 1))
+        return reduce(node, kind, lines, (rank,), False)
     (value,) = cast_to(node, value, _computed_in(kind, type_.dtype))
     (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
     (result,) = cast_to(node, result, type_.dtype)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.onnx_models import graph_proto, model, node
+from tests.onnx_models import fed, graph_proto, model, node
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir.dims import Symbol
@@ -409,6 +409,29 @@ def test_an_input_can_be_a_constant(dtype, shape, value):
     assert graph.inputs == ("x",)
     x = np.ones((2, 3), helper.tensor_dtype_to_np_dtype(dtype))
     np.testing.assert_array_equal(reference.run(graph, {"x": x})["y"], np.asarray(value, x.dtype) * x)
+
+
+OUTSIDE = {
+    "GatherND": ([[0, 4]], "indices 4 to 4 into an axis of 4", {}, {}),
+    "GatherND.batch": ([[0], [2], [-5]], "indices -5 to 2 into an axis of 4", {"batch_dims": 1}, {}),
+    "GatherElements": ([[0, 3, 0, 0]], "indices 0 to 3 into an axis of 3", {}, {}),
+    "ScatterND": ([[3]], "indices 3 to 3 into an axis of 3", {}, {"u": np.ones((1, 4), np.float32)}),
+    "ScatterElements": ([[-4, 0]], "indices -4 to 0 into an axis of 3", {}, {"u": np.ones((1, 2), np.float32)}),
+    "ReverseSequence": ([1, 2, 3, 4], "its operand length has 1 to 4, and takes 0 to 3",
+                        {"time_axis": 0, "batch_axis": 1}, {}),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_constant_indices_off_their_axis_are_found_before_a_run(name: str, known: bool):
+    indices, message, attributes, more = OUTSIDE[name]
+    source = {"x": np.ones((3, 4), np.float32)}
+    made = model([node(name.split(".")[0], " ".join(["x", "i", *more]), "y", **attributes)],
+                 {} if known else fed(source), ["y"], {**(source if known else {}), "i": np.array(indices), **more},
+                 opset=16)
+    with pytest.raises(ModelError, match=message):
+        import_onnx(made)
 
 
 @pytest.mark.parametrize(("constants", "message"), [

@@ -13,8 +13,8 @@ from tvm_megcc.runtime.reference import run
 #: What each reduction makes of one element.
 OF_ONE = {
     "ReduceSum": np.asarray, "ReduceMean": np.asarray, "ReduceMax": np.asarray, "ReduceMin": np.asarray,
-    "ReduceProd": np.asarray, "ReduceL1": np.abs, "ReduceL2": np.abs, "ReduceSumSquare": np.square, "ReduceLogSum": np.log,
-    "ReduceLogSumExp": np.asarray,
+    "ReduceProd": np.asarray, "ReduceLogSumExp": np.asarray, "ReduceL1": np.abs, "ReduceL2": np.abs,
+    "ReduceSumSquare": np.square, "ReduceLogSum": np.log,
 }
 
 

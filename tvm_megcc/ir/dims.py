@@ -332,6 +332,12 @@ def limits(dim: Dim) -> tuple[int | None, int | None]:
     return interval(dim, free(dim))
 
 
+def never_above(dim: Dim, high: Dim) -> bool:
+    """Whether dim <= high whatever their symbols are."""
+    room, _ = limits(high - dim)
+    return room is not None and room >= 0
+
+
 def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
     """What the symbols of some extents can be where nothing is known of them."""
     return {symbol.name: (symbol.least, None) for dim in dims for symbol in _symbols(dim)}

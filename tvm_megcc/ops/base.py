@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir.dims import Dim
+from ..ir.dims import Dim, dim_min
 from ..ir.expr import Expr
 from ..ir.graph import Attrs, Op
 from ..ir.types import TensorType
@@ -109,10 +110,16 @@ class Operator:
         return {}
 
     @staticmethod
-    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+    def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
+        """Operands that are indices, of which negative ones count from the end: their position, and the extents that
+        they are into: one, or of points (the last axis) one a column."""
+        return {}
+
+    @classmethod
+    def accepted(cls, attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
         """Operands of which a kernel takes some values only, such as indices: their position, and the least and largest
         value that is right for all of them."""
-        return {}
+        return {index: (0, reduce(dim_min, extents) - 1) for index, extents in cls.indexed(attrs, inputs).items()}
 
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:

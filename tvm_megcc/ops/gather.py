@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 
 import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, dim_min
+from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from .elementwise import cast_to
 from .move import emit_slice
-from .rules import axis_of, places
+from .rules import axis_of, places, require_on_axes
 
 
 @register
@@ -41,8 +40,8 @@ class Gather(Operator):
         return (TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])),)
 
     @staticmethod
-    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        return {1: (0, inputs[0].shape[attrs.axis] - 1)}
+    def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
+        return {1: (inputs[0].shape[attrs.axis],)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -55,8 +54,7 @@ class Gather(Operator):
         extent = x.shape[axis]
         if node.is_const(1) and isinstance(extent, int):
             indices = node.const(1).astype(np.int64)
-            if indices.size and not -extent <= indices.min() <= indices.max() < extent:
-                raise ShapeError(f"indices {indices.min()} to {indices.max()} into an axis of {extent}")
+            require_on_axes(indices, (extent,))
             indices = np.where(indices < 0, indices + extent, indices)
             if indices.size == 1:
                 start = int(indices.reshape(()))
@@ -94,8 +92,8 @@ class GatherElements(Operator):
         return (TensorType(x.dtype, indices.shape),)
 
     @staticmethod
-    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        return {1: (0, inputs[0].shape[attrs.axis] - 1)}
+    def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
+        return {1: (inputs[0].shape[attrs.axis],)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -134,8 +132,8 @@ class GatherPointsOperator(Operator):
         return (TensorType(x.dtype, (*indices.shape[:-1], *x.shape[attrs.batch + depth:])),)
 
     @staticmethod
-    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        return {1: (0, reduce(dim_min, inputs[0].shape[attrs.batch:][:inputs[1].shape[-1]]) - 1)}
+    def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
+        return {1: inputs[0].shape[attrs.batch:][:inputs[1].shape[-1]]}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -16,13 +16,14 @@ from .elementwise import cast_to, element_type, emit_broadcast
 from .rules import axis_of, shape_text
 
 
-def _along(parameter: np.ndarray, rank: int, attrs: Attrs, extent: int) -> np.ndarray:
-    """A scale or zero point so that it broadcasts against the tensor."""
+def _along(parameter: np.ndarray, shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
+    """A scale or zero point so that it broadcasts against a tensor of this shape; the axis is that of several."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
     if parameter.ndim == 1:
-        return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(rank)])
+        return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
     # A block may be longer than the axis, however long.
+    extent = shape[attrs.axis]
     return np.repeat(parameter, min(attrs.block, max(extent, 1)), attrs.axis).take(range(extent), attrs.axis)
 
 
@@ -71,11 +72,10 @@ class DequantizeLinear(_Quantisation):
 
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
-        extent = x.shape[attrs.axis] if x.ndim else 1
         centred = x.astype(np.int64)
         if zero_point is not None:
-            centred = centred - _along(zero_point.astype(np.int64), x.ndim, attrs, extent)
-        return (centred.astype(scale.dtype) * _along(scale, x.ndim, attrs, extent),)
+            centred = centred - _along(zero_point.astype(np.int64), x.shape, attrs)
+        return (centred.astype(scale.dtype) * _along(scale, x.shape, attrs),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
@@ -111,13 +111,12 @@ class QuantizeLinear(_Quantisation):
 
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
-        extent = x.shape[attrs.axis] if x.ndim else 1
         limits = np.iinfo(np.dtype(attrs.dtype))
         with np.errstate(all="ignore"):
-            rounded = np.rint(x / _along(scale, x.ndim, attrs, extent))
+            rounded = np.rint(x / _along(scale, x.shape, attrs))
         rounded = np.nan_to_num(rounded, nan=0.0)
         if zero_point is not None:
-            rounded = rounded + _along(zero_point, x.ndim, attrs, extent).astype(np.float64)
+            rounded = rounded + _along(zero_point, x.shape, attrs).astype(np.float64)
         return (np.clip(rounded, limits.min, limits.max).astype(np.dtype(attrs.dtype)),)
 
     @classmethod

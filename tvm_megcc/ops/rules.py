@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..ir.conditions import require_at_most, require_equal
-from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min, limits
+from ..ir.dims import Dim, ceildiv, counted, dim_max, dim_min, limits, never_above
 from ..ir.graph import Attrs
 from ..ir.narrow import narrowed, widened
 from ..ir.types import DTYPES, TensorType
-from .base import OnnxNode, Operator
+from .base import OnnxNode, Operator, Types
 
 #: Slice bounds from here on mean the end of the axis.
 FAR = 2**31 - 1
@@ -42,6 +42,30 @@ def places(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
     """The constant 0, 1, … of int64 along one axis of an extent, the other axes being 1."""
     node.require_room(extent)
     return node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
+
+
+def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:
+    """Raises ShapeError for an index that is not on its axis: of several axes the last axis of the indices is a point.
+    """
+    columns = indices.reshape(-1, len(extents)).T if indices.size else ()
+    for column, extent in zip(columns, extents, strict=False):
+        if isinstance(extent, int) and not -extent <= column.min() <= column.max() < extent:
+            raise ShapeError(f"indices {column.min()} to {column.max()} into an axis of {extent}")
+
+
+def require_accepted(declaration: type[Operator], attrs: Attrs, types: Types, known: Sequence[np.ndarray | None]) \
+        -> None:
+    """Raises ShapeError for an operand that is known, and has numbers that the operator does not take."""
+    indexed = declaration.indexed(attrs, types)
+    for index, (low, high) in declaration.accepted(attrs, types).items():
+        array = known[index] if index < len(known) else None
+        if array is None or not array.size:
+            continue
+        if index in indexed:
+            require_on_axes(array, indexed[index])
+        elif (isinstance(low, int) and array.min() < low) or (isinstance(high, int) and array.max() > high):
+            name = declaration.operands[index].rstrip("?*")
+            raise ShapeError(f"its operand {name} has {array.min()} to {array.max()}, and takes {low} to {high}")
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -151,10 +175,10 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
         return start, end
 
     def at_least(dim: Dim, low: Dim) -> Dim:
-        return dim if _never_above(low, dim) else dim_max(dim, low)
+        return dim if never_above(low, dim) else dim_max(dim, low)
 
     def at_most(dim: Dim, high: Dim) -> Dim:
-        return dim if _never_above(dim, high) else dim_min(dim, high)
+        return dim if never_above(dim, high) else dim_min(dim, high)
 
     def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
         if isinstance(index, int) and abs(index) >= FAR:
@@ -169,12 +193,6 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
     start = clamped(start, 0, extent - 1)
     end = at_most(clamped(end, -1, extent - 1), start)
     return start, -FAR if end == -1 else end
-
-
-def _never_above(dim: Dim, high: Dim) -> bool:
-    """Whether dim <= high whatever their symbols are."""
-    room, _ = limits(high - dim)
-    return room is not None and room >= 0
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:

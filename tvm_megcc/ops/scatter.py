@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
 
 import numpy as np
 
 from ..errors import MegccError, ShapeError
 from ..ir.conditions import require_at_most, require_shape
-from ..ir.dims import Dim, dim_min
+from ..ir.dims import Dim
 from ..ir.graph import Attrs
 from ..ir.types import TensorType
 from .base import Case, OnnxNode, Operator, Types, decomposes, f32, register
@@ -72,8 +71,8 @@ class ScatterElements(Scatter):
         return (TensorType(x.dtype, x.shape),)
 
     @staticmethod
-    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        return {1: (0, inputs[0].shape[attrs.axis] - 1)}
+    def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
+        return {1: (inputs[0].shape[attrs.axis],)}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -124,8 +123,8 @@ class ScatterPoints(Scatter):
         return (TensorType(x.dtype, x.shape),)
 
     @staticmethod
-    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        return {1: (0, reduce(dim_min, inputs[0].shape[:inputs[1].shape[-1]]) - 1)}
+    def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
+        return {1: inputs[0].shape[:inputs[1].shape[-1]]}
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -176,6 +176,8 @@ class Shape(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if not 0 <= min(attrs.start, attrs.end) <= max(attrs.start, attrs.end) <= x.rank:
+            raise ShapeError(f"axes {attrs.start} to {attrs.end} of {x}")
         return (TensorType("int64", (max(attrs.end - attrs.start, 0),)),)
 
     @staticmethod

@@ -10,9 +10,13 @@ from ..ir.graph import Attrs, Graph, Op
 from ..kernels.support import operand_class
 from ..ops.base import operator
 from .edit import Editor
+from .match import is_op, wildcard
 
 #: Axis of the weights that is the output channel, from their last, for operators with operands (x, w, b?).
 _OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
+
+_X = wildcard()
+_PAD = is_op("pad", _X, once=True)
 
 
 def absorb_scales(graph: Graph, context: Context) -> Graph:
@@ -65,13 +69,11 @@ def absorb_pads(graph: Graph, context: Context) -> Graph:
     convolution."""
     edit = Editor(graph)
     for op in graph.ops:
-        pad = edit.producer(op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
-        if pad is None or pad.kind != "pad" or not edit.is_read_once(pad.outputs[0]):
-            continue
-        pads = _spatial_pads(pad, op.attrs.get("x_zero", 0))
-        if pads is not None:
+        found = _PAD.match(edit, op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
+        pads = _spatial_pads(found.op(_PAD), op.attrs.get("x_zero", 0)) if found is not None else None
+        if found is not None and pads is not None:
             total = tuple(a + b for a, b in zip(op.attrs.pads, pads, strict=True))
-            edit.replace(op, op.with_(inputs=(pad.inputs[0], *op.inputs[1:]), attrs=Attrs(op.attrs, pads=total)))
+            edit.replace(op, op.with_(inputs=(found[_X], *op.inputs[1:]), attrs=Attrs(op.attrs, pads=total)))
     return edit.finish()
 
 

@@ -19,12 +19,27 @@ from ..kernels.support import realisable
 from ..ops.attention_fused import K, Q, V, Y
 from ..ops.rules import axis_of, slice_axes
 from .edit import Editor
+from .match import is_const, is_op, wildcard
 
 FORBIDDEN = -1e30
 """What is added to scores that must not count is no more: it leaves nothing of what a score was."""
 
 FAR = 8
 """Operators that are looked at between a product and the softmax, or in front of a product."""
+
+_X, _SOFTMAX, _MASK, _ZERO, _LOWEST = wildcard(), wildcard(), wildcard(), is_const(), is_const()
+_HIGHEST = is_op("reduce_max", _MASK)
+#: where(equal(reduce_max(mask), -inf), 0, softmax): ONNX's function, with zeros where all keys are hidden.
+_BLIND = is_op("where", is_op("equal", _HIGHEST, _LOWEST), _ZERO, _SOFTMAX)
+_IS_NAN = is_op("is_nan", _SOFTMAX, once=True)
+_GUARDED = is_op("where", _IS_NAN, _ZERO, _SOFTMAX)
+_CUT = is_op("slice", _X)
+_CUT_AND_RESHAPED = is_op("reshape", _CUT)
+_SINGLE = is_op("reshape", _X)
+_RESHAPED_TWICE = is_op("reshape", _SINGLE)
+_WIDE = is_op("expand", _SINGLE)
+#: Heads repeated: reshape(expand(reshape(x))).
+_REPEATED = is_op("reshape", _WIDE)
 
 
 def fuse_attention(graph: Graph, context: Context) -> Graph:
@@ -162,31 +177,27 @@ def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
 def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Added]) -> bool:
     """Whether a choice is 0 where the one mask hides all keys, and else the softmax: ONNX's function from opset 23 on,
     where(equal(reduce_max(mask, last), -inf), 0, softmax)."""
-    condition, nothing, kept = choice.inputs
-    equal = edit.producer(condition)
-    (highest, lowest) = equal.inputs if equal is not None and equal.kind == "equal" else ("", "")
-    most, zero, low = edit.producer(highest), edit.constants.get(nothing), edit.constants.get(lowest)
-    return (kept == softmax.outputs[0] and edit.types[choice.outputs[0]] == edit.types[kept]
-            and zero is not None and not zero.any() and low is not None and bool((low == -np.inf).all())
-            and most is not None and most.kind == "reduce_max" and bool(most.attrs.keepdims)
-            and [axis % edit.types[most.inputs[0]].rank for axis in most.attrs.axes] == [
-                edit.types[most.inputs[0]].rank - 1]
-            and [mask.value for mask in masks if mask.forbidden is None] == [most.inputs[0]] and len(masks) == 1)
+    found = _BLIND.match(edit, choice.outputs[0])
+    if found is None or found[_SOFTMAX] != softmax.outputs[0]:
+        return False
+    zero, low = edit.constants[found[_ZERO]], edit.constants[found[_LOWEST]]
+    most, rank = found.op(_HIGHEST).attrs, edit.types[found[_MASK]].rank
+    return (edit.types[choice.outputs[0]] == edit.types[found[_SOFTMAX]] and not zero.any()
+            and bool((low == -np.inf).all())
+            and bool(most.keepdims) and [axis % rank for axis in most.axes] == [rank - 1]
+            and [(mask.value, mask.forbidden) for mask in masks] == [(found[_MASK], None)])
 
 
 def _guard(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> tuple[Op, ...]:
     """PyTorch's exporter has where(is_nan(softmax), 0, softmax) for queries whose keys are all hidden: both operators,
     () where there are none. (Scores that are not numbers it gives zeros too; here what they give is not specified.)"""
     (name,) = softmax.outputs
-    found = {op.kind: op for op in readers.get(name, [])}
-    if set(found) != {"is_nan", "where"} or len(readers[name]) != 2 or name in edit.graph.outputs:
+    found = [match for op in readers.get(name, []) if (match := _GUARDED.match(edit, op.outputs[0])) is not None
+             and match[_SOFTMAX] == name]
+    if not found or len(readers[name]) != 2 or name in edit.graph.outputs \
+            or edit.constants[found[0][_ZERO]].any() or edit.types[found[0][_GUARDED]] != edit.types[name]:
         return ()
-    test, choice = found["is_nan"], found["where"]
-    zero = edit.constants.get(choice.inputs[1])
-    is_guard = (choice.inputs[0] == test.outputs[0] and choice.inputs[2] == name and zero is not None
-                and not zero.any() and edit.is_read_once(test.outputs[0])
-                and edit.types[choice.outputs[0]] == edit.types[name])
-    return (test, choice) if is_guard else ()
+    return found[0].op(_IS_NAN), found[0].op(_GUARDED)
 
 
 def _plain(product: Op) -> bool:
@@ -272,9 +283,9 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
         return replace(at, value=op.inputs[0], axes="".join(at.axes[axis] for axis in order))
     if op.kind in ("mul", "div") and not last and (factor := _number(edit, op)):
         return replace(at, value=factor[0], factor=at.factor * factor[1])
-    before = edit.producer(op.inputs[0]) if op.kind == "reshape" else None
-    if before is not None and before.kind == "reshape" and edit.types[before.inputs[0]] == edit.types[at.value]:
-        return replace(at, value=before.inputs[0])
+    found = _RESHAPED_TWICE.match(edit, at.value)
+    if found is not None and edit.types[found[_X]] == edit.types[at.value]:
+        return replace(at, value=found[_X])
     if "c" in at.axes:
         return None
     if op.kind == "gather" and op.inputs[1] in edit.constants and edit.types[op.inputs[1]].rank == 0:
@@ -282,34 +293,37 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
         extent = edit.types[op.inputs[0]].shape[axis]
         index = index + extent if index < 0 and isinstance(extent, int) else index
         return _part(at, op.inputs[0], axis, index)
-    if before is not None and before.kind == "slice":
-        whole = edit.types[before.inputs[0]].shape
-        cuts = slice_axes(before.attrs, whole)
-        (axis, (first, count, _)), *others = cuts.items()
-        if not others and count == 1 and (*whole[:axis], *whole[axis + 1:]) == edit.types[at.value].shape:
-            return _part(at, before.inputs[0], axis, first)
+    found = _CUT_AND_RESHAPED.match(edit, at.value)
+    if found is not None and (cut := _only_cut(edit, found.op(_CUT))) is not None:
+        whole, (axis, first, count, _) = edit.types[found[_X]].shape, cut
+        if count == 1 and (*whole[:axis], *whole[axis + 1:]) == edit.types[at.value].shape:
+            return _part(at, found[_X], axis, first)
     return None
+
+
+def _only_cut(edit: Editor, op: Op) -> tuple[int, Dim, Dim, int] | None:
+    """Axis, first element, number of elements and step of a slice along one axis."""
+    cuts = [(axis, *cut) for axis, cut in slice_axes(op.attrs, edit.types[op.inputs[0]].shape).items()]
+    return cuts[0] if len(cuts) == 1 else None
 
 
 def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
     """The whole of a tensor of which the first rows count, or whose heads are repeated."""
-    x = op.inputs[0] if op.inputs else ""
     if op.kind == "slice" and at.keys is None:
-        ((axis, (first, count, step)), *others) = slice_axes(op.attrs, edit.types[x].shape).items()
-        is_begin = not others and at.axes[axis] == "t" and first == 0 and step == 1
-        return replace(at, value=x, keys=count) if is_begin else None
-    repeat = edit.producer(x) if op.kind == "reshape" and "n" in at.axes and at.shared == 1 else None
-    before = edit.producer(repeat.inputs[0]) if repeat is not None and repeat.kind == "expand" else None
-    if before is None or before.kind != "reshape":
+        axis, first, count, step = _only_cut(edit, op) or (0, None, 0, 0)
+        is_begin = first == 0 and step == 1 and at.axes[axis] == "t"
+        return replace(at, value=op.inputs[0], keys=count) if is_begin else None
+    found = _REPEATED.match(edit, at.value) if "n" in at.axes and at.shared == 1 else None
+    if found is None:
         return None
     place, (narrow, single, wide, whole) = at.axes.index("n"), (
-        edit.types[name].shape for name in (before.inputs[0], before.outputs[0], x, at.value))
+        edit.types[name].shape for name in (found[_X], found[_SINGLE], found[_WIDE], at.value))
     front, heads, behind = narrow[:place], narrow[place:place + 1], narrow[place + 1:]
     shared = wide[place + 1] if len(wide) == len(narrow) + 1 else 0
     if not isinstance(shared, int) or single != (*front, *heads, 1, *behind) \
             or wide != (*front, *heads, shared, *behind) or whole != (*front, heads[0] * shared, *behind):
         return None
-    return replace(at, value=before.inputs[0], shared=shared)
+    return replace(at, value=found[_X], shared=shared)
 
 
 def _part(at: _Placed, value: str, axis: int, index: Dim) -> _Placed | None:

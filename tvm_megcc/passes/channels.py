@@ -15,6 +15,12 @@ from ..context import Context
 from ..ir.graph import Graph, Op
 from ..ir.types import TensorType
 from .edit import Editor
+from .match import Match, is_op, wildcard
+
+_X = wildcard()
+_SPLIT = is_op("reshape", _X)
+_TURN = is_op("transpose", _SPLIT)
+_SHUFFLE = is_op("reshape", _TURN)
 
 #: Operators that keep every channel where it is; all but `elementwise` read channels by operand 0 only.
 _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
@@ -28,12 +34,12 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
         for name in dict.fromkeys(op.inputs):
             readers.setdefault(name, []).append(position)
     for op in graph.ops:
-        order = _shuffled_order(edit, op)
+        found = _SHUFFLE.match(edit, op.outputs[0]) if op.kind == "reshape" else None
+        order = _shuffled_order(edit, found, op) if found is not None else None
         region = _region(graph, readers, op.outputs[0]) if order is not None else None
-        if region is None:
+        if found is None or region is None:
             continue
-        source = edit.producer(edit.producer(op.inputs[0]).inputs[0]).inputs[0]
-        back = np.argsort(order)
+        source, back = found[_X], np.argsort(order)
         for position, summed in region.items():
             reordered = _reordered(edit, graph.ops[position], back, summed)
             edit.replace(reordered, reordered.with_(inputs=tuple(
@@ -41,15 +47,11 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
     return edit.finish()
 
 
-def _shuffled_order(edit: Editor, op: Op) -> np.ndarray | None:
+def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
     """For the reshape that ends a shuffle: channel j of its result is channel order[j] of the operand."""
-    turn = edit.producer(op.inputs[0]) if op.kind == "reshape" else None
-    split = edit.producer(turn.inputs[0]) if turn is not None and turn.kind == "transpose" else None
-    if split is None or split.kind != "reshape" or split.inputs[0] in edit.constants:
-        return None
-    whole, parts = edit.types[split.inputs[0]].shape, edit.types[split.outputs[0]].shape
-    if len(parts) < 4 or edit.types[op.outputs[0]].shape != whole \
-            or turn.attrs.perm != (0, 2, 1, *range(3, len(parts))) \
+    whole, parts = edit.types[found[_X]].shape, edit.types[found[_SPLIT]].shape
+    if found[_X] in edit.constants or len(parts) < 4 or edit.types[op.outputs[0]].shape != whole \
+            or found.op(_TURN).attrs.perm != (0, 2, 1, *range(3, len(parts))) \
             or (parts[0], *parts[3:]) != (whole[0], *whole[2:]) or not all(isinstance(d, int) for d in parts[1:3]):
         return None
     return np.arange(parts[1] * parts[2]).reshape(parts[1:3]).T.ravel()

@@ -6,11 +6,16 @@ Importers leave it to the run: they do not know yet which constants stay integer
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 
 from ..context import Context
-from ..ir.graph import EXTENT, Graph, Op
+from ..errors import ShapeError
+from ..ir.dims import never_above
+from ..ir.graph import EXTENT, Graph, Op, is_open
 from ..ops.base import operator
+from ..ops.rules import computed, require_accepted
 from .edit import Editor
 from .quantisation import DEQUANTIZE, QUANTIZE
 
@@ -32,15 +37,17 @@ def fold(graph: Graph, context: Context) -> Graph:
         types = tuple(edit.types[name] if name else None for name in op.inputs)
         result = edit.types[op.outputs[0]]
         work = result.size, declaration.macs(op.attrs, types, (result,))
-        if all(isinstance(each, int) and each <= SMALL for each in work):
+        if all(never_above(each, SMALL) for each in work) and not is_open(op.attrs):
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
-            edit.settle(op, declaration.compute(op.attrs, *arrays)[0])
+            with suppress(ShapeError, IndexError):  # indices that are off their axis are the run's to refuse
+                require_accepted(declaration, op.attrs, types, arrays)
+                edit.settle(op, *computed(declaration, op.attrs, arrays, [result.dtype]))
     return edit.finish()
 
 
 def _is_dequantised(edit: Editor, name: str) -> bool:
     source = edit.producer(name)
-    return source is not None and source.kind == DEQUANTIZE and edit.types[name].size <= SMALL \
+    return source is not None and source.kind == DEQUANTIZE and never_above(edit.types[name].size, SMALL) \
         and all(operand in edit.constants for operand in source.inputs if operand)
 
 
@@ -48,4 +55,5 @@ def _numbers(edit: Editor, name: str) -> np.ndarray:
     if name in edit.constants:
         return edit.constants[name]
     source: Op = edit.producer(name)
-    return operator(DEQUANTIZE).compute(source.attrs, *(edit.constants[n] if n else None for n in source.inputs))[0]
+    operands = [edit.constants[n] if n else None for n in source.inputs]
+    return computed(operator(DEQUANTIZE), source.attrs, operands, [edit.types[name].dtype])[0]

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..context import Context
-from ..ir.graph import Attrs, Graph, Op
+from ..ir.graph import Attrs, Graph, Op, is_open
 from ..ir.types import TensorType
 from ..kernels.site import Site
 from ..kernels.support import realisable
@@ -50,10 +50,10 @@ def sink(graph: Graph, context: Context) -> Graph:
             integers = tuple(each.inputs[0] for each in sources if each is not None)
             moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
             if moved is not None:
-                axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis)
+                axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis % len(op.attrs.perm))
                 real = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
                                     attrs=Attrs(source.attrs, axis=axis))
-                if op.kind in PARTS and integers[0] in edit.constants:
+                if _is_computed_now(edit, op, integers):
                     edit.constants[moved.outputs[0]] = _computed(edit, moved)
                     edit.replace(op, real)
                 else:
@@ -65,7 +65,9 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
     """A reshape of constants with several scales, if these are along one axis of the result too."""
     if source.inputs[0] not in edit.constants:
         return
-    numbers, shape = edit.constants[source.inputs[0]], op.attrs.shape
+    numbers, shape = edit.constants[source.inputs[0]], edit.types[op.outputs[0]].shape
+    if not (edit.types[op.outputs[0]].is_static and numbers.size):
+        return
     along = [-1 if axis == parameters.axis % numbers.ndim else 1 for axis in range(numbers.ndim)]
     places = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
     for axis in range(len(shape)):
@@ -115,6 +117,12 @@ def _data(op: Op) -> tuple[str, ...]:
     return op.inputs[MOVES[op.kind]] if op.kind in MOVES and len(op.outputs) == 1 else ()
 
 
+def _is_computed_now(edit: Editor, op: Op, integers: Sequence[str]) -> bool:
+    """Whether a part of constants is a constant."""
+    return op.kind in PARTS and edit.types[op.outputs[0]].is_static and not is_open(op.attrs) \
+        and all(name in edit.constants for name in integers)
+
+
 def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parameters, context: Context) -> Op | None:
     """The data movement of integers instead of its operands; None where there is no kernel for it."""
     attrs = op.attrs
@@ -132,6 +140,6 @@ def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parame
     known = frozenset(i for i, name in enumerate(inputs) if name in edit.constants)
     moved = op.with_(inputs=tuple(inputs), attrs=attrs,
                      outputs=(edit.value(f"{op.outputs[0]}.{result.dtype}", result),))
-    if op.kind in PARTS and known.issuperset(range(len(inputs))):
-        return moved  # it is computed now
+    if _is_computed_now(edit, op, inputs):
+        return moved
     return moved if realisable(Site(moved, types, (result,), context, known)) else None

@@ -11,6 +11,7 @@ from ..kernels.site import Site
 from ..kernels.support import realisable
 from ..ops.base import operator
 from .edit import Editor
+from .match import is_const, is_op, wildcard
 
 Readers = dict[str, list[Op]]
 
@@ -37,45 +38,30 @@ def fuse_norms(graph: Graph, context: Context) -> Graph:
     return edit.finish()
 
 
+_X, _EPSILON = wildcard(), is_const(1)
+_MEAN = is_op("reduce_mean", _X, once=True)
+_CENTRED = is_op("sub", _X, _MEAN)
+_SQUARE = is_op("mul", _CENTRED, _CENTRED)
+_VARIANCE = is_op("reduce_mean", _SQUARE, once=True)
+_UNDER = is_op("add", _VARIANCE, _EPSILON)
+#: (x - mean) / root, as quotient and as product.
+_NORMALISED = {"div": is_op("div", _CENTRED, is_op("sqrt", _UNDER)),
+               "mul": is_op("mul", _CENTRED, is_op("rsqrt", _UNDER))}
+
+
 def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | None:
     """What is normalised by the operator that ends with (x - mean) / root, and the number under the root."""
-    if op.kind not in ("div", "mul") or edit.types[op.outputs[0]].dtype != "float32":
+    pattern = _NORMALISED.get(op.kind)
+    found = pattern.match(edit, op.outputs[0]) if pattern and edit.types[op.outputs[0]].dtype == "float32" else None
+    if found is None or len(readers[found[_CENTRED]]) != 2 \
+            or not all(_is_of_rows(edit, found.op(mean)) for mean in (_MEAN, _VARIANCE)):
         return None
-    for centred, root in (op.inputs, op.inputs[::-1]):
-        difference, inverse = edit.producer(centred), edit.producer(root)
-        if difference is None or inverse is None or (difference.kind, inverse.kind) != (
-                "sub", "sqrt" if op.kind == "div" else "rsqrt"):
-            continue
-        x, mean = difference.inputs
-        under, square = edit.producer(inverse.inputs[0]), None
-        epsilon = _constant_of(edit, under)
-        if under is not None and epsilon is not None:
-            square = edit.producer(epsilon[0])
-        if square is None or epsilon is None or not _is_mean(edit, square) or not _is_mean(edit, edit.producer(mean)):
-            return None
-        product = edit.producer(square.inputs[0])
-        if product is not None and product.kind == "mul" and product.inputs == (centred, centred) \
-                and edit.producer(mean).inputs == (x,) and len(readers[centred]) == 2:  # type: ignore[union-attr]
-            return x, epsilon[1]
-        return None
-    return None
+    epsilon = float(edit.constants[found[_EPSILON]].reshape(-1)[0])
+    return (found[_X], epsilon) if 0 < epsilon < 1 else None
 
 
-def _is_mean(edit: Editor, op: Op | None) -> bool:
-    """Whether it is one of rows."""
-    return (op is not None and op.kind == "reduce_mean" and bool(op.attrs.keepdims) and edit.is_read_once(op.outputs[0])
-            and tuple(op.attrs.axes) == (edit.types[op.inputs[0]].rank - 1,))
-
-
-def _constant_of(edit: Editor, op: Op | None) -> tuple[str, float] | None:
-    """The operand of a sum to which one positive number is added, and that number."""
-    if op is None or op.kind != "add":
-        return None
-    for name, other in (op.inputs, op.inputs[::-1]):
-        array = edit.constants.get(other)
-        if array is not None and array.size == 1 and 0 < float(array.reshape(-1)[0]) < 1:
-            return name, float(array.reshape(-1)[0])
-    return None
+def _is_of_rows(edit: Editor, mean: Op) -> bool:
+    return bool(mean.attrs.keepdims) and tuple(mean.attrs.axes) == (edit.types[mean.inputs[0]].rank - 1,)
 
 
 def _known(edit: Editor, name: str) -> np.ndarray | None:

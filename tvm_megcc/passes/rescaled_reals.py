@@ -140,7 +140,8 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
     """A number for each channel."""
     if isinstance(argument, Const):
         return np.full(channels, int(argument.value), np.int64)
-    value = graph.constants.get(op.epilogue_inputs[argument.index - 1]) if isinstance(argument, Arg) else None
+    is_operand = isinstance(argument, Arg) and argument.index > 0
+    value = graph.constants.get(op.epilogue_inputs[argument.index - 1]) if is_operand else None
     if value is None or value.size not in (1, channels):
         return None
     return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))

@@ -6,9 +6,27 @@ from __future__ import annotations
 from ..context import Context
 from ..ir.graph import Attrs, Graph, Op
 from .edit import Editor
+from .match import Match, Operation, is_op, wildcard
+
+_X, _AT, _UPDATES = wildcard(), wildcard(), wildcard()
+_TURNED = is_op("transpose", _X)
+_WRITE = is_op("scatter_nd", _TURNED, _AT, _UPDATES, once=True)
+#: transpose(scatter_nd(transpose(x, p), rows, updates), q).
+_WRITTEN = is_op("transpose", _WRITE)
+
 
 #: Operators along one axis, attribute `axis`, whose result has the operand's shape: they work along any axis.
 ALONG_AXIS = ("softmax", "log_softmax")
+
+
+def _around(kind: str) -> tuple[Operation, Operation, Operation]:
+    """An operator along one axis between two operators of a kind: the second of these, it, and the first."""
+    before = is_op(kind, _X)
+    line = is_op(ALONG_AXIS, before, once=True)
+    return is_op(kind, line), line, before
+
+
+_AROUND = {kind: _around(kind) for kind in ("transpose", "reshape")}
 
 
 def absorb_transposes(graph: Graph, context: Context) -> Graph:
@@ -19,16 +37,16 @@ def absorb_transposes(graph: Graph, context: Context) -> Graph:
     """
     edit = Editor(graph)
     for op in graph.ops:
-        line = edit.producer(op.inputs[0]) if op.kind in _UNDONE and op.inputs else None
-        is_movable = line is not None and line.kind in (*ALONG_AXIS, "scatter_nd")
-        before = edit.producer(line.inputs[0]) if is_movable else None
-        if before is not None and line.kind == "scatter_nd":
-            _write_where_it_lies(edit, before, line, op)
-        elif before is not None and before.kind == op.kind and edit.is_read_once(line.outputs[0]):
-            axis = _UNDONE[op.kind](graph, before, line, op)
+        if op.kind not in _AROUND:
+            continue
+        whole, line, before = _AROUND[op.kind]
+        if (found := whole.match(edit, op.outputs[0])) is not None:
+            axis = _UNDONE[op.kind](graph, found.op(before), found.op(line), op)
             if axis is not None:
-                edit.replace(op, line.with_(attrs=Attrs(line.attrs, axis=axis), inputs=before.inputs,
-                                            outputs=op.outputs))
+                edit.replace(op, found.op(line).with_(attrs=Attrs(found.op(line).attrs, axis=axis), inputs=(found[_X],),
+                                                      outputs=op.outputs))
+        elif (found := _WRITTEN.match(edit, op.outputs[0])) is not None:
+            _write_where_it_lies(edit, found, op)
     return edit.finish()
 
 
@@ -41,12 +59,11 @@ def _is_undone(before: Op, op: Op) -> bool:
     return [perm[axis] for axis in op.attrs.perm] == list(range(len(perm)))
 
 
-def _write_where_it_lies(edit: Editor, before: Op, write: Op, op: Op) -> None:
+def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
     """transpose(scatter_nd(transpose(x, p), rows [n, 1], updates), q) → scatter_elements(x, …, axis=p[0]), as of
     `x[:, :, rows] = updates`: x is not moved, nor copied where it is a state."""
-    (_, at, updates), (x,) = write.inputs, before.inputs
-    if before.kind != "transpose" or op.kind != "transpose" or not _is_undone(before, op) \
-            or not edit.is_read_once(write.outputs[0]) or {at, updates} & edit.constants.keys() \
+    x, at, updates, before, write = found[_X], found[_AT], found[_UPDATES], found.op(_TURNED), found.op(_WRITE)
+    if not _is_undone(before, op) or {at, updates} & edit.constants.keys() \
             or edit.types[at].rank != 2 or edit.types[at].shape[1] != 1:
         return
     axis, count, name = before.attrs.perm[0], edit.types[at].shape[0], write.outputs[0]
@@ -58,9 +75,9 @@ def _write_where_it_lies(edit: Editor, before: Op, write: Op, op: Op) -> None:
         made.append(Op(kind, attrs, inputs, (result,), origin=write.origin))
         return result
 
-    source = edit.producer(updates)
-    rows = source.inputs[0] if source is not None and source.kind == "transpose" \
-        and source.attrs.perm == before.attrs.perm else emit("transpose", Attrs(perm=op.attrs.perm), updates)
+    source = _TURNED.match(edit, updates)
+    rows = source[_X] if source is not None and source.op(_TURNED).attrs.perm == before.attrs.perm \
+        else emit("transpose", Attrs(perm=op.attrs.perm), updates)
     line = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
     index = emit("expand", Attrs(shape=shape), line)
     edit.replace(op, *made, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction), (x, index, rows),

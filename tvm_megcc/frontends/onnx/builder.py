@@ -18,7 +18,7 @@ from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened
 from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
-from ...ops.rules import computed
+from ...ops.rules import computed, require_accepted
 from .counts import Counts
 from .folding import Folding
 from .load import tensor_array
@@ -142,7 +142,9 @@ class Builder:
         declaration = operator(kind)
         inputs = tuple(inputs)
         declaration.require_operands(inputs)
-        results = declaration.infer(attrs, *(self.types[name] if name else None for name in inputs))
+        types = [self.types[name] if name else None for name in inputs]
+        results = declaration.infer(attrs, *types)
+        require_accepted(declaration, attrs, types, [self.constants.get(name) for name in inputs])
         for type_ in results:
             if any(isinstance(dim, int) and not 0 <= dim < 2**31 for dim in type_.shape):
                 raise ShapeError(f"its result would be {type_}, and extents lie between 0 and 2^31 - 1")
@@ -162,8 +164,7 @@ class Builder:
         for type_ in results:
             names.append(self.unique(hint))
             self.types[names[-1]] = type_
-        known = shape_value(kind, attrs, [self.integers(name) for name in inputs],
-                            [self.types[name] if name else None for name in inputs], results[0])
+        known = shape_value(kind, attrs, [self.integers(name) for name in inputs], types, results[0])
         if known is not None:
             self._add_shape(names[0], known)
         if names[0] not in self.constants:

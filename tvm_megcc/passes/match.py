@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patterns of operators, as `relax.dpl` has them: kind, number of operands and what gives them are tested before a pass
+reads any of it.
+
+    x = wildcard()
+    turned = is_op("transpose", x)
+    undone = is_op("transpose", is_op("softmax", turned))
+    found = undone.match(edit, op.outputs[0])
+    if found is not None:
+        found[x], found.op(turned).attrs.perm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from ..ir.graph import Op
+from ..ops.base import operator
+from .edit import Editor
+
+Bound = Mapping["Pattern", str]
+
+
+class Match:
+    """What a pattern was found to be: values by the patterns within it."""
+
+    def __init__(self, edit: Editor, bound: Bound):
+        self._edit, self._bound = edit, bound
+
+    def __getitem__(self, pattern: Pattern) -> str:
+        return self._bound[pattern]
+
+    def op(self, pattern: Operation) -> Op:
+        """The operator that gives the pattern's value."""
+        op = self._edit.producer(self._bound[pattern])
+        assert op is not None
+        return op
+
+
+class Pattern:
+    """Any value. A pattern that stands in several places has to be the same value in all."""
+
+    def match(self, edit: Editor, value: str) -> Match | None:
+        """The first way in which a value is this pattern."""
+        return next((Match(edit, bound) for bound in self.ways(edit, value, MappingProxyType({}))), None)
+
+    def ways(self, edit: Editor, value: str, bound: Bound) -> Iterator[Bound]:
+        """What each way of matching adds to the values that are bound already."""
+        if self.accepts(edit, value) and bound.get(self, value) == value:
+            yield {**bound, self: value}
+
+    def accepts(self, edit: Editor, value: str) -> bool:
+        return value != ""
+
+
+class Constant(Pattern):
+    """A constant, of `size` elements if that is given."""
+
+    def __init__(self, size: int | None = None):
+        self.size = size
+
+    def accepts(self, edit: Editor, value: str) -> bool:
+        return value in edit.constants and self.size in (None, edit.constants[value].size)
+
+
+class Operation(Pattern):
+    """The one result of an operator of one of these kinds, without an epilogue, whose operands are these patterns, no
+    more and no fewer; of a commutative one in any order. once: only one operator reads it."""
+
+    def __init__(self, kinds: Sequence[str], operands: Sequence[Pattern], once: bool = False):
+        self.kinds, self.operands, self.once = tuple(kinds), tuple(operands), once
+
+    def ways(self, edit: Editor, value: str, bound: Bound) -> Iterator[Bound]:
+        op = edit.producer(value) if value else None
+        if op is None or op.kind not in self.kinds or op.epilogue is not None or len(op.outputs) != 1 \
+                or len(op.inputs) != len(self.operands) or (self.once and not edit.is_read_once(value)):
+            return
+        for own in super().ways(edit, value, bound):
+            yield from _all(edit, self.operands, op.inputs, own)
+            if getattr(operator(op.kind), "commutative", False):
+                yield from _all(edit, self.operands, op.inputs[::-1], own)
+
+
+def _all(edit: Editor, patterns: Sequence[Pattern], values: Sequence[str], bound: Bound) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    for first in patterns[0].ways(edit, values[0], bound):
+        yield from _all(edit, patterns[1:], values[1:], first)
+
+
+def wildcard() -> Pattern:
+    """Any value."""
+    return Pattern()
+
+
+def is_const(size: int | None = None) -> Constant:
+    """A constant, of so many elements."""
+    return Constant(size)
+
+
+def is_op(kind: str | Sequence[str], *operands: Pattern, once: bool = False) -> Operation:
+    """What an operator of this kind, or of one of several, gives with these operands; `once`: to a single reader."""
+    return Operation((kind,) if isinstance(kind, str) else kind, operands, once)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,7 @@ class Network:
         del self.inputs[inputs:], self.values[values:], self.ops[operators:]
 
 
+@cache
 def drawn_network(prefix: str, seed: int, opened: bool = False, length: int = 4) -> Network:
     generator = np.random.default_rng([seed, opened])
     network = Network(prefix, generator, opened)
@@ -194,9 +196,9 @@ def drawn_network(prefix: str, seed: int, opened: bool = False, length: int = 4)
 def graph_of(networks: Sequence[Network], name: str = "drawn") -> Graph:
     """One graph with these networks; outputs are what nothing reads, and now and then more."""
     operators = tuple(op for network in networks for op in network.ops)
-    read = {name for op in operators for name in op.inputs}
-    outputs = tuple(result for network in networks for op in network.ops for result in op.outputs
-                    if result not in read or network.generator.random() < 0.1)
+    read, generator = {name for op in operators for name in op.inputs}, np.random.default_rng(len(operators))
+    outputs = tuple(result for op in operators for result in op.outputs
+                    if result not in read or generator.random() < 0.1)
     types = {name: type_ for network in networks for name, type_ in network.types.items()}
     constants = {name: array for network in networks for name, array in network.constants.items()}
     inputs = tuple(name for network in networks for name in network.inputs)

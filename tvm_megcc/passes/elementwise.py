@@ -105,7 +105,8 @@ def simplify(graph: Graph, op: Op) -> Op:
     used = {a.index for a in _args(op.attrs.expr)}
     scalars = {name for name in op.inputs if name in graph.constants and graph.constants[name].size == 1}
     # A constant [1] beside a scalar gives the result its axis: it stays.
-    rank = max((graph.types[name].rank for name in op.inputs if name not in scalars), default=0)
+    rank = max((graph.types[name].rank for index, name in enumerate(op.inputs)
+                if index in used and name not in scalars), default=0)
     for index, name in enumerate(op.inputs):
         if index not in used:
             replacement.append(Const(0.0))

@@ -65,7 +65,8 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
 
     def stays(op: Op) -> bool:
         """Whether a kernel takes the operator as it is, and what it moves is not there in float32 anyway."""
-        return (op.kind in OF_BITS or computed.isdisjoint(op.inputs)) and realisable(Site.of(graph, op, context))
+        return op.kind == "bitcast" or ((op.kind in OF_BITS or computed.isdisjoint(op.inputs))
+                                        and realisable(Site.of(graph, op, context)))
 
     for op in graph.ops:
         if op.kind == "cast" and op.outputs[0] not in graph.outputs and not op.attrs.get("rounds"):

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -120,13 +120,13 @@ def _widened(array: np.ndarray | None) -> np.ndarray | None:
 OPEN_AXES = {"batch": lambda axis: axis == 0, "inner": lambda axis: axis >= 2, "all": lambda axis: True}
 
 
-def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str, tail: Tail | None = None
-            ) -> Iterator[Job]:
+def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str, tail: Tail | None = None,
+            without: Collection[str] = ()) -> Iterator[Job]:
     """All calls that realise one case of an operator on one target. tail: of all kernels that fuse one; None: one of
-    `TAILS` by the index.
+    `TAILS` by the index. without: names of kernels that are left out.
 
-    optimize: "speed" and "size" as the compiler has them, "size" for a kernel that other calls share and for one that
-        none does; "open": speed, with extents known at run time only, those of
+    optimize: "speed" and "size" as the compiler has them, "size" for a kernel that other calls share or for one that
+        none does, "shared-size" for the former; "open": speed, with extents known at run time only, those of
         the case and others that the shape rule's conditions let through; "reproducible": speed, and the same bits on
         every CPU; "half" and "half-size": in half precision, what of the case is float32, by the kernels that do so.
     """
@@ -153,9 +153,9 @@ def jobs_of(kind: str, case: Case, index: int, target: Target, optimize: str, ta
             except (MegccError, IndexError, ValueError):
                 continue  # indices of the case that are off a shorter axis
             yield from _kernel_jobs(kind, case, index, declaration, attrs, [(drawn_types, drawn_results)], operands,
-                                    expected, generator, target, optimize, tail)
+                                    expected, generator, target, optimize, tail, without)
     yield from _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize,
-                            tail)
+                            tail, without)
 
 
 def _operands(case: Case, types: Sequence[TensorType | None], generator) -> list[np.ndarray | None]:
@@ -179,11 +179,11 @@ def _drawn(kind: str, case: Case, index: int) -> Iterator[tuple]:
 
 
 def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results, generator, target, optimize,
-                 asked: Tail | None):
+                 asked: Tail | None, without: Collection[str]):
     """The calls of every kernel. called: operand and result types."""
     output_types = likely_types(called[0][1]) if called else ()
     for kernel in declaration.kernels if called else ():
-        if optimize in HALVES and not kernel.halves and kind != "cast":
+        if kernel.name in without or (optimize in HALVES and not kernel.halves and kind != "cast"):
             continue
         tails = TAILS[kernel.lanes]
         tail = (asked or tails[index % len(tails)]) if kernel.fuses_epilogue else Tail()
@@ -273,6 +273,8 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
             number += 1
             # At -O size extents are arguments, or constants where all calls have the same: either way on the portable
             # target, by turns on the others.
+            if optimize == "shared-size":
+                bounds = bounds[:1]
             for bound in bounds if target.name == "c" else bounds[number % len(bounds):][:1]:
                 bound = replace(bound, extents=tuple(map(dims.likely, bound.extents)))
                 yield Job(f"{title} {layouts} {optimize} {bound.spec.symbol}", bound, data, likely_types(site.outputs),
@@ -316,8 +318,8 @@ class Program:
         include = ["-I", str(C_RUNTIME / "include")]
         strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
         commands = []
-        for number, spec in enumerate(specs):
-            source, text = folder / f"k{number}.c", render_kernel(spec)
+        for number, text in enumerate(self.texts(specs)):
+            source = folder / f"k{number}.c"
             source.write_text(text)
             commands.append([*compiler.command, *strict, *intrinsics(compiler, strict, text), *include,
                              "-c", str(source), "-o", str(source.with_suffix(".o"))])
@@ -331,8 +333,16 @@ class Program:
         self.binary = folder / "harness"
         objects = [command[-1] for command in commands]
         error = _compile([*compiler.command, *flags, *include, *self.linked(), str(table),
-                          _harness(compiler, tuple(flags)), *objects, "-o", str(self.binary)])
+                          *self.harness(compiler, flags), *objects, "-o", str(self.binary)])
         assert not error, error
+
+    def texts(self, specs: list[KernelSpec]) -> list[str]:
+        """The C files with the kernels."""
+        return [render_kernel(spec) for spec in specs]
+
+    def harness(self, compiler: Compiler, flags: list[str]) -> list[str]:
+        """What calls the kernels."""
+        return [_harness(compiler, tuple(flags))]
 
     def linked(self) -> list[str]:
         """What the program has besides the kernels and the harness, and how it is linked."""

@@ -80,7 +80,7 @@ ON_BOARD = {*SHOWN_ON_ALL, "conv2d", "conv2d_integer", "matmul_integer"}
 
 
 #: Targets without vectors that have kernels of their own, or all that have none.
-DISTINCT = {"c", "cortex-m4"}
+DISTINCT = {"c", "cortex-m4", "cortex-m3"}
 #: Targets of which `make test` makes no more than the operators of ON_BOARD: their headers are tested so, the templates
 #: are those of the others.
 SECOND = {"x86-64", "armv7", "cortex-m4", "riscv64", "arm64-v82", "arm64-v86", "wasm32-simd128",
@@ -249,8 +249,9 @@ def test_kernels_of_half_precision_on_the_board(kind: str, tmp_path: Path):
 @pytest.mark.parametrize("kind", PARTS)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "c"))
                                   for name, target in TARGETS.items() if target.isa.lanes > 1 or name in DISTINCT])
-def test_kernels_of_all_parts_have_symbols_of_their_own(kind: str, name: str):
-    distinct_kernels(calls(kind, TARGETS[name], "speed"))
+@pytest.mark.parametrize("optimize", ["speed", slow("shared-size")])
+def test_kernels_of_all_parts_have_symbols_of_their_own(kind: str, name: str, optimize: str):
+    distinct_kernels(calls(kind, TARGETS[name], optimize))
 
 
 def test_every_operator_has_cases():

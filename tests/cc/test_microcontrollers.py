@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -136,6 +137,24 @@ def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_pa
         kernel = session.calls[0]["kernel"]
         assert "_single_flat" in kernel if single else ("_pairs" in kernel) == (dtype == "int8" or name == "riscv64")
         np.testing.assert_array_equal([session.run({"x": x})["y"] for x in inputs], expected)
+
+
+@pytest.mark.parametrize("name", ["cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55", "riscv32"])
+def test_rows_of_any_length_share_a_kernel(name: str, tmp_path):
+    """At -O size: layers whose rows are whole words, and others."""
+    random, lengths = np.random.default_rng(3), (12, 16, 32, 7, 9, 5)
+    tensors, operators = {"y0": Quantized((1, lengths[0]), 0.5, 3, "int8")}, []
+    for n, (length, outputs) in enumerate(pairwise(lengths)):
+        weights = random.integers(-127, 128, (outputs, length)).astype(np.int8)
+        tensors |= {f"w{n}": Quantized((outputs, length), 0.01, 0, "int8", 0, weights),
+                    f"b{n}": Quantized((outputs,), 0.005, 0, "int32", 0, np.full(outputs, 9, np.int32)),
+                    f"y{n + 1}": Quantized((1, outputs), 0.5, 3, "int8")}
+        operators.append(("FULLY_CONNECTED", "FullyConnectedOptions", {}, [f"y{n}", f"w{n}", f"b{n}"], [f"y{n + 1}"]))
+    path = tmp_path / "network.tflite"
+    path.write_bytes(written(tensors, operators, ["y0"], ["y5"]))
+    artifact = compile_graph(import_tflite(path), parse_targets(name), optimize="size")
+    (program,) = artifact.manifest["programs"]
+    assert len({call["kernel"] for call in program["calls"]}) == 1
 
 
 @pytest.mark.slow

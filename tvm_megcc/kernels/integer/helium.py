@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.dims import product, round_up
+from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import DTYPES
 from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
@@ -81,7 +81,9 @@ class HeliumProducts(PixelProducts):
         close = _close(site, zeros, outputs_first)
         parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, skew, unsigned,
                                        site.y.dtype == "uint8", single, flat, direct, close)
-        gathered = 0 if (flat or direct) and s.ic % 16 == 0 else (1 if single else 2) * depth + 16
+        # Over extents, so that at -O size layers whose rows lie in sixteens share a kernel with others: 1 if not.
+        apart = ceildiv(depth - IC, 16) if flat or direct else 1
+        gathered = apart * ((1 if single else 2) * depth + 16)
         return Lowered("integer/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G,
                        operation + "_bias" * parameters.bias + zero_name(x_zero) + zero_name(skew) * (skew != 0),

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dims import product, round_up
+from ...ir.dims import ceildiv, product, round_up
 from ...ops.integer import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..site import Site
 from .dot import ByteParameters, is_narrow, skew, with_sums, zero_name
-from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, pixel_extents
+from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
 from .rescaled import Closing, closing
 
 #: Channels whose sums are there before their results are made.
@@ -67,7 +67,10 @@ class PairProducts(PixelProducts):
         deep = 2 if folded else 4
         depth = round_up(IC * s.taps, deep)
         width = pairs.line if single else pairs.columns
-        gathered = (0 if flat and s.ic % (deep if single else 2) == 0 else 1 if single else 4) * depth
+        # Over extents, so that at -O size layers whose rows lie in whole steps share a kernel with others: 1 if not.
+        whole = deep if single else 2
+        apart = ceildiv(round_up(IC, whole) - IC, whole) if flat else 1
+        gathered = apart * (1 if single else 4) * depth
         step = round_up(s.ic * s.taps, 4) if single and pairs.apart else deep
         # Words hold numbers of eight bits and a sign: of uint8 128 less.
         taken = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
@@ -89,7 +92,8 @@ class PairProducts(PixelProducts):
                                      width, width if single else _BLOCK, close)
         return Lowered("integer/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
-                       ("single" if single else "pairs") + "_flat" * flat + "_down" * down + "_skewed" * skewed
+                       ("single" if single else "pairs") + "_flat" * flat + "_down" * down
+                       + in_place_name(s, single, takes_over) + "_skewed" * skewed
                        + close.name,
                        takes_over=takes_over, channels=G * OC,
                        scratch=gathered + (0 if single else 2 * pairs.bits // 8 * depth))

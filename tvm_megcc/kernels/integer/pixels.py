@@ -81,6 +81,11 @@ def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, in
     return ((0, 0),), s.oc > s.ic
 
 
+def in_place_name(s: Geometry, single: bool, takes_over: tuple) -> str:
+    """Of groups whose y may not begin where x does: at -O size others have the same extents."""
+    return "_apart" if s.is_pointwise and s.g != 1 and not single and not takes_over else ""
+
+
 def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:
     """How many pixels a task has, the extents of the call, and over these the elements of x and y."""
     N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")

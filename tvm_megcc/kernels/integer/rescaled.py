@@ -96,8 +96,9 @@ def _text(site: Site, argument: Expr) -> str:
         return str(int(argument.value))
     assert isinstance(argument, Arg)
     type_ = site.types[site.op.epilogue_start + argument.index - 1]
-    # Of one pixel, an operand with a number for each channel has one for each element.
-    return f"e{argument.index}[{'c' if type_.size != 1 else '0'}]"
+    # Of one pixel, an operand with a number for each channel has one for each element; of one channel it has one, as
+    # those have that share the kernel at -O size.
+    return f"e{argument.index}[{'c' if type_.size != 1 or type_.size == site.y.size else '0'}]"
 
 
 def _is_narrow(site: Site, argument: Expr) -> bool:

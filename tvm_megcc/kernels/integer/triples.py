@@ -16,7 +16,7 @@ from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
 from .dot import ByteParameters, is_narrow, pack_weights, skew, zero_name
-from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, pixel_extents
+from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
 from .rescaled import Closing, closing, greatest_sum
 
 #: A sum of joined products, and what it begins with, is 256 times as large.
@@ -107,6 +107,7 @@ class DspProducts(PixelProducts):
                                        "OC > IC" if site.compact and takes_over else "1" * down, w_left != 0, joined,
                                        close)
         name = ("single" if single else "triples") + "_flat" * flat + "_down" * (down and not site.compact)
+        name += in_place_name(s, single, takes_over)
         return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
                        name + "_skewed" * (w_left != 0) + "_joined" * joined + close.name,

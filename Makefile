@@ -13,6 +13,7 @@ help:
 	@echo "make check   the quick tests and the linter (3 minutes at most)"
 	@echo "make test    the tests of a change (20 minutes)"
 	@echo "make test-all  all tests: every kernel on every CPU, the large networks"
+	@echo "make test-tvm  what concerns TVM with Relax, on every release of it that is supported"
 	@echo "make mlperf-tiny  the benchmark's networks on emulated Cortex-M cores; MODELS=a checkout of mlcommons/tiny"
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
 	@echo "make wheel   the installable package and its sources, in dist/"
@@ -36,6 +37,9 @@ test: $(READY)
 test-all: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup
 
+test-tvm:
+	$(PYTHON) scripts/test_tvm_releases.py build/tvm
+
 fuzz: $(READY)
 	$(BIN)/python -m fuzz.run $(if $(RUNS),--runs $(RUNS),--seconds $(shell expr 60 '*' $(or $(MINUTES),1)))
 
@@ -54,4 +58,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test test-all mlperf-tiny fuzz wheel docs clean
+.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz wheel docs clean

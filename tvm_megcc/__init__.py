@@ -4,15 +4,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .api import compile, load
-from .codegen.artifact import Artifact
 from .errors import MegccError
 from .frontends import _tvm
-from .passes.inputs import Input
 from .target import Target
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from .api import compile, load
+    from .codegen.artifact import Artifact
+    from .passes.inputs import Input
     from .reports import Report, bench, compare, explain, inspect, quantize
     from .runtime.session import Session
 
@@ -20,8 +20,9 @@ __all__ = ["Artifact", "Input", "MegccError", "Report", "Session", "Target", "__
            "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc", "quantize",
            "tune_megcc_kernels"]
 
-#: What few programs need, and where it is: imported on first use, as what needs TVM.
+#: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package.
 _LAZY = {**dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
+         **dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "Input": ".passes.inputs",
          "Session": ".runtime.session"}
 
 _tvm.register_when_imported()

@@ -146,3 +146,13 @@ def test_every_source_names_its_licence():
             if text and "SPDX-License-Identifier" not in text[:400]:
                 missing.append(path.relative_to(ROOT).as_posix())
     assert not missing
+
+
+def test_releases_of_tvm_are_known_in_one_place():
+    """What differs from release to release is looked up in one module, and another knows which there are."""
+    places = {PACKAGE / "frontends" / name for name in ("_tvm.py", "tvm_versions.py")}
+    said = re.compile(r"TVM\W+0\.\d|__version__|[sS]truct_?[iI]nfo|sinfo|hasattr\((tvm|relax|tirx|ir), ")
+    for path in sorted((PACKAGE / "frontends").rglob("*.py")):
+        if path not in places:
+            found = [line for line in path.read_text().splitlines() if said.search(line)]
+            assert not found, (path.name, found)

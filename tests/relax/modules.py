@@ -11,11 +11,17 @@ tvm = pytest.importorskip("tvm", reason="TVM is not installed")
 from tvm import relax  # noqa: E402
 
 import tvm_megcc.frontends.relax as megcc  # noqa: E402
+from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of  # noqa: E402
 
 
 def f32(*shape: int):
     """A float32 tensor type."""
-    return relax.TensorType(shape, "float32")
+    return RelaxTensor(shape, "float32")
+
+
+def number(value: int | float):
+    """A number as an argument of an operator."""
+    return relax.op.clip(relax.const(np.float32(0)), value, value).args[1]
 
 
 def module(build, *types, name: str = "main", mod=None) -> tvm.IRModule:
@@ -50,8 +56,8 @@ def random_inputs(mod, name: str = "main", seed: int = 0, symbols: dict | None =
     arrays = []
     for parameter in mod[name].params:
         shape = [int(dim) if str(dim).lstrip("-").isdigit() else (symbols or {})[str(dim)]
-                 for dim in (int(d) if hasattr(d, "value") else d for d in parameter.ty.shape.values)]
-        dtype = str(parameter.ty.dtype)
+                 for dim in (int(d) if hasattr(d, "value") else d for d in type_of(parameter).shape.values)]
+        dtype = str(type_of(parameter).dtype)
         if dtype.startswith("float"):
             arrays.append(generator.standard_normal(shape).astype(dtype))
         else:

@@ -11,8 +11,10 @@ Both sides round differently, so nothing that is drawn may turn a small differen
 from __future__ import annotations
 
 import numpy as np
-from tvm import IRModule, ir, relax, te, tirx
+from tvm import IRModule, relax, te, tirx
 from tvm.relax import op
+
+from tvm_megcc.frontends.tvm_versions import Call, RelaxTensor, Tuple, type_of
 
 from .modules import weights
 
@@ -37,7 +39,7 @@ def random_module(seed: int, most: int) -> IRModule:
     builder = relax.BlockBuilder()
     helper = None
     if random.random() < 0.25:
-        x = relax.Var("x", relax.TensorType(HELPER, "float32"))
+        x = relax.Var("x", RelaxTensor(HELPER, "float32"))
         with builder.function("helper", [x], private=True):
             with builder.dataflow():
                 y = builder.emit(op.nn.silu(builder.emit(op.matmul(x, weights(HELPER[1], HELPER[1], scale=0.3)))))
@@ -76,15 +78,15 @@ class Function:
             self.builder.emit_func_output(output)
 
     def parameters(self) -> list[relax.Var]:
-        types = [relax.TensorType(self.drawn_shape(), "float32") for _ in range(self.random.integers(1, 4))]
+        types = [RelaxTensor(self.drawn_shape(), "float32") for _ in range(self.random.integers(1, 4))]
         if self.random.random() < 0.4:
-            types.append(relax.TensorType(self.drawn_shape(), self.pick("int32", "int64")))
+            types.append(RelaxTensor(self.drawn_shape(), self.pick("int32", "int64")))
         if self.helper is not None:
-            types.append(relax.TensorType(HELPER, "float32"))
+            types.append(RelaxTensor(HELPER, "float32"))
         parameters = [relax.Var(f"x{index}", type_) for index, type_ in enumerate(types)]
         if self.random.random() < 0.2:
             extents = (tirx.Var(SYMBOL, "int64"), int(self.random.integers(2, 30)))
-            self.open = [relax.Var("open", relax.TensorType(extents, "float32"))]
+            self.open = [relax.Var("open", RelaxTensor(extents, "float32"))]
         return parameters + self.open
 
     def result(self, first: int):
@@ -96,8 +98,8 @@ class Function:
         if self.random.random() < 0.2:
             loose.append(self.values[0])
         if self.random.random() < 0.3:
-            return ir.Tuple([loose[0], ir.Tuple(loose[1:])])
-        return ir.Tuple(loose)
+            return Tuple([loose[0], Tuple(loose[1:])])
+        return Tuple(loose)
 
     def step(self) -> None:
         if self.open and self.random.random() < 0.2:
@@ -115,21 +117,21 @@ class Function:
     def step_open(self) -> None:
         """An operator on a value whose first extent is open; at times that axis is summed up."""
         x = self.open[-1]
-        last = int(x.ty.shape.values[1])
+        last = int(type_of(x).shape.values[1])
         result = self.pick(op.nn.relu, op.tanh, op.nn.softmax, lambda v: op.add(v, weights(1, last, scale=0.3)),
                            lambda v: op.matmul(v, weights(last, int(self.random.integers(1, 20)), scale=0.3)),
                            lambda v: op.mean(v, [0], keepdims=True))(x)
         value = self.emit(result)
-        (self.values if isinstance(value.ty.shape.values[0], tirx.IntImm) else self.open).append(value)
+        (self.values if isinstance(type_of(value).shape.values[0], tirx.IntImm) else self.open).append(value)
 
     def emit(self, expr):
         return self.builder.emit(expr)
 
     def shape(self, value) -> list[int]:
-        return [int(dim) for dim in value.ty.shape.values]
+        return [int(dim) for dim in type_of(value).shape.values]
 
     def dtype(self, value) -> str:
-        return str(value.ty.dtype)
+        return str(type_of(value).dtype)
 
     def pick(self, *choices):
         return choices[self.random.integers(len(choices))]
@@ -393,4 +395,4 @@ class Function:
                          lambda v: op.atan2(v, self.emit(op.exp(v))), lambda v: op.sort(v, axis=-1))(x)
 
     def float_call(self, x):
-        return ir.Call(self.helper, [x]) if self.helper is not None and tuple(self.shape(x)) == HELPER else None
+        return Call(self.helper, [x]) if self.helper is not None and tuple(self.shape(x)) == HELPER else None

@@ -19,6 +19,7 @@ from tvm.relax import op
 
 import tvm_megcc
 from tvm_megcc.errors import MissingTool
+from tvm_megcc.frontends.tvm_versions import RelaxTensor
 from tvm_megcc.runtime.toolchain import PACKAGES, find_compiler, find_emulator, runs_here
 from tvm_megcc.target import TARGETS
 
@@ -174,7 +175,7 @@ def test_threads(mod, region):
 
 def test_a_failing_kernel_is_an_error_of_tvm():
     """An index off its axis: refused by our kernel, reported with the runtime's words; the next call works."""
-    mod = module(lambda emit, x, i: emit(op.take(x, i, axis=0)), f32(4, 3), relax.TensorType((2,), "int64"))
+    mod = module(lambda emit, x, i: emit(op.take(x, i, axis=0)), f32(4, 3), RelaxTensor((2,), "int64"))
     machine = relax.VirtualMachine(tvm_megcc.build(mod), tvm.cpu())
     x = np.arange(12, dtype="float32").reshape(4, 3)
     with pytest.raises(RuntimeError, match=rf"{name_of_region(mod)}: .*kernel"):

@@ -16,12 +16,13 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 from tvm.relax import op
 
 import tvm_megcc
 from tvm_megcc.dispatch import Dispatch, log_dispatcher, uniform_dispatcher
 from tvm_megcc.frontends.relax.dispatch import clipped, joined, segments
+from tvm_megcc.frontends.tvm_versions import Constant, name_of, number_of, result_type_of, type_of, value_of
 from tvm_megcc.ir.shapes import Bucket
 
 from ..models.networks import assert_close, onnxruntime_outputs, with_random_weights
@@ -78,13 +79,13 @@ def ifs_of(function) -> int:
 def constants(function) -> list:
     found = []
     relax.analysis.post_order_visit(
-        function, lambda e: found.append(e.value) if isinstance(e, ir.GenericConst) else None)
+        function, lambda e: found.append(value_of(e)) if isinstance(e, Constant) else None)
     return found
 
 
 def shape_of(function) -> list:
     """Extents of the first parameter, symbolic ones as their names."""
-    return [int(dim) if isinstance(dim, tirx.IntImm) else dim.name for dim in function.params[0].ty.shape.values]
+    return [int(dim) if isinstance(dim, tirx.IntImm) else dim.name for dim in type_of(function.params[0]).shape.values]
 
 
 # --- the pass --------------------------------------------------------------------------------------------------
@@ -112,9 +113,9 @@ def test_tree(dispatched):
     main = dispatched["main"]
     assert ifs_of(main) == 2 + 2 * 3  # n <= 1, n <= 4; each with h <= 8, h <= 3, h <= 19
     assert "global_symbol" in main.attrs
-    assert str(main.ret_ty) == str(network()["main"].ret_ty)
+    assert str(result_type_of(main)) == str(result_type_of(network()["main"]))
     tree = main.body.blocks[0].bindings[0].value
-    assert str(tree.cond) == "n <= T.int64(1)"
+    assert str(number_of(tree.cond)) == "n <= T.int64(1)"
 
 
 def test_eighty_one_cells():
@@ -250,7 +251,7 @@ def test_weights_are_there_once(tmp_path):
 
 def moving(emit, x, y):
     """Operators whose result takes its shape from symbols."""
-    n, _, h = x.ty.shape.values
+    n, _, h = type_of(x).shape.values
     product = emit(op.matmul(x, emit(op.permute_dims(x, [0, 2, 1]))))
     halves = emit(op.split(x, 2, axis=1))
     return (emit(op.reshape(x, (n * 6, h))), emit(op.flatten(x)), emit(op.concat([x, x], axis=2)),
@@ -267,7 +268,7 @@ def halved(emit, x):
 
 def sliced(emit, x):
     """Bounds that are symbols stay with TVM, which cannot even pass them by otherwise."""
-    n = x.ty.shape.values[0]
+    n = type_of(x).shape.values[0]
     return emit(op.nn.relu(emit(op.strided_slice(emit(op.exp(x)), [0], [0], [n]))))
 
 
@@ -384,8 +385,8 @@ def test_resnet_inside_tvm(resnet):
     from tvm.relax.frontend.onnx import from_onnx
 
     mod = from_onnx(onnx.load(resnet))
-    (name,) = [parameter.name for parameter in mod["main"].params]
-    limits = {dim.name: MOST for dim in mod["main"].params[0].ty.shape.values if isinstance(dim, tirx.Var)}
+    (name,) = [name_of(parameter) for parameter in mod["main"].params]
+    limits = {dim.name: MOST for dim in type_of(mod["main"].params[0]).shape.values if isinstance(dim, tirx.Var)}
     mod["main"] = mod["main"].with_attrs({"tir_var_upper_bound": limits,
                                           "tir_var_lower_bound": dict.fromkeys(limits, LEAST)})
     mod = Dispatch("main", {name: (1, 3, None, None)}, log_dispatcher(2))(mod)

@@ -248,7 +248,13 @@ def test_averages_of_integers_are_rounded(tmp_path):
 
     path = tmp_path / "pool.tflite"
     path.write_bytes(averages())
-    _, session = compiled(load(path), tmp_path, name="pool")
+    try:
+        mod = load(path)
+    except MegccError as error:
+        if "OpNotImplemented" not in str(error):
+            raise
+        pytest.skip("this TVM's importer does not take quantised pools")
+    _, session = compiled(mod, tmp_path, name="pool")
     x = np.random.default_rng(0).integers(-128, 128, (1, 16, 16, 3)).astype(np.int8)
     expected = np.empty((8, 8, 3))
     for row in range(8):

@@ -15,6 +15,8 @@ from tvm import relax, te, topi
 from tvm.relax import op
 from tvm.script import relax as R
 
+from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
+
 from . import modules
 from .modules import assert_same, f32, megcc, module, run, weights
 
@@ -105,7 +107,7 @@ def test_symbolic_batch(check):
     """Regions with and without symbolic extents beside each other."""
     builder = relax.BlockBuilder()
     n = tvm.tirx.Var("n", "int64")
-    x, y = relax.Var("x", relax.TensorType((n, 3, 8, 8), "float32")), relax.Var("y", f32(4, 6))
+    x, y = relax.Var("x", RelaxTensor((n, 3, 8, 8), "float32")), relax.Var("y", f32(4, 6))
     with builder.function("main", [x, y]):
         with builder.dataflow():
             z = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, weights(4, 3, 3, 3)))))
@@ -175,7 +177,7 @@ def test_constants_that_depend_on_constants_are_folded(check):
 def test_a_stacked_sum_is_an_addition(check):
     """As TVM's ONNX importer writes it, with known and with symbolic extents."""
     def build(emit, x, y):
-        same = [emit(op.broadcast_to(value, x.ty.shape)) for value in (x, y)]
+        same = [emit(op.broadcast_to(value, type_of(x).shape)) for value in (x, y)]
         return emit(op.nn.relu(emit(op.sum(emit(op.stack(same, axis=0)), axis=[0]))))
     n = tvm.tirx.Var("n", "int64")
     for shape in ((3, 4), (n, 4)):
@@ -191,7 +193,7 @@ def test_element_types(check):
         chosen = emit(op.where(both, x, emit(op.negative(x))))
         doubled = emit(op.add(i, emit(op.astype(chosen, "int64"))))
         return both, chosen, doubled, emit(op.argmax(x, 1))
-    mod = module(build, f32(3, 7), relax.TensorType((3, 7), "int64"), relax.TensorType((3, 7), "bool"))
+    mod = module(build, f32(3, 7), RelaxTensor((3, 7), "int64"), RelaxTensor((3, 7), "bool"))
     assert not check(mod).theirs
 
 

@@ -13,8 +13,9 @@ from tvm import relax, te
 from tvm.relax import op
 
 import tvm_megcc
+from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
 
-from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, weights
+from .modules import assert_same, f32, megcc, module, number, random_inputs, reference, run, weights
 
 INDICES = relax.const(np.array([[1, 0, 2], [3, 3, 1]]), "int64")
 ROWS = relax.const(np.array([2, 0]), "int64")
@@ -38,8 +39,8 @@ HAND_WRITTEN = {
     "gather_elements": lambda x, y: op.gather_elements(x, op.argsort(y, 1, dtype="int64"), 1),
     "gather_nd": lambda x, y: op.gather_nd(x, relax.const(np.array([[1, 5], [0, 2]]), "int64")),
     "index_tensor": lambda x, y: op.index_tensor(x, [ROWS]),
-    "one_hot": lambda x, y: op.one_hot(op.argmax(x, 1), relax.prim_value(2.5), relax.prim_value(-1.0), 6),
-    "one_hot in front": lambda x, y: op.one_hot(op.argmax(x, 1), relax.prim_value(1), relax.prim_value(0), 5, axis=0),
+    "one_hot": lambda x, y: op.one_hot(op.argmax(x, 1), number(2.5), number(-1.0), 6),
+    "one_hot in front": lambda x, y: op.one_hot(op.argmax(x, 1), number(1), number(0), 5, axis=0),
     "tril": lambda x, y: op.tril(x, 1),
     "triu": lambda x, y: op.triu(x, -1),
     "repeat": lambda x, y: op.repeat(x, 3, 1),
@@ -80,7 +81,7 @@ def build_of(expressions: dict):
         results = []
         for make in expressions.values():
             value = emit(make(*operands))
-            fields = getattr(value.ty, "fields", None)
+            fields = getattr(type_of(value), "fields", None)
             results += [value] if fields is None else [
                 emit(relax.TupleGetItem(value, index)) for index in range(len(fields))]
         return results
@@ -151,7 +152,7 @@ def test_index_outside_is_an_error():
     def build(emit, x, index):
         return emit(op.index_tensor(x, [index, index]))
 
-    mod = module(build, f32(4, 6), relax.TensorType((3,), "int64"))
+    mod = module(build, f32(4, 6), RelaxTensor((3,), "int64"))
     partitioned = megcc.partition_for_megcc(mod, target="megcc-c", tir=True)
     assert not megcc.report(partitioned).theirs
     executable = tvm.compile(partitioned, target="megcc-c", relax_pipeline="megcc")

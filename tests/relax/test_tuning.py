@@ -7,13 +7,13 @@ import pytest
 
 tvm = pytest.importorskip("tvm", reason="TVM is not installed")
 
-from tvm import relax  # noqa: E402
 from tvm.relax import op  # noqa: E402
 
 from tvm_megcc import build_megcc_kernels, partition_for_megcc, tune_megcc_kernels  # noqa: E402
 from tvm_megcc.frontends.relax.importer import region_bucket  # noqa: E402
 from tvm_megcc.frontends.relax.regions import is_ours  # noqa: E402
 from tvm_megcc.frontends.relax.tune import log_of  # noqa: E402
+from tvm_megcc.frontends.tvm_versions import RelaxTensor  # noqa: E402
 from tvm_megcc.tuning_log import TuningLog  # noqa: E402
 
 from .modules import assert_same, f32, module, random_inputs, run, weights  # noqa: E402
@@ -28,7 +28,7 @@ def test_symbolic_extents(tmp_path):
     """They are measured at the values that the compiler's choices are made for."""
     n = tvm.tirx.Var("n", "int64")
     mod = module(lambda emit, x: emit(op.nn.relu(emit(op.nn.conv2d(x, weights(4, 3, 3, 3))))),
-                 relax.TensorType((n, 3, 6, 6), "float32"))
+                 RelaxTensor((n, 3, 6, 6), "float32"))
     partitioned = partition_for_megcc(mod)
     (region,) = regions_of(partitioned)
     (likely,) = region_bucket(region).representative.values()

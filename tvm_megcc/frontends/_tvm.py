@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers with TVM, as soon as there is one: `import tvm_megcc` never imports TVM, but after both imports, in either
-order, the target tags, patterns, code generator and pipeline are there.
+"""Registers with TVM, as soon as there is one: `import tvm` alone is enough where TVM calls entry points. `import
+tvm_megcc` never imports TVM, but after both imports, in either order, the target tags, patterns, code generator and
+pipeline are there.
 
 Which front end that is follows from the TVM: the versions that have Relay get the one for Relay, the others that for
 Relax.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -28,6 +30,11 @@ LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "bui
 #: Files that TVM's importers read, by suffix: what they are, and what to install.
 FILES = {".tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
          ".pt2": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
+#: The oldest and the newest release of TVM with Relax that the tests ran on, and what messages say.
+RELAX = ((0, 25), (0, 27))
+SUPPORTED = "0.25 to 0.27, or 0.9 to 0.19"
+#: The TVM that we are registered with, or could not be.
+_REGISTERED: list = []
 #: Where the command `tvmc` of the older TVM looks for code generators.
 TVMC = "tvm.driver.tvmc.composite_target"
 
@@ -93,24 +100,63 @@ def attribute(name: str, module: str = ""):
 
 
 def register_when_imported() -> None:
-    """Registers now with what is there of TVM, else right after somebody imports it."""
-    for name, register in (("tvm", _register), (TVMC, _register_with_tvmc)):
-        if name in sys.modules:
-            register()
-        elif not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
-            sys.meta_path.insert(0, _After(name, register))
+    """Registers now with what is there of TVM, else when somebody imports it: TVM calls the entry point `register`, or,
+    where it does not know entry points, a hook on its import does."""
+    if "tvm" in sys.modules:
+        register()
+    elif not _calls_entry_points():
+        _after("tvm", register)
+    else:
+        return
+    if TVMC in sys.modules:
+        _register_with_tvmc()
+    elif "tvm" not in sys.modules or hasattr(sys.modules["tvm"], "relay"):
+        _after(TVMC, _register_with_tvmc)
 
 
-def _register() -> None:
-    tvm = sys.modules["tvm"]
-    name = "relay" if hasattr(tvm, "relay") else "relax" if hasattr(tvm, "relax") else ""
+def _calls_entry_points() -> bool:
+    """Whether the TVM that would be imported calls the entry points of the group tvm.backends."""
     try:
-        if name:
-            importlib.import_module(f"{__package__}.{name}.backend")
+        spec = importlib.util.find_spec("tvm")
+    except (ImportError, ValueError):
+        return False
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    return any((Path(folder) / "backend" / "_autoload_backends.py").is_file() for folder in folders)
+
+
+def _after(name: str, then: Callable[[], None]) -> None:
+    if not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _After(name, then))
+
+
+def register() -> None:
+    """The entry point: makes us known to the TVM that has just been imported. Never raises; warns in one sentence where
+    that cannot be."""
+    tvm = sys.modules["tvm"]
+    if tvm in _REGISTERED:
+        return
+    _REGISTERED.append(tvm)
+    version = str(getattr(tvm, "__version__", "?"))
+    try:
+        if hasattr(tvm, "relay"):
+            importlib.import_module(f"{__package__}.relay.backend")
+        elif hasattr(tvm, "relax"):
+            known = _known(version)
+            if known < 0:
+                raise MegccError("it is older")
+            importlib.import_module(f"{__package__}.tvm_backends").register()
+            if known > 0:
+                warnings.warn(f"tvm_megcc was tested with TVM {SUPPORTED}, not with {version}, which is newer",
+                              stacklevel=2)
     except Exception as error:  # TVM itself must stay usable
-        version = getattr(tvm, "__version__", "?")
-        warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants 0.27, or 0.9 to 0.19): {error}",
-                      stacklevel=2)
+        reason = " ".join(str(error).split())
+        warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants {SUPPORTED}): {reason}", stacklevel=2)
+
+
+def _known(version: str) -> int:
+    """-1 for a TVM with Relax that is too old, 1 for one that is newer than those that were tested, else 0."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    return -1 if numbers < RELAX[0] else int(numbers > RELAX[1])
 
 
 def _register_with_tvmc() -> None:

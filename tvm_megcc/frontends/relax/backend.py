@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from ...compiler import compile_graph
 from ...errors import MegccError
 from ...runtime import tvm_module
 from ...tuning_log import TuningLog
+from .. import tvm_backends
 from ..tvm_common import target as tvm_target
-from ..tvm_common.link import MARK, linker_of, targets_of
+from ..tvm_common.link import MARK
 from ..tvm_common.target import our_target
 from . import patterns as relax_patterns
 from .importer import import_region, region_bucket
@@ -146,16 +146,13 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
         return [tvm.runtime.load_static_library(str(path), [*symbols, MARK + target.name])]
 
 
-def pipeline(target=None):
-    """The Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default pipeline."""
-    @tvm.transform.module_pass(opt_level=0, name="megcc")
-    def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
-        cpu = our_target(target)
-        if not _is_partitioned(mod):
-            mod = partition_for_megcc(mod, target=cpu)
-        return relax.get_pipeline("default")(build_megcc_kernels(mod, cpu))
-
-    return run
+def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
+    """What the pipeline "megcc" makes of a module: partitioned if that has not been done, our regions compiled, the
+    rest through TVM's default pipeline."""
+    cpu = our_target(target)
+    if not _is_partitioned(mod):
+        mod = partition_for_megcc(mod, target=cpu)
+    return tvm_backends.theirs("default")()(build_megcc_kernels(mod, cpu))
 
 
 def _is_partitioned(mod: tvm.IRModule) -> bool:
@@ -166,17 +163,6 @@ def _is_partitioned(mod: tvm.IRModule) -> bool:
 def _entries(mod: tvm.IRModule) -> list[str]:
     return [var.name_hint for var, function in mod.functions.items()
             if isinstance(function, relax.Function) and not is_ours(function)]
-
-
-def _export_library(self, file_name, *, fcompile=None, **more):
-    """`export_library` of TVM's executables; links with the compiler of our target where that is not this machine."""
-    if fcompile is None and not str(file_name).endswith(".tar"):
-        parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
-        fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
-    return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
-
-
-_tvm_export_library = relax.VMExecutable.export_library
 
 
 def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> relax.VMExecutable:
@@ -193,18 +179,8 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
         mod = partition_for_megcc(mod, params, cpu, **options)
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")
-    return tvm.compile(mod, target=tvm.target.Target(tvm_target.config(cpu)), relax_pipeline=pipeline(cpu))
+    return tvm.compile(mod, target=tvm.target.Target(tvm_target.config(cpu)), relax_pipeline=tvm_backends.pipeline(cpu))
 
 
-def register() -> None:
-    """Makes us known to TVM; done at import."""
-    tvm_target.register()
-    relax_patterns.register()
-    tvm_ffi.register_global_func("relax.ext.megcc", codegen, override=True)
-    tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError
-    relax.VMExecutable.export_library = _export_library
-    if "megcc" not in relax.pipeline.PIPELINE_MAP:
-        relax.register_pipeline("megcc")(pipeline)
-
-
-register()
+tvm_backends.register()
+relax_patterns.register()

@@ -16,6 +16,7 @@ from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
 from ..tvm_common.dispatch import balanced, clipped, joined, outside_text, segments, suffix, word
+from ..tvm_versions import Call, RelaxTensor, Tuple, Var, as_argument, assertion, name_of, result_type_of, type_of
 from .extents import LOWER, OUTSIDE, UPPER, bounds_of
 
 
@@ -52,7 +53,7 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
         names = sorted(v.name_hint for v, function in mod.functions.items() if isinstance(function, relax.Function))
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
     function = _with_known_extents(mod[var], func_name, input_shape)
-    inputs = {name: _named(_parameter(function, func_name, name).ty.shape.values) for name in input_shape}
+    inputs = {name: _named(type_of(_parameter(function, func_name, name)).shape.values) for name in input_shape}
     buckets = clipped(buckets_of(inputs, [], dispatch_func)[1], bounds_of(function))
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
@@ -64,19 +65,19 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
 
 # --- inputs ----------------------------------------------------------------------------------------------------
 
-def _parameter(function: relax.Function, func_name: str, name: str) -> ir.Var:
-    parameter = next((p for p in function.params if p.name == name), None)
+def _parameter(function: relax.Function, func_name: str, name: str) -> Var:
+    parameter = next((p for p in function.params if name_of(p) == name), None)
     if parameter is None:
         raise MegccError(f"Dispatch: {func_name} has no input '{name}'; it has "
-                         f"{', '.join(p.name for p in function.params)}")
-    if not isinstance(parameter.ty, relax.TensorType) or not hasattr(parameter.ty.shape, "values"):
-        raise MegccError(f"Dispatch: input '{name}' of {func_name} is {parameter.ty}; it needs a shape with a symbolic "
-                         "extent on every axis that is open")
+                         f"{', '.join(map(name_of, function.params))}")
+    if not isinstance(type_of(parameter), RelaxTensor) or not hasattr(type_of(parameter).shape, "values"):
+        raise MegccError(f"Dispatch: input '{name}' of {func_name} is {type_of(parameter)}; it needs a shape with a "
+                         "symbolic extent on every axis that is open")
     return parameter
 
 
 def _named(dims: Sequence) -> tuple[int | str | None, ...]:
-    return tuple(int(dim) if isinstance(dim, tirx.IntImm) else dim.name if isinstance(dim, ir.Var) else None
+    return tuple(int(dim) if isinstance(dim, tirx.IntImm) else name_of(dim) if isinstance(dim, Var) else None
                  for dim in dims)
 
 
@@ -86,9 +87,9 @@ def _is_known(dim) -> bool:
 
 def _with_known_extents(function: relax.Function, func_name: str, input_shape: Mapping[str, Sequence]):
     """The function with ints of `input_shape` in the place of its symbolic extents."""
-    values: dict[ir.Var, int] = {}
+    values: dict[Var, int] = {}
     for name, shape in input_shape.items():
-        dims = _parameter(function, func_name, name).ty.shape.values
+        dims = type_of(_parameter(function, func_name, name)).shape.values
         if len(shape) != len(dims):
             raise MegccError(f"Dispatch: input_shape has {len(shape)} axes for input '{name}' of {func_name}, which "
                              f"has {len(dims)}")
@@ -98,12 +99,12 @@ def _with_known_extents(function: relax.Function, func_name: str, input_shape: M
                 if isinstance(dim, tirx.IntImm):
                     raise MegccError(f"Dispatch: {where} is {int(dim)}, so it cannot be open; import the model with a "
                                      "symbolic extent there")
-            elif not isinstance(dim, ir.Var):
+            elif not isinstance(dim, Var):
                 if not isinstance(dim, tirx.IntImm) or int(dim) != int(wanted):
                     raise MegccError(f"Dispatch: {where} is {_text(dim)}, input_shape says {wanted}")
             elif values.setdefault(dim, int(wanted)) != int(wanted):
-                raise MegccError(f"Dispatch: {where} is '{dim.name}', which input_shape gives as {values[dim]} and as "
-                                 f"{wanted}")
+                raise MegccError(f"Dispatch: {where} is '{name_of(dim)}', which input_shape gives as {values[dim]} "
+                                 f"and as {wanted}")
     return function.bind_symbolic_vars(values) if values else function
 
 
@@ -144,10 +145,10 @@ class _Writer:
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if symbol in (dim, f"{name}_{axis}"))
         if not isinstance(self.inputs[name][axis], str):
-            dim = _parameter(self.function, self.name, name).ty.shape.values[axis]
+            dim = type_of(_parameter(self.function, self.name, name)).shape.values[axis]
             raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {_text(dim)}, so it has no "
                              "ranges; they are for axes with a symbol of their own")
-        if sum(var.name == symbol for var in relax.analysis.defined_symbolic_vars(self.function)) != 1:
+        if sum(name_of(var) == symbol for var in relax.analysis.defined_symbolic_vars(self.function)) != 1:
             raise MegccError(f"Dispatch: {self.name} has two symbolic extents called '{symbol}'; rename one")
 
     def _clone(self, bucket: Bucket) -> relax.Function:
@@ -168,25 +169,25 @@ class _Writer:
         before = set(self.builder.get().functions)
         skeleton = relax.utils.copy_with_new_vars(self.function)
         parameters = list(skeleton.params)
-        extents = {var.name: var for var in relax.analysis.defined_symbolic_vars(skeleton)}
+        extents = {name_of(var): var for var in relax.analysis.defined_symbolic_vars(skeleton)}
         with self.builder.function(name, parameters, attrs or None, bool(self.function.is_pure), private):
             result = self.builder.emit(body(parameters, extents))
-            if not tvm_ffi.structural_equal(result.ty, skeleton.ret_ty):
-                result = self.builder.match_cast(result, skeleton.ret_ty)
+            if not tvm_ffi.structural_equal(type_of(result), result_type_of(skeleton)):
+                result = self.builder.match_cast(result, result_type_of(skeleton))
             self.builder.emit_func_output(result)
         return next(var for var in self.builder.get().functions if var not in before)
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters, extents):
         """The call for these buckets, which differ in the symbols from `depth` on."""
         if depth == len(self.symbols):
-            return ir.Call(self.targets[buckets[0]], parameters)
+            return Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
         leaves = []
         for last, inside in segments(buckets, symbol):
             leaf = self._tree(inside, depth + 1, parameters, extents) if inside \
-                else ir.Call(self.targets[symbol], parameters)
+                else Call(self.targets[symbol], parameters)
             leaves.append((last, leaf))
-        return balanced(leaves, lambda last, low, high: relax.If(extents[symbol] <= last, low, high))
+        return balanced(leaves, lambda last, low, high: relax.If(as_argument(extents[symbol] <= last), low, high))
 
     def _outside(self, symbol: str) -> ir.GlobalVar:
         """A function that fails: `symbol` is in no bucket."""
@@ -194,9 +195,9 @@ class _Writer:
         otherwise = self.targets[self.buckets[0]]
 
         def body(parameters, extents):
-            inside = self.builder.emit(relax.op.call_tir(checked, ir.Tuple([extents[symbol]]),
-                                                         relax.TensorType((), "bool")))
-            return relax.If(inside, ir.Call(otherwise, parameters), ir.Call(otherwise, parameters))
+            inside = self.builder.emit(relax.op.call_tir(checked, Tuple([as_argument(extents[symbol])]),
+                                                         RelaxTensor((), "bool")))
+            return relax.If(inside, Call(otherwise, parameters), Call(otherwise, parameters))
 
         return self._function(f"{self.name}_outside_{word(symbol)}", body, private=True, **{OUTSIDE: symbol})
 
@@ -212,8 +213,7 @@ class _Writer:
                           if dim == symbol)
         message = outside_text(self.name, name, axis, symbol, ranges)
         result = tirx.decl_buffer((), "bool", "inside")
-        # The wrapper of this TVM calls its first two parameters by each other's names.
-        failing = tirx.AssertStmt(inside, ir.StringImm("ValueError"), [ir.StringImm(message)])
+        failing = assertion(inside, "ValueError", message)
         store = tirx.BufferStore(result, tirx.const(True, "bool"), [])
         return tirx.PrimFunc([extent, result], tirx.SeqStmt([failing, store])).with_attr("tirx.noalias", True)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
-from tvm import ir, relax, tirx
+from tvm import tirx
 
 from ...errors import MegccError
 from ...ir.dims import (
@@ -32,6 +32,7 @@ from ...ir.dims import (
 )
 from ...ir.shapes import Bucket
 from ..tvm_common.node import MARK
+from ..tvm_versions import RelaxTensor, RelaxTuple, Var, name_of
 
 #: TVM's attributes of functions: least and largest values of symbolic extents, by name. Its memory planner reads them.
 LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
@@ -58,15 +59,15 @@ class Extents:
         self.known: list[tuple[Dim, Dim]] = []
         #: Symbol of the graph → what it is over TVM's variables; of the function that the graph's inputs belong to.
         self.declared: dict[str, Dim] = {}
-        self._names: dict[ir.Var, str] = {}
+        self._names: dict[Var, str] = {}
 
     def declare(self, types: Iterable) -> None:
         """Makes symbols of the variables that are axes of the tensors among these types."""
         for dim in _axes(types):
-            if isinstance(dim, ir.Var):
-                self._declare(self.raw(dim), dim.name)
+            if isinstance(dim, Var):
+                self._declare(self.raw(dim), name_of(dim))
 
-    def input_shape(self, type_: relax.TensorType) -> tuple[Dim, ...]:
+    def input_shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
         """The shape of an input of the graph; what follows from no other input becomes a symbol."""
         for dim in _axes([type_]):
             raw = self.raw(dim)
@@ -101,10 +102,10 @@ class Extents:
         """
         if isinstance(expr, (int, tirx.IntImm)):
             return int(expr)
-        if isinstance(expr, ir.Var):
+        if isinstance(expr, Var):
             if expr not in self._names:
                 taken = set(self._names.values())
-                name = MARK + expr.name
+                name = MARK + name_of(expr)
                 while name in taken:
                     name += "_"
                 self._names[expr] = name
@@ -131,7 +132,7 @@ class Extents:
             return COMBINED[raw.name](self.ours(raw.lhs), self.ours(raw.rhs))
         return raw
 
-    def shape(self, type_: relax.TensorType) -> tuple[Dim, ...]:
+    def shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
         return tuple(self.ours(self.raw(dim)) for dim in type_.shape.values)
 
     def same(self, lhs: Dim, rhs: Dim) -> bool:
@@ -164,7 +165,7 @@ def bounds_of(function) -> dict[str, tuple[int, int | None]]:
 
 def _axes(types: Iterable) -> Iterable:
     for type_ in types:
-        if isinstance(type_, ir.TupleType):
+        if isinstance(type_, RelaxTuple):
             yield from _axes(type_.fields)
-        elif isinstance(type_, relax.TensorType) and hasattr(type_.shape, "values"):
+        elif isinstance(type_, RelaxTensor) and hasattr(type_.shape, "values"):
             yield from type_.shape.values

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
+
+from ..tvm_versions import LOAD, Call, is_buffer, parameters_of, source_of
 
 #: TIR expressions of two operands, and the Relax operator of each.
 _BINARY = {"Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multiply, "Div": relax.op.divide,
@@ -23,7 +25,7 @@ class _Store:
     operands: Mapping
 
 
-def as_operator(function, arguments: Sequence) -> ir.Call | None:
+def as_operator(function, arguments: Sequence) -> Call | None:
     """The call of a TIR function as a Relax operator; None if it is none that we recognise."""
     store = _only_store(function, arguments)
     if store is None:
@@ -35,8 +37,8 @@ def as_operator(function, arguments: Sequence) -> ir.Call | None:
 def _only_store(function, arguments: Sequence) -> _Store | None:
     if not isinstance(function, tirx.PrimFunc) or len(function.params) != len(arguments) + 1:
         return None
-    buffers = list(function.params)
-    if not all(hasattr(buffer.ty, "shape") for buffer in buffers):
+    buffers = parameters_of(function)
+    if not all(map(is_buffer, buffers)):
         return None
     statement, block = function.body, None
     while type(statement).__name__ in ("SBlockRealize", "SBlock", "For"):
@@ -60,15 +62,15 @@ def _only_store(function, arguments: Sequence) -> _Store | None:
 
 
 def _argument(store: _Store, load):
-    return next((value for buffer, value in store.operands.items() if buffer.same_as(load.source)), None)
+    return next((value for buffer, value in store.operands.items() if buffer.same_as(source_of(load))), None)
 
 
 def _as_elementwise(store: _Store):
     """Arithmetic of operands that are read where the result is written, or that are single values."""
     value = store.value
     kind = type(value).__name__
-    if kind == "TensorLoad":
-        extents = tuple(value.source.shape)
+    if kind == LOAD:
+        extents = tuple(source_of(value).shape)
         same = len(value.indices) == len(store.axes) and all(
             index.same_as(axis) and int(extent) == size
             for index, axis, extent, size in zip(value.indices, store.axes, extents, store.shape, strict=True))
@@ -83,13 +85,13 @@ def _as_elementwise(store: _Store):
 def _as_pad(store: _Store):
     """if_then_else(all axes inside, x[axes - before], constant)."""
     value = store.value
-    if not isinstance(value, ir.Call) or getattr(value.op, "name", "") != "prim.if_then_else":
+    if not getattr(getattr(value, "op", None), "name", "").endswith(".if_then_else"):
         return None
     condition, load, fill = value.args
-    if type(load).__name__ != "TensorLoad" or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
+    if type(load).__name__ != LOAD or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
         return None
     before, after = [], []
-    for index, axis, size, extent in zip(load.indices, store.axes, store.shape, load.source.shape, strict=True):
+    for index, axis, size, extent in zip(load.indices, store.axes, store.shape, source_of(load).shape, strict=True):
         offset = _offset(index, axis)
         if offset is None or not isinstance(extent, tirx.IntImm):
             return None

@@ -19,6 +19,21 @@ from ...ir.types import TensorType
 from ..onnx.builder import Builder
 from ..tir.legalize import legalized, loops_of
 from ..tvm_common.node import TvmNode, check_types, dtype_name, require_known
+from ..tvm_versions import (
+    Call,
+    Constant,
+    Expr,
+    RelaxShape,
+    RelaxTensor,
+    RelaxTuple,
+    Tuple,
+    TupleGetItem,
+    Var,
+    is_number,
+    name_of,
+    type_of,
+    value_of,
+)
 from .extents import Extents, bounds_of
 from .ops import importer
 
@@ -46,7 +61,7 @@ def tensor_type(type_, extents: Extents) -> TensorType:
     Raises:
         MegccError: if its shape is not known or it has no elements.
     """
-    if not isinstance(type_, relax.TensorType):
+    if not isinstance(type_, RelaxTensor):
         raise MegccError(f"{type_} is no tensor")
     if type_.shape is None or not hasattr(type_.shape, "values"):
         raise MegccError(f"the shape of {type_} is not known")
@@ -59,12 +74,12 @@ def tensor_type(type_, extents: Extents) -> TensorType:
 
 
 def result_types(type_, extents: Extents) -> tuple[TensorType, ...]:
-    fields = type_.fields if isinstance(type_, ir.TupleType) else (type_,)
+    fields = type_.fields if isinstance(type_, RelaxTuple) else (type_,)
     return tuple(tensor_type(field, extents) for field in fields)
 
 
 def is_operator(expr) -> bool:
-    return isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op)
+    return isinstance(expr, Call) and isinstance(expr.op, ir.Op)
 
 
 class Importer:
@@ -76,10 +91,10 @@ class Importer:
         not take are imported as loops, and those that cannot be are noted in `findings`. Without, they are errors.
     """
 
-    def __init__(self, unbound: Callable[[ir.Var], Value] | None = None):
+    def __init__(self, unbound: Callable[[Var], Value] | None = None):
         self.builder = Builder()
-        self.values: dict[ir.Var, Value] = {}
-        self.functions: dict[ir.Var, relax.Function] = {}
+        self.values: dict[Var, Value] = {}
+        self.functions: dict[Var, relax.Function] = {}
         self.extents = Extents()
         self.tir: Mapping[str, tirx.PrimFunc] = {}
         self.loops = False
@@ -87,29 +102,29 @@ class Importer:
         self.findings: list[str] = []
         self._unbound = unbound
 
-    def add_input(self, var: ir.Var, name: str) -> str:
+    def add_input(self, var: Var, name: str) -> str:
         name = self.builder.unique(name)
-        if isinstance(var.ty, relax.TensorType) and hasattr(var.ty.shape, "values"):
-            self.extents.input_shape(var.ty)
-        self.builder.add_input(name, tensor_type(var.ty, self.extents))
+        if isinstance(type_of(var), RelaxTensor) and hasattr(type_of(var).shape, "values"):
+            self.extents.input_shape(type_of(var))
+        self.builder.add_input(name, tensor_type(type_of(var), self.extents))
         self.values[var] = name
         return name
 
     def value(self, expr, name: str = "") -> Value:
         """The value of an expression. Its operators are called `name`."""
-        if isinstance(expr, ir.Var):
+        if isinstance(expr, Var):
             if expr not in self.values and self._unbound is not None:
                 self.values[expr] = self._unbound(expr)
             return self.values[expr]
-        if isinstance(expr, ir.GenericConst):
+        if isinstance(expr, Constant):
             return self.builder.weight(array_of(expr), f"{name or 'constant'}.constant")
-        if isinstance(expr, ir.Tuple):
+        if isinstance(expr, Tuple):
             return tuple(self.value(field, name) for field in expr.fields)
-        if isinstance(expr, ir.TupleGetItem):
+        if isinstance(expr, TupleGetItem):
             return self.value(expr.tuple_value, name)[expr.index]
         if isinstance(expr, relax.SeqExpr):
             return self._sequence(expr)
-        if isinstance(expr, ir.Call):
+        if isinstance(expr, Call):
             return self._call(expr, name)
         raise MegccError(f"{type(expr).__name__} cannot be imported")
 
@@ -119,11 +134,11 @@ class Importer:
                 if isinstance(binding.value, relax.Function):
                     self.functions[binding.var] = binding.value
                 else:
-                    self.values[binding.var] = self.value(binding.value, binding.var.name)
+                    self.values[binding.var] = self.value(binding.value, name_of(binding.var))
         return self.value(body.body)
 
-    def _call(self, call: ir.Call, name: str) -> Value:
-        if isinstance(call.op, ir.Var) and call.op in self.functions:
+    def _call(self, call: Call, name: str) -> Value:
+        if isinstance(call.op, Var) and call.op in self.functions:
             return self._local(self.functions[call.op], call.args, name)
         if not is_operator(call):
             raise MegccError(f"a call of {call.op} cannot be imported")
@@ -135,21 +150,21 @@ class Importer:
             return self._lowered(call, name)
         return self._imported(call, name)
 
-    def _imported(self, call: ir.Call, name: str) -> Value:
+    def _imported(self, call: Call, name: str) -> Value:
         """An operator by our own tables."""
         imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
         if imported is None:
             raise MegccError("there is no kernel for it")
-        types = result_types(call.ty, self.extents)
+        types = result_types(type_of(call), self.extents)
         operands = [self.value(argument, name) for argument in tensors_of(call.args)]
         node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
         with self.builder.importing(node.name):
             values = tuple(imported(node))
         check_types(node, values, self.extents.same)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
-        return values if isinstance(call.ty, ir.TupleType) else values[0]
+        return values if isinstance(type_of(call), RelaxTuple) else values[0]
 
-    def _either(self, call: ir.Call, name: str) -> Value:
+    def _either(self, call: Call, name: str) -> Value:
         """An operator by our own tables where a kernel realises it, else by the loops that TVM makes of it."""
         if call.op.name == "relax.assert_op":
             return ()  # indices are checked where they are used
@@ -175,13 +190,13 @@ class Importer:
         self.findings.append(f"{call.op.name.removeprefix('relax.')} '{name}': {reason}")
         return self._unknown(call)
 
-    def _unknown(self, call: ir.Call) -> Value:
+    def _unknown(self, call: Call) -> Value:
         """Values of the call's types that nothing computes, so that more findings are found."""
         names = []
-        for type_ in result_types(call.ty, self.extents):
+        for type_ in result_types(type_of(call), self.extents):
             names.append(self.builder.unique("unknown"))
             self.builder.add_input(names[-1], type_)
-        return tuple(names) if isinstance(call.ty, ir.TupleType) else names[0]
+        return tuple(names) if isinstance(type_of(call), RelaxTuple) else names[0]
 
     def _call_tir(self, node: TvmNode) -> Sequence[str]:
         called = node.args[0].name_hint
@@ -194,9 +209,9 @@ class Importer:
         program = loops_of(self.tir[called], len(node.inputs), identifier(called))
         return node.spelled().emit("tir", node.inputs, program=program, given=given)
 
-    def _lowered(self, call: ir.Call, name: str) -> Value:
+    def _lowered(self, call: Call, name: str) -> Value:
         """An operator by the loops that TVM makes of it."""
-        if any(isinstance(argument.ty, relax.ShapeType) and not isinstance(argument, relax.ShapeExpr)
+        if any(isinstance(type_of(argument), RelaxShape) and not isinstance(argument, relax.ShapeExpr)
                for argument in call.args):
             raise MegccError("its operand is a shape")
         main, functions = legalized(call, is_tensor)
@@ -213,12 +228,12 @@ class Importer:
         """A call of a function inside a region; its types have variables of their own."""
         inner = Extents()
         for parameter, argument in zip(function.params, arguments, strict=True):
-            if isinstance(parameter.ty, relax.ShapeType):
-                for expr, given in zip(parameter.ty.values or (), argument.ty.values or (), strict=True):
+            if isinstance(type_of(parameter), RelaxShape):
+                for expr, given in zip(type_of(parameter).values or (), type_of(argument).values or (), strict=True):
                     self._bind(inner, expr, self.extents.ours(self.extents.raw(given)))
                 continue
             self.values[parameter] = self.value(argument, name)
-            types = parameter.ty.fields if isinstance(parameter.ty, ir.TupleType) else (parameter.ty,)
+            types = type_of(parameter).fields if isinstance(type_of(parameter), RelaxTuple) else (type_of(parameter),)
             for type_, value in zip(types, flattened([self.values[parameter]]), strict=True):
                 for expr, extent in zip(type_.shape.values, self.builder.types[value].shape, strict=True):
                     self._bind(inner, expr, extent)
@@ -244,28 +259,28 @@ def is_loops(function: relax.Function) -> bool:
 
 
 def _is_symbolic_shape(expr) -> bool:
-    return isinstance(expr.ty, relax.ShapeType) \
-        and not all(isinstance(dim, tirx.IntImm) for dim in expr.ty.values or [None])
+    return isinstance(type_of(expr), RelaxShape) \
+        and not all(isinstance(dim, tirx.IntImm) for dim in type_of(expr).values or [None])
 
 
 def is_tensor(expr) -> bool:
     """Whether an argument is a tensor or a tuple of tensors; numbers and shapes are read by the importers."""
-    if isinstance(expr, ir.Tuple):
+    if isinstance(expr, Tuple):
         return any(is_tensor(field) for field in expr.fields)
-    return not ir.is_prim_expr(expr) and isinstance(expr.ty, (relax.TensorType, ir.TupleType))
+    return not is_number(expr) and isinstance(type_of(expr), (RelaxTensor, RelaxTuple))
 
 
 def tensors_of(arguments: Sequence) -> list:
     """The tensors among arguments, those in tuples one by one."""
     found: list = []
     for argument in filter(is_tensor, arguments):
-        found += tensors_of(argument.fields) if isinstance(argument, ir.Tuple) else [argument]
+        found += tensors_of(argument.fields) if isinstance(argument, Tuple) else [argument]
     return found
 
 
-def array_of(constant: ir.GenericConst) -> np.ndarray:
-    dtype_name(constant.ty.dtype)
-    return constant.value.numpy()
+def array_of(constant: Constant) -> np.ndarray:
+    dtype_name(type_of(constant).dtype)
+    return value_of(constant).numpy()
 
 
 def flattened(values: Sequence[Value]) -> list[str]:
@@ -296,9 +311,9 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
         MegccError: naming what cannot be imported; ModelError with all that the importer found.
     """
     builder = importer_.builder
-    parameters = [parameter for parameter in function.params if not isinstance(parameter.ty, relax.ShapeType)]
-    importer_.extents.declare(parameter.ty for parameter in parameters)
-    inputs = [importer_.add_input(parameter, parameter.name) for parameter in parameters]
+    parameters = [parameter for parameter in function.params if not isinstance(type_of(parameter), RelaxShape)]
+    importer_.extents.declare(type_of(parameter) for parameter in parameters)
+    inputs = [importer_.add_input(parameter, name_of(parameter)) for parameter in parameters]
     try:
         results = flattened([importer_.value(function.body)])
     except REFUSALS as error:
@@ -311,14 +326,14 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
 def region_bucket(function: relax.Function) -> Bucket:
     """The bounds of the symbols of a region's graph, by the attributes of the region."""
     extents = Extents()
-    extents.declare(parameter.ty for parameter in function.params)
+    extents.declare(type_of(parameter) for parameter in function.params)
     for parameter in function.params:
-        if isinstance(parameter.ty, relax.TensorType):
-            extents.input_shape(parameter.ty)
+        if isinstance(type_of(parameter), RelaxTensor):
+            extents.input_shape(type_of(parameter))
     return extents.bucket(bounds_of(function))
 
 
-def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None, loops: bool = False,
+def import_match(expr, bindings: Mapping[Var, Expr] | None = None, loops: bool = False,
                  functions: Mapping[str, tirx.PrimFunc] | None = None) -> Graph:
     """An expression as a graph of its own; variables that `bindings` does not define are its inputs.
 
@@ -332,18 +347,18 @@ def import_match(expr, bindings: Mapping[ir.Var, ir.Expr] | None = None, loops: 
     bindings = dict(bindings or {})
     inputs: list[str] = []
 
-    def outside(var: ir.Var) -> Value:
+    def outside(var: Var) -> Value:
         if var in bindings:
-            return importer_.value(bindings[var], var.name)
-        if isinstance(var.ty, ir.TupleType):
-            raise MegccError(f"operand {var.name} is a tuple")
-        inputs.append(importer_.add_input(var, var.name))
+            return importer_.value(bindings[var], name_of(var))
+        if isinstance(type_of(var), RelaxTuple):
+            raise MegccError(f"operand {name_of(var)} is a tuple")
+        inputs.append(importer_.add_input(var, name_of(var)))
         return inputs[-1]
 
     importer_ = Importer(outside)
     importer_.loops, importer_.tir = loops, functions or {}
     free = [var for value in (expr, *bindings.values()) for var in relax.analysis.free_vars(value)]
-    importer_.extents.declare(var.ty for var in free if var not in bindings)
+    importer_.extents.declare(type_of(var) for var in free if var not in bindings)
     try:
         results = flattened([importer_.value(expr, "value")])
     except MegccError:

@@ -8,6 +8,8 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
+from ..tvm_versions import Call, Constant, RelaxTensor, number_of, type_of, value_of, with_arguments
+
 #: Operators whose layout is converted: the layouts of their operands.
 WANTED = {"relax.nn.conv2d": ["NCHW", "OIHW"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
 #: Operators that TVM moves layouts through if both operands have the same rank.
@@ -19,7 +21,7 @@ def channels_first(mod: tvm.IRModule) -> tvm.IRModule:
     found: list[str] = []
 
     def visit(expr) -> None:
-        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name in WANTED:
+        if isinstance(expr, Call) and isinstance(expr.op, ir.Op) and expr.op.name in WANTED:
             found.append(str(expr.attrs.data_layout))
 
     for function in mod.functions.values():
@@ -44,25 +46,25 @@ class Widen(relax.PyExprMutator):
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
-        if not isinstance(call.op, ir.Op) or not isinstance(call.ty, relax.TensorType) or call.ty.ndim != 4:
+        if not isinstance(call.op, ir.Op) or not isinstance(type_of(call), RelaxTensor) or type_of(call).ndim != 4:
             return call
-        if call.op.name == "relax.clip" and str(call.ty.dtype) == "float32":
+        if call.op.name == "relax.clip" and str(type_of(call).dtype) == "float32":
             x, low, high = call.args
             floor = self.builder_.normalize(relax.op.maximum(x, _scalar(low)))
             return self.builder_.normalize(relax.op.minimum(floor, _scalar(high)))
         if call.op.name not in _BINARY:
             return call
         operands = [_widened(operand) for operand in call.args]
-        return self.builder_.normalize(ir.Call(call.op, operands, call.attrs, call.ty_args))
+        return self.builder_.normalize(with_arguments(call, operands))
 
 
 def _widened(operand):
-    if not isinstance(operand, ir.GenericConst) or operand.ty.ndim == 4:
+    if not isinstance(operand, Constant) or type_of(operand).ndim == 4:
         return operand
-    array = operand.value.numpy()
+    array = value_of(operand).numpy()
     return relax.const(tvm.runtime.tensor(array.reshape((1,) * (4 - array.ndim) + array.shape)))
 
 
 def _scalar(bound):
-    value = float(getattr(bound, "value", bound))
+    value = float(number_of(bound).value)
     return relax.const(tvm.runtime.tensor(np.full((1, 1, 1, 1), value, np.float32)))

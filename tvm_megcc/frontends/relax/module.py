@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import tvm
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 
 from ...errors import MegccError
 from ...ir.graph import Graph
 from ...target import TARGETS
 from ..tvm_common.questions import unsupported
+from ..tvm_versions import RelaxTensor, Var, name_of, type_of
 from .importer import Importer, import_function
 from .patterns import tir_functions
 from .prepare import bind_params, prepare
@@ -25,15 +26,15 @@ def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
     be bound are among them."""
     found: dict[str, tuple[int | str | None, ...]] = {}
     for parameter in mod["main"].params:
-        if isinstance(parameter.ty, relax.TensorType) and hasattr(parameter.ty.shape, "values"):
-            found[parameter.name] = tuple(_extent(dim) for dim in parameter.ty.shape.values)
+        if isinstance(type_of(parameter), RelaxTensor) and hasattr(type_of(parameter).shape, "values"):
+            found[name_of(parameter)] = tuple(_extent(dim) for dim in type_of(parameter).shape.values)
     return found
 
 
 def _extent(dim) -> int | str | None:
     if isinstance(dim, tirx.IntImm):
         return int(dim)
-    return dim.name if isinstance(dim, ir.Var) else None
+    return name_of(dim) if isinstance(dim, Var) else None
 
 
 def import_module(mod: tvm.IRModule, params: Mapping | None = None,

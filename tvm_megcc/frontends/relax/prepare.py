@@ -10,9 +10,24 @@ from functools import partial
 import numpy as np
 import tvm
 import tvm_ffi
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 
 from ...errors import MegccError
+from ..tvm_versions import (
+    MERGES_SELECTIONS,
+    Call,
+    Constant,
+    RelaxTuple,
+    Tuple,
+    TupleGetItem,
+    Var,
+    is_number,
+    key_of,
+    name_of,
+    type_of,
+    value_of,
+    with_arguments,
+)
 from .extents import OUTSIDE
 from .from_tir import as_operator
 from .importer import REFUSALS, Importer, is_operator, tensor_type
@@ -30,6 +45,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
     mod = channels_first(mod)
     mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
     mod = rewrite(rewrite(mod, Lift), Simplify)
+    mod = mod if MERGES_SELECTIONS else rewrite(mod, Normalized)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
     return relax.transform.DeadCodeElimination(functions)(mod)
@@ -49,12 +65,12 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     for name, arrays in params.items():
         if name in functions and isinstance(arrays, (Sequence, tvm.ir.Array)):
             parameters = mod[name].params[len(mod[name].params) - len(arrays):]
-            named = {var.name: _tensor(array) for var, array in zip(parameters, arrays, strict=True)}
+            named = {name_of(var): _tensor(array) for var, array in zip(parameters, arrays, strict=True)}
             mod = relax.transform.BindParams(name, named)(mod)
     named = {name: _tensor(value) for name, value in params.items() if name not in functions}
     if not named:
         return mod
-    known = {var.name for var in mod["main"].params}
+    known = {name_of(var) for var in mod["main"].params}
     unknown = sorted(set(named) - known)
     if unknown:
         raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
@@ -95,14 +111,15 @@ class Outline(relax.PyExprMutator):
         if not any(is_operator(binding.value) for binding in block.bindings):
             return super().visit_dataflow_block_(block)
         outputs = [binding.var for binding in block.bindings if not isinstance(binding.var, relax.DataflowVar)]
-        body = relax.SeqExpr([block], ir.Tuple(outputs))
+        body = relax.SeqExpr([block], Tuple(outputs))
         inputs = relax.analysis.free_vars(body)
-        function = relax.utils.copy_with_new_vars(relax.Function(inputs, body, ir.TupleType([v.ty for v in outputs])))
+        function = relax.Function(inputs, body, RelaxTuple([type_of(var) for var in outputs]))
+        function = relax.utils.copy_with_new_vars(function)
         outlined = self.builder_.add_func(function, "megcc_block")
         self.builder_._begin_binding_block()
-        results = self.builder_.emit(ir.Call(outlined, [self.visit_expr(var) for var in inputs]))
+        results = self.builder_.emit(Call(outlined, [self.visit_expr(var) for var in inputs]))
         for index, var in enumerate(outputs):
-            self.set_var_remap(var, self.builder_.emit(ir.TupleGetItem(results, index)))
+            self.set_var_remap(key_of(var), self.builder_.emit(TupleGetItem(results, index)))
         return self.builder_._end_block()
 
 
@@ -128,23 +145,46 @@ class Simplify(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not is_operator(call):
             return call
-        if call.op.name == "relax.shape_of" and call.ty.values is not None:
-            return relax.ShapeExpr(call.ty.values)
-        if call.op.name == "relax.shape_to_tensor" and call.args[0].ty.values is not None \
-                and all(isinstance(extent, tirx.IntImm) for extent in call.args[0].ty.values):
-            return relax.const(np.array([int(extent) for extent in call.args[0].ty.values]), "int64")
-        if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(call.args[0].ty, call.ty):
+        if call.op.name == "relax.shape_of" and type_of(call).values is not None:
+            return relax.ShapeExpr(type_of(call).values)
+        if call.op.name == "relax.shape_to_tensor" and type_of(call.args[0]).values is not None \
+                and all(isinstance(extent, tirx.IntImm) for extent in type_of(call.args[0]).values):
+            return relax.const(np.array([int(extent) for extent in type_of(call.args[0]).values]), "int64")
+        if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(type_of(call.args[0]), type_of(call)):
             return call.args[0]
         stacked = self.lookup_binding(call.args[0]) if call.op.name == "relax.sum" \
-            and isinstance(call.args[0], ir.Var) else None
+            and isinstance(call.args[0], Var) else None
         if stacked is None or not is_operator(stacked) or stacked.op.name != "relax.stack" \
-                or not isinstance(stacked.args[0], ir.Tuple) or call.attrs.keepdims or call.attrs.axis is None \
+                or not isinstance(stacked.args[0], Tuple) or call.attrs.keepdims or call.attrs.axis is None \
                 or [int(axis) for axis in call.attrs.axis] != [int(stacked.attrs.axis)]:
             return call
         total, *others = stacked.args[0].fields
         for other in others:
             total = self.builder_.normalize(relax.op.add(total, other))
         return total
+
+
+@relax.expr_functor.mutator
+class Normalized(relax.PyExprMutator):
+    """The first result of a batch norm by constant statistics → a product and a sum."""
+
+    def visit_tuple_getitem_(self, selection):
+        selection = self.visit_expr_post_order(selection)
+        call = selection.tuple_value
+        call = self.lookup_binding(call) if isinstance(call, Var) else call
+        if selection.index != 0 or not is_operator(call) or call.op.name != "relax.nn.batch_norm" \
+                or call.attrs.training or not all(isinstance(operand, Constant) for operand in call.args[1:]):
+            return selection
+        gamma, beta, mean, variance = (value_of(operand).numpy().astype(np.float64) for operand in call.args[1:])
+        gamma = gamma if call.attrs.scale else np.ones_like(gamma)
+        beta = beta if call.attrs.center else np.zeros_like(beta)
+        factor = gamma / np.sqrt(variance + float(call.attrs.epsilon))
+        type_ = type_of(call.args[0])
+        shape = [-1 if axis == int(call.attrs.axis) % type_.ndim else 1 for axis in range(type_.ndim)]
+        factor, shift = (relax.const(values.reshape(shape).astype(str(type_.dtype)))
+                         for values in (factor, beta - mean * factor))
+        product = self.builder_.normalize(relax.op.multiply(call.args[0], factor))
+        return self.builder_.normalize(relax.op.add(product, shift))
 
 
 @relax.expr_functor.mutator
@@ -168,7 +208,7 @@ class Fold(relax.PyExprMutator):
 
     def _folded(self, call, importer: Importer):
         try:
-            type_ = tensor_type(call.ty, importer.extents)
+            type_ = tensor_type(type_of(call), importer.extents)
             value = importer.value(self._resolved(call))
         except REFUSALS:
             return call
@@ -180,17 +220,17 @@ class Fold(relax.PyExprMutator):
         return relax.const(_tensor(importer.builder.constants[value]))
 
     def _is_known(self, expr) -> bool:
-        if isinstance(expr, ir.Tuple):
+        if isinstance(expr, Tuple):
             return all(self._is_known(field) for field in expr.fields)
-        if isinstance(expr, ir.Var):
-            return isinstance(self.lookup_binding(expr), ir.GenericConst)
-        return isinstance(expr, (ir.GenericConst, relax.ShapeExpr)) or ir.is_prim_expr(expr)
+        if isinstance(expr, Var):
+            return isinstance(self.lookup_binding(expr), Constant)
+        return isinstance(expr, (Constant, relax.ShapeExpr)) or is_number(expr)
 
     def _resolved(self, expr):
         """The call with its variables replaced by the constants they stand for."""
         def constant(argument):
-            if isinstance(argument, ir.Tuple):
-                return ir.Tuple([constant(field) for field in argument.fields])
-            return self.lookup_binding(argument) if isinstance(argument, ir.Var) else argument
+            if isinstance(argument, Tuple):
+                return Tuple([constant(field) for field in argument.fields])
+            return self.lookup_binding(argument) if isinstance(argument, Var) else argument
         arguments = [constant(argument) for argument in expr.args]
-        return self.builder_.normalize(ir.Call(expr.op, arguments, expr.attrs, expr.ty_args))
+        return self.builder_.normalize(with_arguments(expr, arguments))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relax, tirx
 
+from ..tvm_versions import Tuple, Var, as_argument, element_type, is_number, number_of, with_arguments
 from .extents import LOWER, UPPER
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
 from .prepare import has_branches, is_partitioned
@@ -99,23 +100,26 @@ class _Shielded(relax.PyExprMutator):
     that computes a bare variable, and ends TVM when it finds none."""
 
     def visit_call_(self, call):
-        if ir.is_prim_expr(call):
+        if is_number(call):
             return call
         call = self.visit_expr_post_order(call)
         if not is_operator(call) or not any(map(self._has_extent, call.args)):
             return call
         arguments = [self._shielded(argument) for argument in call.args]
-        return self.builder_.normalize(ir.Call(call.op, arguments, call.attrs, call.ty_args))
+        return self.builder_.normalize(with_arguments(call, arguments))
 
     def _has_extent(self, expr) -> bool:
-        if isinstance(expr, ir.Tuple):
+        if isinstance(expr, Tuple):
             return any(map(self._has_extent, expr.fields))
-        return isinstance(expr, ir.Var) and ir.is_prim_expr(expr)
+        return isinstance(number_of(expr), Var)
 
     def _shielded(self, expr):
-        if isinstance(expr, ir.Tuple):
-            return ir.Tuple([self._shielded(field) for field in expr.fields])
-        return tirx.Mul(expr, tirx.IntImm(expr.ty.dtype, 1)) if self._has_extent(expr) else expr
+        if isinstance(expr, Tuple):
+            return Tuple([self._shielded(field) for field in expr.fields])
+        if not self._has_extent(expr):
+            return expr
+        number = number_of(expr)
+        return as_argument(tirx.Mul(number, tirx.IntImm(element_type(number), 1)))
 
 
 @relax.expr_functor.mutator

@@ -15,6 +15,7 @@ from ...target import Target
 from ..tvm_common.questions import macs
 from ..tvm_common.reports import SYMBOLIC, Report, drawn
 from ..tvm_common.target import our_target
+from ..tvm_versions import Call, Var
 from .extents import OUTSIDE
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .patterns import refusal, tir_functions
@@ -73,11 +74,11 @@ def _label(call) -> str:
     return f"{name} {call.args[0].name_hint}" if name == CALL_TIR else name
 
 
-def _calls(function: relax.Function) -> list[tuple[ir.Call, bool]]:
+def _calls(function: relax.Function) -> list[tuple[Call, bool]]:
     """Calls of operators in order, and whether they are imported as loops; those of a local function once for each call
     of it."""
-    found: list[tuple[ir.Call, bool]] = []
-    local: dict[ir.Var, relax.Function] = {}
+    found: list[tuple[Call, bool]] = []
+    local: dict[Var, relax.Function] = {}
 
     def visit(expr, loops: bool = False) -> None:
         if isinstance(expr, relax.SeqExpr):
@@ -92,7 +93,7 @@ def _calls(function: relax.Function) -> list[tuple[ir.Call, bool]]:
             visit(expr.false_branch)
         elif is_operator(expr):
             found.append((expr, loops))
-        elif isinstance(expr, ir.Call) and expr.op in local:
+        elif isinstance(expr, Call) and expr.op in local:
             visit(local[expr.op].body, is_loops(local[expr.op]))
 
     visit(function.body)
@@ -116,6 +117,6 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
         value = binding.value
         if is_operator(value):
             boxes.append(("", [_label(value)]))
-        elif isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar):
+        elif isinstance(value, Call) and isinstance(value.op, ir.GlobalVar):
             boxes.append((value.op.name_hint, [_label(call) for call, _ in _calls(mod[value.op])]))
     return drawn(boxes)

@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ...errors import MegccError
+from ..tvm_versions import Call, type_of
 from .module import OUTPUTS
 
 #: Operators that run another subgraph of the file.
@@ -59,12 +60,12 @@ class _RoundedAverages(relax.PyExprMutator):
     """Average pools over integers round to the nearest, halves away from zero, as TFLite does. TVM's importer divides
     integers, which cuts off: half a quantum less for every pool."""
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
+    def visit_call_(self, call: Call) -> relax.Expr:
         call = super().visit_call_(call)
-        if call.op != tvm.ir.Op.get("relax.nn.avg_pool2d") or str(call.args[0].ty.dtype) != "int32":
+        if call.op != tvm.ir.Op.get("relax.nn.avg_pool2d") or str(type_of(call.args[0]).dtype) != "int32":
             return call
         x = self.builder_.emit(op.astype(call.args[0], "float32"))
-        mean = self.builder_.emit(relax.Call(call.op, [x], call.attrs))
+        mean = self.builder_.emit(Call(call.op, [x], call.attrs))
         # Of n numbers, what is below a half is so by 1 / 2n at least; a product with 1 / n may fall short of one.
         half = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
         size = self.builder_.emit(op.floor(op.add(op.abs(mean), half)))

@@ -10,6 +10,7 @@ from ...errors import MegccError
 from ...ir.c_text import AND, ATOM, CHOICE, EQUAL, LESS, OR, PRODUCT, SUM, UNARY
 from ...ir.expr import c_double, c_float
 from ...ir.types import DTYPES
+from ..tvm_versions import LOAD, source_of
 from . import helpers
 from .calls import BITWISE, SHIFTS, Calls
 from .values import Value, dtype_of
@@ -48,6 +49,8 @@ class Expressions(Calls):
         kind = type(expr).__name__
         if kind == "Call":
             return self._call(expr)
+        if kind == LOAD:
+            return self._load(expr)
         printer = getattr(self, f"_{kind}", None)
         if kind in _INFIX:
             return self._infix(expr, *_INFIX[kind])
@@ -89,11 +92,11 @@ class Expressions(Calls):
             raise MegccError(f"the variable {expr.name} has no value")
         return self._value(known)
 
-    def _TensorLoad(self, expr) -> Value:
-        memory = self.memory(expr.source)
-        offset = self.offset(expr.source, expr.indices)
+    def _load(self, expr) -> Value:
+        memory = self.memory(source_of(expr))
+        offset = self.offset(source_of(expr), expr.indices)
         for source, other, value in self.held:
-            if source.same_as(expr.source) and other == (self.parts.plain(offset) if self.parts else offset):
+            if source.same_as(source_of(expr)) and other == (self.parts.plain(offset) if self.parts else offset):
                 return value
         text = memory.name if memory.single else f"{memory.name}[{offset}]"
         if memory.dtype == "bool":

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from tvm import ir, tirx
-from tvm.sym import Analyzer
 
+from ..tvm_versions import LOAD, Analyzer, Expr, Var, source_of
 from .values import any_part, int_value
 
 
@@ -33,7 +33,7 @@ class Fusion:
     """
 
     def __init__(self):
-        self.dropped: dict[ir.Var, set[int]] = {}
+        self.dropped: dict[Var, set[int]] = {}
 
     def fused(self, statements: Sequence) -> list[Statement]:
         """The statements with those fused that can be; only all of them together, so that what is inside is a list
@@ -56,8 +56,8 @@ class Fusion:
     def _axes(self, statements: Sequence, loops: Sequence) -> dict | None:
         """For each buffer that is written, an axis that all accesses index by the variable of the loop around them;
         None if one has none."""
-        possible: dict[ir.Var, set[int]] = {}
-        written: dict[ir.Var, None] = {}
+        possible: dict[Var, set[int]] = {}
+        written: dict[Var, None] = {}
         for statement, loop in zip(statements, loops, strict=True):
             analyzer = Analyzer()
             for buffer, indices, is_store in _accesses(statement, analyzer):
@@ -134,10 +134,10 @@ def _loads(expr) -> list[tuple]:
     found: list[tuple] = []
 
     def visit(part) -> bool:
-        if type(part).__name__ == "TensorLoad":
-            found.append((part.source, part.indices, False))
+        if type(part).__name__ == LOAD:
+            found.append((source_of(part), part.indices, False))
         return False
 
-    if isinstance(expr, ir.Expr) and not isinstance(expr, tirx.IntImm):
+    if isinstance(expr, Expr) and not isinstance(expr, tirx.IntImm):
         any_part(expr, visit)
     return found

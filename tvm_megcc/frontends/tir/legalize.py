@@ -12,6 +12,7 @@ from tvm import ir, relax, tirx
 
 from ...errors import MegccError
 from ...ops.tir import Program
+from ..tvm_versions import Call, Tuple, Var, type_of, with_arguments
 from .printer import program_of
 
 #: Calls of functions that are no loops.
@@ -46,7 +47,7 @@ class Same:
         return self._text == other._text and tvm_ffi.structural_equal(self.node, other.node, map_free_vars=True)
 
 
-def legalized(call: ir.Call, is_tensor: Callable) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
+def legalized(call: Call, is_tensor: Callable) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
     """A call of an operator as calls of loops.
 
     Args:
@@ -58,21 +59,21 @@ def legalized(call: ir.Call, is_tensor: Callable) -> tuple[relax.Function, dict[
     Raises:
         MegccError: if TVM computes the operator otherwise.
     """
-    parameters: list[ir.Var] = []
+    parameters: list[Var] = []
 
     def parameter(argument):
         if not is_tensor(argument):
             return argument
-        if isinstance(argument, ir.Tuple):
-            return ir.Tuple([parameter(field) for field in argument.fields])
-        parameters.append(relax.Var(f"x{len(parameters)}", argument.ty))
+        if isinstance(argument, Tuple):
+            return Tuple([parameter(field) for field in argument.fields])
+        parameters.append(relax.Var(f"x{len(parameters)}", type_of(argument)))
         return parameters[-1]
 
     arguments = [parameter(argument) for argument in call.args]
     builder = relax.BlockBuilder()
     with builder.function("main", parameters):
         with builder.dataflow():
-            result = builder.emit_output(ir.Call(call.op, arguments, call.attrs, call.ty_args))
+            result = builder.emit_output(with_arguments(call, arguments))
         builder.emit_func_output(result)
     return _lowered(Same(builder.get()), call.op.name)
 
@@ -95,7 +96,7 @@ def _lowered(module: Same, name: str) -> tuple[relax.Function, dict[str, tirx.Pr
 
 
 def _require_loops(value, name: str) -> None:
-    if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
+    if not isinstance(value, Call) or not isinstance(value.op, ir.Op):
         return
     if value.op.name in _OPAQUE:
         called = getattr(value.args[0], "global_symbol", value.args[0])

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tvm import ir, tirx
-from tvm.sym import Analyzer
 
 from ...errors import MegccError
 from ...ir.c_text import AND, ATOM, LESS, UNARY
 from ...ir.dims import Dim, product
 from ...ir.types import DTYPES
+from ..tvm_versions import LOAD, Analyzer, Var, source_of
 from . import helpers
 from .common import Parts
 from .fuse import Fused
@@ -33,7 +33,7 @@ class Loops(Text):
         super().__init__(analyzer, dim)
         self.macs: Dim = 0
         self._trips: list[Dim] = []
-        self._open: list[ir.Var] = []
+        self._open: list[Var] = []
         self._begun: list = []
         self._split = None
 
@@ -82,7 +82,7 @@ class Loops(Text):
         self.statement(statement.body)
 
     def _Evaluate(self, statement) -> None:
-        if isinstance(statement.value, ir.Call):
+        if type(statement.value).__name__ == "Call":
             name = statement.value.op.name.rpartition(".")[2]
             if name in ("break_loop", "continue_loop"):
                 self.lines.append(f"{name.partition('_')[0]};")
@@ -323,7 +323,7 @@ class Loops(Text):
             return None
         place = self.offset(store.buffer, store.indices)
         if place != self.offset(init.buffer, init.indices) or any(
-                part.source.same_as(store.buffer) and any(
+                source_of(part).same_as(store.buffer) and any(
                     _among(variable, reduced) for index in part.indices for variable in _variables(index))
                 for part in _loads(store.value)):
             return None
@@ -343,13 +343,13 @@ def _uncast(expr):
 
 def _variables(expr) -> list:
     found: list = []
-    any_part(expr, lambda part: isinstance(part, ir.Var) and found.append(part))
+    any_part(expr, lambda part: isinstance(part, Var) and found.append(part))
     return found
 
 
 def _loads(expr) -> list:
     found: list = []
-    any_part(expr, lambda part: type(part).__name__ == "TensorLoad" and found.append(part))
+    any_part(expr, lambda part: type(part).__name__ == LOAD and found.append(part))
     return found
 
 

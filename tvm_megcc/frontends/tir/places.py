@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from tvm import ir
-from tvm.sym import Analyzer
-
 from ...errors import MegccError
 from ...ir.c_text import ATOM, COMMA, PRODUCT, SUM, UNARY
 from ...ir.types import DTYPES
+from ..tvm_versions import Analyzer, Var
 from . import helpers
 from .common import Parts
 from .values import Memory, Value, any_part, dtype_of, int_value, is_integer, is_real, nodes, reads
@@ -29,11 +27,11 @@ class Places:
 
     def __init__(self, analyzer: Analyzer):
         self.analyzer = analyzer
-        self.variables: dict[ir.Var, Value] = {}
-        self.buffers: dict[ir.Var, Memory] = {}
+        self.variables: dict[Var, Value] = {}
+        self.buffers: dict[Var, Memory] = {}
         self.helpers: dict[str, None] = {}
         #: (buffer, offset) → the variable that has the element for now.
-        self.held: list[tuple[ir.Var, str, Value]] = []
+        self.held: list[tuple[Var, str, Value]] = []
         #: Of the statement that is being printed.
         self.parts: Parts | None = None
 

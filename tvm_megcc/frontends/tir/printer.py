@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tvm
 from tvm import ir, tirx
-from tvm.sym import Analyzer
 
 from ...errors import MegccError
 from ...ir.c_text import ATOM
 from ...ir.dims import Dim, Symbol, floordiv, product, to_c
 from ...ir.types import DTYPES, TensorType
 from ...ops.tir import Program
+from ..tvm_versions import Analyzer, Var, element_type, is_buffer, parameters_of
 from . import helpers
 from .fuse import Fused, Fusion
 from .loops import SPATIAL, Loops
@@ -48,23 +48,24 @@ class _Printer:
         self.original, self.function = function, scheduled(function)
         self.inputs, self.hint = inputs, name
         self.loops = Loops(Analyzer(), self.dim)
-        self.symbols: dict[ir.Var, Symbol] = {}
-        self.limits: dict[ir.Var, int] = {}
+        self.symbols: dict[Var, Symbol] = {}
+        self.limits: dict[Var, int] = {}
 
     def program(self) -> Program:
         loops = self.loops
-        buffers = [parameter for parameter in self.function.params if is_buffer(parameter)]
-        given = [parameter for parameter in self.function.params if not is_buffer(parameter)]
+        parameters = parameters_of(self.function)
+        buffers = [parameter for parameter in parameters if is_buffer(parameter)]
+        given = [parameter for parameter in parameters if not is_buffer(parameter)]
         self.bound(buffers)
         given_names = tuple(self.extent(parameter).name for parameter in given)
         places = [(self.extent(dim).name, position, axis) for position, buffer in enumerate(buffers[:self.inputs])
-                  for axis, dim in enumerate(buffer.ty.shape) if isinstance(dim, ir.Var)]
+                  for axis, dim in enumerate(buffer.shape) if isinstance(dim, Var)]
         names = {parameter: loops.name(parameter.name) for parameter in buffers}
         operands = [(names[buffer], self.type(buffer)) for buffer in buffers]
         for buffer, (text, type_) in zip(buffers, operands, strict=True):
-            if len(buffer.ty.strides):
+            if len(buffer.strides):
                 raise MegccError(f"the buffer {buffer.name} has strides")
-            loops.buffers[buffer] = Memory(text, type_.dtype, tuple(buffer.ty.shape))
+            loops.buffers[buffer] = Memory(text, type_.dtype, tuple(buffer.shape))
         temporaries: list = []
         fusion = Fusion()
         statements = fusion.fused(top_level(self.function.body, temporaries.append))
@@ -113,20 +114,20 @@ class _Printer:
     def bound(self, buffers) -> None:
         """Limits of extents: no tensor has more than 2 GB."""
         for buffer in buffers:
-            known = math.prod(int_value(dim) or 1 for dim in buffer.ty.shape) * DTYPES[dtype_of_buffer(buffer)].bytes
-            for dim in buffer.ty.shape:
-                if isinstance(dim, ir.Var):
+            known = math.prod(int_value(dim) or 1 for dim in buffer.shape) * DTYPES[dtype_of_buffer(buffer)].bytes
+            for dim in buffer.shape:
+                if isinstance(dim, Var):
                     self.limits[dim] = min(self.limits.get(dim, _MOST), max(_MOST // known, 1))
 
     def type(self, buffer) -> TensorType:
-        return TensorType(dtype_of_buffer(buffer), tuple(map(self.dim, buffer.ty.shape)))
+        return TensorType(dtype_of_buffer(buffer), tuple(map(self.dim, buffer.shape)))
 
     def dim(self, expr) -> Dim:
         """An integer expression over the function's extents."""
         value = int_value(expr)
         if value is not None:
             return value
-        if isinstance(expr, ir.Var) and (expr in self.symbols or expr not in self.loops.variables):
+        if isinstance(expr, Var) and (expr in self.symbols or expr not in self.loops.variables):
             return self.extent(expr)
         kind = type(expr).__name__
         if kind == "Cast":
@@ -164,10 +165,6 @@ def c_of(dim: Dim) -> str:
     if hasattr(dim, "numerator"):
         return f"({c_of(dim.numerator)} / {c_of(dim.denominator)})"
     raise MegccError(f"the extent {dim} is no arithmetic that we have")
-
-
-def is_buffer(parameter) -> bool:
-    return hasattr(parameter.ty, "shape")
 
 
 def top_level(body, allocate) -> list:
@@ -230,17 +227,17 @@ class _Evaluation:
         self.function, self.inputs = function, inputs
 
     def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        buffers = [parameter for parameter in self.function.params if is_buffer(parameter)]
+        buffers = [parameter for parameter in parameters_of(self.function) if is_buffer(parameter)]
         if len(buffers) != len(self.function.params):
             raise MegccError("a function with integers among its parameters is not evaluated here")
-        values: dict[ir.Var, int] = {}
+        values: dict[Var, int] = {}
         for buffer, array in zip(buffers, arrays, strict=False):
-            values.update({dim: size for dim, size in zip(buffer.ty.shape, array.shape, strict=True)
-                           if isinstance(dim, ir.Var)})
+            values.update({dim: size for dim, size in zip(buffer.shape, array.shape, strict=True)
+                           if isinstance(dim, Var)})
         results = []
         for buffer in buffers[self.inputs:]:
-            shape = [int(_with(dim, values)) for dim in buffer.ty.shape]
-            results.append(np.zeros(shape, str(buffer.ty.dtype)))
+            shape = [int(_with(dim, values)) for dim in buffer.shape]
+            results.append(np.zeros(shape, str(buffer.dtype)))
         tensors = [tvm.runtime.tensor(np.asarray(array, order="C")) for array in (*arrays, *results)]
         module = tvm.IRModule({"main": self.function.with_attr("global_symbol", "main")})
         tvm.compile(module, target="llvm")["main"](*tensors)
@@ -250,5 +247,5 @@ class _Evaluation:
 def _with(expr, values) -> int:
     analyzer = Analyzer()
     for variable, value in values.items():
-        analyzer.bind(variable, tirx.IntImm(variable.ty.dtype, value), True)
+        analyzer.bind(variable, tirx.IntImm(element_type(variable), value), True)
     return analyzer.simplify(expr)

@@ -7,13 +7,11 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tvm import ir
-from tvm.sym import Analyzer
-
 from ...errors import MegccError
 from ...ir.c_text import UNARY
 from ...ir.dims import product
 from ...ir.types import DTYPES
+from ..tvm_versions import Analyzer, Var
 from .values import Memory, known_dtype
 from .vectors import Vectors
 from .workspace import LOCAL, Temporary
@@ -37,7 +35,7 @@ class Text(Vectors):
         self.dim = dim
         self.lines: list[str] = []
         self.names: list[str] = []
-        self.temporaries: dict[ir.Var, Temporary] = {}
+        self.temporaries: dict[Var, Temporary] = {}
         self.position = 0
 
     def name(self, hint: str) -> str:
@@ -83,9 +81,9 @@ class Text(Vectors):
 
         dropped: axes that are not in memory.
         """
-        if len(buffer.ty.strides):
+        if len(buffer.strides):
             raise MegccError(f"the buffer {buffer.name} has strides")
-        shape, dtype = tuple(buffer.ty.shape), dtype_of_buffer(buffer)
+        shape, dtype = tuple(buffer.shape), dtype_of_buffer(buffer)
         size = product(self.dim(extent) for axis, extent in enumerate(shape) if axis not in set(dropped))
         name = self.name(buffer.name)
         single = size == 1
@@ -107,4 +105,4 @@ class Text(Vectors):
 
 
 def dtype_of_buffer(buffer) -> str:
-    return known_dtype(str(buffer.ty.dtype))
+    return known_dtype(str(buffer.dtype))

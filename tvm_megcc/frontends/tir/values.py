@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tvm import ir, tirx
+from tvm import tirx
 
 from ...errors import MegccError
 from ...ir.c_text import CHOICE
 from ...ir.types import DTYPES
+from ..tvm_versions import LOAD, Expr, element_type
 
 #: Bit operations always get parentheses: nobody remembers where they stand.
 BITS = CHOICE
@@ -55,7 +56,7 @@ def dtype_of(expr) -> str:
     Raises:
         MegccError: for vectors and types that we do not have.
     """
-    return known_dtype(str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty))
+    return known_dtype(element_type(expr))
 
 
 def known_dtype(dtype: str) -> str:
@@ -71,7 +72,7 @@ def known_dtype(dtype: str) -> str:
 
 def is_integer(expr) -> bool:
     """Whether the analyzer may rewrite an expression."""
-    return hasattr(expr.ty, "dtype") and str(expr.ty.dtype) in ("int32", "int64", "bool")
+    return element_type(expr) in ("int32", "int64", "bool")
 
 
 def int_value(expr) -> int | None:
@@ -81,7 +82,7 @@ def int_value(expr) -> int | None:
 def children(expr) -> list:
     """Operands of an expression."""
     found = [getattr(expr, name) for name in ("a", "b", "value", "condition", "true_value", "false_value", "body")
-             if isinstance(getattr(expr, name, None), ir.Expr)]
+             if isinstance(getattr(expr, name, None), Expr)]
     for name in ("args", "indices"):
         found += list(getattr(expr, name, None) or ())
     return found
@@ -96,8 +97,8 @@ def nodes(expr) -> int:
 
 
 def is_real(expr) -> bool:
-    return "float" in str(getattr(expr.ty, "dtype", ""))
+    return "float" in element_type(expr)
 
 
 def reads(expr) -> bool:
-    return any_part(expr, lambda part: type(part).__name__ == "TensorLoad")
+    return any_part(expr, lambda part: type(part).__name__ == LOAD)

@@ -7,6 +7,7 @@ from tvm import ir
 
 from ...ir.c_text import ATOM, PRODUCT, SUM
 from ...ir.expr import c_float
+from ..tvm_versions import LOAD, Var, element_type, source_of
 from .expr import Expressions
 from .values import Value, any_part, int_value
 
@@ -29,7 +30,7 @@ class Vectors(Expressions):
     moving: variables that differ from lane to lane, while one is printed. loaded: what it loads, and its names.
     """
 
-    moving: tuple[ir.Var, ...] = ()
+    moving: tuple[Var, ...] = ()
     loaded: dict[str, str] = {}
 
     def vector_store(self, store, moving) -> list[str] | None:
@@ -37,7 +38,7 @@ class Vectors(Expressions):
         cannot be."""
         memory = self.memory(store.buffer)
         if memory.dtype != "float32" or memory.single or not any_part(store.value, _is_slow) \
-                or any_part(store.value, lambda part: _is_load(part) and part.source.same_as(store.buffer)):
+                or any_part(store.value, lambda part: _is_load(part) and source_of(part).same_as(store.buffer)):
             return None
         self.moving, self.loaded = tuple(moving), {}
         try:
@@ -67,15 +68,15 @@ class Vectors(Expressions):
 
     def _lanes(self, expr) -> Value:
         kind = type(expr).__name__
-        if str(getattr(expr.ty, "dtype", "")) != "float32":
+        if element_type(expr) != "float32":
             raise _Scalar
         if kind == "FloatImm":
             return _called("mgc_set1", c_float(float(expr.value)))
         if not self._moves(expr):
             return _called("mgc_set1", self.text(expr))
-        if kind == "TensorLoad":
-            name = self.memory(expr.source).name
-            load = f"mgc_load_n({name} + {self._start(expr.source, expr.indices)}, lanes)"
+        if kind == LOAD:
+            name = self.memory(source_of(expr)).name
+            load = f"mgc_load_n({name} + {self._start(source_of(expr), expr.indices)}, lanes)"
             if load not in self.loaded:
                 self.loaded[load] = self.name(f"{name}_lanes")
             return Value(self.loaded[load], ATOM, "float32")
@@ -123,7 +124,7 @@ def _called(name: str, *arguments: str) -> Value:
 
 
 def _is_load(expr) -> bool:
-    return type(expr).__name__ == "TensorLoad"
+    return type(expr).__name__ == LOAD
 
 
 def _is_slow(expr) -> bool:

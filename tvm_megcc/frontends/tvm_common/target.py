@@ -48,6 +48,11 @@ def register() -> None:
         tvm.target.tag.register_tag(tag, config(target), override=True)
 
 
+def is_ours(target) -> bool:
+    """Whether a target of TVM is one of ours."""
+    return target is not None and dict(target.attrs).get("device") == "megcc"
+
+
 def our_target(given=None) -> Target:
     """The CPU that a user or TVM means.
 
@@ -67,7 +72,7 @@ def our_target(given=None) -> Target:
     if given is None:
         return native()
     attrs = dict(given.attrs)
-    if attrs.get("device") == "megcc" and attrs.get("model") in TARGETS:
+    if is_ours(given) and attrs.get("model") in TARGETS:
         return TARGETS[attrs["model"]]
     return _closest(str(attrs.get("mtriple", "")), str(attrs.get("mcpu", "")))
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `import tvm` registers of ours with Relax: target tags, patterns, code generator, pipelines, linking.
+
+TVM calls this at its own import, so it imports little; what does the work is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.relax.backend import pattern_registry
+
+from ..errors import MegccError
+from .tvm_common import target as tvm_target
+from .tvm_common.link import linker_of, targets_of
+
+#: The module that does the work.
+_BACKEND = f"{__package__}.relax.backend"
+#: What the names of our patterns begin with.
+PREFIX = "megcc."
+
+
+def theirs(name: str):
+    """What TVM has at a place that got ours."""
+    return _THEIRS[name]
+
+
+def _backend():
+    return importlib.import_module(_BACKEND)
+
+
+def pipeline(target=None):
+    """The Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default pipeline."""
+    return tvm.transform.module_pass(lambda mod, _context: _backend().lowered(mod, target), opt_level=0, name="megcc")
+
+
+def default_pipeline(**options):
+    """TVM's default pipeline; "megcc" where the target of the context or of regions in the module is ours."""
+    default = theirs("default")(**options)
+    return tvm.transform.module_pass(lambda mod, _context: (_backend().lowered if _concerns_us(mod) else default)(mod),
+                                     opt_level=0, name="default")
+
+
+def _concerns_us(mod: tvm.IRModule) -> bool:
+    return tvm_target.is_ours(tvm.target.Target.current(allow_none=True)) or any(map(is_region, mod.functions.values()))
+
+
+def is_region(function) -> bool:
+    """Whether a function is a region of ours that is not compiled yet."""
+    return function.attrs is not None and function.attrs.get("Codegen") == "megcc"
+
+
+def _codegen(functions, options, constant_names):
+    return _backend().codegen(functions, options, constant_names)
+
+
+def _get_patterns_with_prefix(prefix: str):
+    """Makes our patterns when somebody asks for such as ours."""
+    if prefix.startswith(PREFIX) or PREFIX.startswith(prefix):
+        _backend()
+    return _THEIRS["get_patterns_with_prefix"](prefix)
+
+
+def _get_pattern(name: str):
+    if name.startswith(PREFIX):
+        _backend()
+    return _THEIRS["get_pattern"](name)
+
+
+def _export_library(self, file_name, *, fcompile=None, **more):
+    """`export_library` of TVM's executables; links with the compiler of our target where that is not this machine."""
+    if fcompile is None and not str(file_name).endswith(".tar"):
+        parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
+        fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
+    return _THEIRS["export_library"](self, file_name, fcompile=fcompile, **more)
+
+
+#: What TVM has at the places that get ours.
+_THEIRS = {"default": relax.pipeline.PIPELINE_MAP["default"],
+           "get_patterns_with_prefix": pattern_registry.get_patterns_with_prefix,
+           "get_pattern": pattern_registry.get_pattern, "export_library": relax.VMExecutable.export_library}
+
+
+def register() -> None:
+    """Makes us known to TVM; doing it again changes nothing."""
+    tvm_target.register()
+    tvm_ffi.register_global_func("relax.ext.megcc", _codegen, override=True)
+    tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError
+    relax.VMExecutable.export_library = functools.wraps(_THEIRS["export_library"])(_export_library)
+    relax.pipeline.PIPELINE_MAP.update(megcc=pipeline, default=default_pipeline)
+    for name, ours in (("get_patterns_with_prefix", _get_patterns_with_prefix), ("get_pattern", _get_pattern)):
+        for module in (pattern_registry, relax.backend):
+            setattr(module, name, functools.wraps(_THEIRS[name])(ours))

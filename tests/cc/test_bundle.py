@@ -14,6 +14,7 @@ import pytest
 
 import tvm_megcc
 from tests.c_flags import WARNINGS, poison
+from tests.onnx_models import model, node
 from tvm_megcc import folders, paths
 from tvm_megcc.codegen import bundle
 from tvm_megcc.errors import MegccError, MissingTool, ShapeError
@@ -120,6 +121,13 @@ def test_example_with_shapes_that_change(shapes, artifact, tmp_path):
     run("make", "-j2", f"CC={cc()}", f"CFLAGS=-O1 {' '.join(WARNINGS)}", cwd=folder)
     assert_prints_zeros(run("build/make/main", cwd=folder), artifact)
     assert "from 3" in (folder / "README.md").read_text() or "image_0 3" in (folder / "README.md").read_text()
+
+
+def test_example_with_a_number_beside_shapes_that_change(tmp_path):
+    """C99 has no empty initialisers."""
+    made = model([node("Mul", "x n", "y")], {"x": ["rows", 3], "n": []}, {"y": ["rows", 3]})
+    folder = tvm_megcc.compile(made, dispatch="x[0]=1..8").save(tmp_path / "net")
+    run(*cc().split(), "-std=c99", *WARNINGS, "-fsyntax-only", "-Iruntime/include", "-I.", "main.c", cwd=folder)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 import tvm_megcc
 from tests.models.networks import NETWORKS, assert_close, onnxruntime_outputs
 from tests.null.test_integers import drawn
+from tests.onnx_models import model, node
 from tests.qdq import Quantised
 from tvm_megcc import paths
 from tvm_megcc.cli import main
@@ -52,6 +53,16 @@ def symbols(elf) -> set[str]:
     nm = compiler.removesuffix("gcc") + "nm"
     text = subprocess.run([nm, str(elf)], capture_output=True, text=True, check=True).stdout
     return {line.split()[-1] for line in text.splitlines()}
+
+
+@pytest.mark.slow
+def test_more_inputs_and_outputs_than_digits(tmp_path):
+    names = [f"x{index}" for index in range(12)]
+    nodes = [node("Mul", f"{name} {name}", f"y{index}") for index, name in enumerate(names)]
+    made = model(nodes, {name: [1, 2] for name in names}, {f"y{index}": [1, 2] for index in range(12)})
+    session = load(tvm_megcc.compile(made, TARGET).save(tmp_path / "net"))
+    found = session.run({name: np.full((1, 2), index, np.float32) for index, name in enumerate(names)})
+    assert [int(found[f"y{index}"][0, 1]) for index in range(12)] == [index**2 for index in range(12)]
 
 
 @pytest.mark.slow

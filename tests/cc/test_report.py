@@ -14,6 +14,9 @@ from onnx import helper
 from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
+from tvm_megcc.errors import MissingTool
+from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
+from tvm_megcc.target import TARGETS
 from tvm_megcc.tools import report_page
 
 DIGITS = str(paths.examples() / "digits.onnx")
@@ -65,11 +68,28 @@ def test_facts(capsys):
 @pytest.mark.slow
 def test_what_does_not_run_here_is_estimated(capsys):
     needs_bokeh()
-    assert main(["report", DIGITS, "--target", "cortex-m4", "--json"]) == 0
+    assert main(["report", DIGITS, "--target", "riscv64-v512", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert not facts["time"]["measured"] and facts["time"]["unit"] == "cycles"
-    assert "this machine does not run code for cortex-m4" in facts["time"]["how"]
+    assert "this machine does not run code for riscv64-v512" in facts["time"]["how"]
     assert "Not measured" in open("digits_report.html", encoding="utf-8").read()
+
+
+@pytest.mark.slow
+def test_a_microcontroller_is_counted_as_bench_does(capsys):
+    needs_bokeh()
+    try:
+        find_compiler(TARGETS["cortex-m4"]), find_emulator(TARGETS["cortex-m4"])
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    assert main(["report", DIGITS, "--target", "cortex-m4", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert main(["bench", DIGITS, "--target", "cortex-m4", "--json"]) == 0
+    counted = json.loads(capsys.readouterr().out)
+    unit = facts["time"]["unit"]
+    assert facts["time"]["measured"] and facts["time"]["total"] == counted[unit]
+    assert [row["time"] for row in facts["rows"] if row["kernel"]] == [call[unit] for call in counted["calls"]]
+    assert "in an emulator" in open("digits_report.html", encoding="utf-8").read()
 
 
 @pytest.mark.slow

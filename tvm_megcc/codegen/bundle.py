@@ -321,7 +321,7 @@ class _View:
         """Shapes of the inputs that fit, as an initialiser of megcc_shape[]; empty where they never change."""
         if not any(isinstance(dim, str) for port in self.inputs for dim in port.shape):
             return ""
-        rows = (", ".join(map(str, port.least)) for port in self.inputs)
+        rows = (", ".join(map(str, port.least)) or "0" for port in self.inputs)
         return ", ".join(f"{{ {len(port.shape)}, {{ {row} }} }}" for port, row in zip(self.inputs, rows, strict=True))
 
     @property

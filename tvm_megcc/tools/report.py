@@ -17,11 +17,12 @@ from ..ir.graph import Graph, Op
 from ..passes.accept import checked
 from ..passes.inputs import convert_inputs
 from ..runtime.device import local_session
+from ..runtime.load import load
 from ..runtime.toolchain import runs_here
 from ..target import Target, parse_targets
 from ..tuning_log import TuningLog
 from ..version import VERSION
-from . import bench, source
+from . import bench, board, source
 from .explain import calls_of
 from .size import size
 
@@ -31,7 +32,8 @@ def report(path: str | Path, options) -> dict:
 
     Returns:
         {model, target, megcc, options, inputs, outputs, sizes, time, rows, memory}, of JSON's types;
-        sizes: bytes, None where no compiler could tell; time: {unit: "ms" or "cycles", total, how};
+        sizes: bytes, None where no compiler could tell; time: {unit, total, measured, how}, where the unit is "ms",
+        "cycles" or "instructions";
         rows: the operators in the order of execution {name, kind, kernel, operator, types, reads, makes, time, share,
         macs, algorithm, cost, refused}, where those without a call have neither kernel nor time;
         memory: {arena, lower_bound, buffers: [{name, kind, offset, bytes, first, last}], live: bytes by call,
@@ -83,31 +85,59 @@ def _ports(graph: Graph, names) -> list[dict]:
 
 
 def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, options) -> dict:
-    """Times into the rows: measured where this machine runs the code, else what the cost model thinks."""
+    """Times into the rows: measured where this machine runs the code, counted where an emulator does, else what the
+    cost model thinks."""
     calls = [row for row in rows if row["kernel"]]
     try:
-        if not runs_here(plan.target):
-            raise MissingTool(f"this machine does not run code for {plan.target}.")
-        session = local_session(folder, plan.target.name, options.cc)
+        if plan.target.bare_metal:
+            found, times = _counted(plan, folder, options)
+        else:
+            found, times = _measured(plan, graph, folder, options)
     except MissingTool as error:
         in_log = plan.context.times is not None
         times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]
         what = "times of the tuning log" if in_log else "cycles of the cost model"
         found = {"unit": "ms" if in_log else "cycles", "total": sum(times), "measured": False,
                  "how": f"Not measured: {error} Shown are the {what} that kernels were chosen by."}
-    else:
-        shapes = {port.name: [likely(dim) for dim in graph.types[port.name].shape] for port in session.inputs}
-        measured = bench.bench(session, options.inputs, seed=options.seed, shapes=shapes)
-        seconds = measured["seconds"]
-        times = [1e3 * call["seconds"] for call in measured["calls"]]
-        found = {"unit": "ms", "total": 1e3 * seconds["median"], "measured": True,
-                 "how": f"Measured on {measured['where']}, {measured['threads']} thread"
-                        f"{'s' * (measured['threads'] != 1)}: the median of {seconds['runs']} runs, "
-                        f"spread {seconds['spread']:.1%}; layers by runs with a look at the clock around each call."}
     whole = sum(times) or 1.0
     for row, time in zip(calls, times, strict=True):
         row["time"], row["share"] = time, time / whole
     return found
+
+
+def _measured(plan: KernelPlan, graph: Graph, folder: Path, options) -> tuple[dict, list[float]]:
+    """What `report` says of times, and those of the calls.
+
+    Raises:
+        MissingTool: if this machine does not run the code.
+    """
+    if not runs_here(plan.target):
+        raise MissingTool(f"this machine does not run code for {plan.target}.")
+    session = local_session(folder, plan.target.name, options.cc)
+    shapes = {port.name: [likely(dim) for dim in graph.types[port.name].shape] for port in session.inputs}
+    measured = bench.bench(session, options.inputs, seed=options.seed, shapes=shapes)
+    seconds = measured["seconds"]
+    how = (f"Measured on {measured['where']}, {measured['threads']} thread{'s' * (measured['threads'] != 1)}: the "
+           f"median of {seconds['runs']} runs, spread {seconds['spread']:.1%}; layers by runs with a look at the clock "
+           "around each call.")
+    return ({"unit": "ms", "total": 1e3 * seconds["median"], "measured": True, "how": how},
+            [1e3 * call["seconds"] for call in measured["calls"]])
+
+
+def _counted(plan: KernelPlan, folder: Path, options) -> tuple[dict, list[float]]:
+    """The same of a microcontroller, as `megcc bench` counts it.
+
+    Raises:
+        MissingTool: if there is no compiler or no emulator for it.
+    """
+    session = load(folder, plan.target.name, options.cc)
+    session.counted = True
+    counted = board.bench(session, options.inputs, options.seed)
+    unit = "cycles" if "cycles" in counted else "instructions"
+    how = f"Counted on {counted['board']} in an emulator: {counted['instructions']:,} instructions" + (
+        f"; cycles by a model without wait states ({counted['cycle_model']})." if unit == "cycles" else ".")
+    return ({"unit": unit, "total": counted[unit], "measured": True, "how": how},
+            [float(call[unit]) for call in counted["calls"]])
 
 
 def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, cc: str | None) -> dict:

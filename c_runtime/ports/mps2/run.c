@@ -14,10 +14,19 @@ static __attribute__((noinline)) int32_t opened(const char *prefix, const char *
 {
     char name[128];
     char *p = name;
-    for (; *prefix && p < name + sizeof name - 16; prefix++)
+    for (; *prefix && p < name + sizeof name - 24; prefix++)
         *p++ = *prefix;
-    for (; *pattern; pattern++)
-        *p++ = *pattern == '?' ? (char)('0' + index) : *pattern;
+    for (; *pattern; pattern++) {
+        if (*pattern != '?') {
+            *p++ = *pattern;
+            continue;
+        }
+        uint32_t place = 1;
+        while (index / place > 9)
+            place *= 10;
+        for (; place; place /= 10)
+            *p++ = (char)('0' + index / place % 10);
+    }
     *p = '\0';
     return board_open(name, write);
 }

@@ -51,9 +51,9 @@ def merged(specs: Sequence[Spec]) -> Spec:
 
         tensors.update(zip(own(list(spec.tensors)), spec.tensors.values(), strict=True))
         feeds.update(zip(own(list(spec.feeds)), spec.feeds.values(), strict=True))
-        for kind, options, fields, read, made, more in spec.operators:
-            more = {**more, "intermediates": own(more.get("intermediates", ()))}
-            operators.append((kind, options, fields, own(read), own(made), more))
+        for kind, options, fields, read, made, *rest in spec.operators:
+            rest = [{**more, "intermediates": own(more.get("intermediates", ()))} for more in rest]
+            operators.append((kind, options, fields, own(read), own(made), *rest))
     outputs = [f"{place}.{name}" for place, spec in enumerate(specs) for name in spec.outputs]
     return Spec("", "", tensors, operators, list(feeds), outputs, feeds)
 
@@ -142,8 +142,8 @@ class Case(Draw):
         kind = self.kind.replace("CUSTOM ", ":")
         tensors = {name: value for name, value in self.tensors.items()
                    if name in {*read, *made, *more.get("intermediates", ())}}
-        return Spec(self.kind, self.label, tensors, [(kind, options, fields, read, list(made), more)], list(feeds),
-                    list(made), feeds)
+        call = (kind, options, fields, read, list(made), *([more] if more else []))
+        return Spec(self.kind, self.label, tensors, [call], list(feeds), list(made), feeds)
 
     def file(self, options, fields, read, made, **more) -> Spec:
         """What draws of `tflite_draws` end with."""

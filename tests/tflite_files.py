@@ -77,7 +77,7 @@ class Sparse:
 
 def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tuple[int, ...]],
             operators: Sequence[tuple], inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1,
-            signatures: Sequence[str] = (), once: Sequence[tuple] = (),
+            signatures: Sequence[str] | Mapping[str, int] = (), once: Sequence[tuple] = (),
             behind: Sequence[tuple[Sequence[tuple], Sequence[str], Sequence[str]]] = ()) -> bytes:
     """A file of one graph, of float32 where nothing else is said.
 
@@ -86,7 +86,8 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
         are "". The name of a custom operator begins with a colon. more, which may be missing: "custom", its options,
         and "intermediates", names of tensors.
     graphs: so many times the graph is in the file. behind: other graphs, of the same tensors: operators, inputs,
-        outputs. once: operators of another graph behind these, which has neither.
+        outputs. once: operators of another graph behind these, which has neither. signatures: names, with the number of
+        the graph that each is; the number of its place, where there is none.
     """
     import tflite
 
@@ -168,7 +169,14 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
     graph, *rest = (table("SubGraph", Tensors=vector(described), Inputs=numbers([names.index(name) for name in read]),
                           Outputs=numbers([names.index(name) for name in made]),
                           Operators=vector([call(*row) for row in own])) for own, read, made in rows)
-    keys = [table("SignatureDef", SignatureKey=builder.CreateString(key)) for key in signatures]
+    def named(read: Sequence[str]) -> int:
+        return vector([table("TensorMap", Name=builder.CreateString(name), TensorIndex=names.index(name))
+                       for name in read])
+
+    called = signatures if isinstance(signatures, Mapping) else {key: place for place, key in enumerate(signatures)}
+    ends = [(inputs, outputs)] * graphs + [(read, made) for _, read, made in behind]
+    keys = [table("SignatureDef", SignatureKey=builder.CreateString(key), SubgraphIndex=index,
+                  Inputs=named(ends[index][0]), Outputs=named(ends[index][1])) for key, index in called.items()]
     model = table("Model", Version=3, OperatorCodes=vector(code_tables), Subgraphs=vector([graph] * graphs + rest),
                   Buffers=vector(buffers), SignatureDefs=vector(keys))
     builder.Finish(model, file_identifier=b"TFL3")

@@ -40,7 +40,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
             flash: int | None = None, caller_inputs: bool = False, regions: str | None = None,
             reproducible: bool = False, half: bool = False, stream: str | Stream | None = None,
-            dump: str | Path | None = None) -> Artifact:
+            signature: str = "", dump: str | Path | None = None) -> Artifact:
     """Compiles a model ahead of time.
 
     Args:
@@ -79,6 +79,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         half: floats are computed in half precision, and lie so in memory, where the CPU has it (docs/half.md).
         stream: makes a network of a whole sequence into one that takes it in blocks along one axis and keeps what it
             needs of earlier ones: text such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
+        signature: which of a TFLite file's, where it has several.
         dump: folder that gets every stage as text.
 
     Returns:
@@ -92,7 +93,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
     measured = TuningLog.read(log) if log else None
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
                                   constants=constants, output_names=output_names, extern=extern, states=states,
-                                  bounds=bounds, stream=stream)
+                                  bounds=bounds, stream=stream, signature=signature)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None

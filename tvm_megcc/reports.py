@@ -73,6 +73,7 @@ class Compiling(TypedDict, total=False):
     reproducible: bool
     half: bool
     stream: str | None
+    signature: str
 
 
 #: Names of `compile` that are others in the parsed command line.

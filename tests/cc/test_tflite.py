@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.null.test_tflite_files import two_signatures
 from tests.null.test_tflite_operators import file_of, lstm
 from tests.null.test_tflite_states import steps_of, svdf, variables
 from tests.tflite_files import Quantized, litert, network, written
@@ -48,6 +49,17 @@ def test_float_network(target: str, tmp_path):
     assert list(found) == ["scores", "sum"] and artifact.manifest["model"]["file"] == "small.tflite"
     for name, wanted in expected.items():
         np.testing.assert_allclose(found[name], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("signature", ["clip", "turn"])
+def test_signatures(signature: str, tmp_path, capsys):
+    """The command, and LiteRT's runner of the signature."""
+    path = tmp_path / "two.tflite"
+    path.write_bytes(two_signatures())
+    assert main(["compare", str(path), "--target", "native"]) == REFUSED
+    assert "has 2 signatures (clip, turn)" in capsys.readouterr().err
+    assert main(["compare", str(path), "--target", "native", "--signature", signature]) == 0
+    assert "against LiteRT's reference kernels" in capsys.readouterr().out
 
 
 def test_clipped_cells(tmp_path):

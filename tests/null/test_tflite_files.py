@@ -19,6 +19,7 @@ from tests.tflite_draws import FILES, Draw
 from tests.tflite_files import Quantized, Tensor, litert, network, written
 from tests.tflite_hybrid_draws import FLOATS
 from tests.tflite_networks import Network
+from tvm_megcc import extern
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.dispatch import parse_shape_sets
 from tvm_megcc.errors import MegccError, ModelError
@@ -92,21 +93,89 @@ def test_values_inside_are_outputs(of):
         of(network(), output_names=["other"])
 
 
+def test_what_scales_say(of):
+    """Biases have one axis, whatever the file calls it; scales that stand for nothing are said to."""
+    def conv(axis: int, scale: float) -> bytes:
+        bias = Quantized((2,), [0.1, 0.2], 0, "int32", axis, np.array([3, 5], np.int32))
+        return written({"x": Quantized((1, 2, 2, 1), 1.0), "b": bias, "y": Quantized((1, 2, 2, 2), scale),
+                        "w": Quantized((2, 1, 1, 1), [0.1, 0.2], 0, "int8", 0, np.full((2, 1, 1, 1), 4, np.int8))},
+                       [("CONV_2D", "Conv2DOptions", {"StrideH": 1, "StrideW": 1}, ["x", "w", "b"], ["y"])], ["x"],
+                       ["y"])
+
+    feeds = {"x": np.arange(4, dtype=np.int8).reshape(1, 2, 2, 1)}
+    first, other = (reference.run(of(conv(axis, 0.3)), feeds)["y"] for axis in (0, 3))
+    np.testing.assert_array_equal(first, other)
+    for scale in (np.inf, np.nan, -1.0):
+        with pytest.raises(ModelError, match=f"tensor 'y' has the scale {scale}, which stands for no numbers") as error:
+            of(conv(0, scale))
+        assert "truncated" not in str(error.value)
+
+
+def test_no_outputs(of, tmp_path):
+    data = written({"x": (2,), "y": (2,)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], [])
+    of(data)
+    with pytest.raises(ModelError, match="it has no outputs, so nothing is computed"):
+        tvm_megcc.compile(tmp_path / "small.tflite", "c")
+
+
 @pytest.mark.parametrize("options, message", [
     ({"graphs": 2}, "2 graphs of which none runs another"),
-    ({"signatures": ("encode", "decode")}, r"2 signatures \(encode, decode\)[^$]*signature_keys"),
+    ({"signatures": ("encode", "decode"), "graphs": 2}, r"2 signatures \(encode, decode\)[^$]*--signature NAME"),
 ])
 def test_files_of_several_graphs(options, message: str, of):
     with pytest.raises(ModelError, match=rf"small\.tflite: 1 problem\n  - has {message}"):
         of(written({"x": (2,), "y": (2,)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"], **options))
 
 
-def test_what_nobody_reads(of):
+def two_signatures() -> bytes:
+    return written({"x": (2,), "y": (2,), "u": (3,), "v": (3,)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"],
+                   behind=[([("NEG", "", {}, ["u"], ["v"])], ["u"], ["v"])], signatures={"clip": 0, "turn": 1})
+
+
+def test_one_of_several_signatures(of, tmp_path):
+    graph = of(two_signatures(), signature="turn")
+    assert (graph.inputs, graph.outputs) == (("u",), ("v",)) and [op.kind for op in graph.ops] == ["neg"]
+    path = tmp_path / "small.tflite"
+    assert tvm_megcc.compile(path, "c", signature="clip").manifest["inputs"][0]["name"] == "x"
+    with pytest.raises(ModelError, match="has the signatures clip, turn, and not 'other'"):
+        of(two_signatures(), signature="other")
+    with pytest.raises(ModelError, match="has no signatures, and not 'clip'"):
+        of(network(), signature="clip")
+
+
+def test_what_nobody_reads(of, tmp_path):
     data = written({"x": (2,), "y": (2,), "z": (2,)}, [(":Own", "", {}, ["x"], ["y"]), ("RELU", "", {}, ["y"], ["z"])],
                    ["x"], ["z"])
     with pytest.raises(UnsupportedModel, match="CUSTOM Own 'y': this operator is not supported") as error:
         of(data)
-    assert len(error.value.findings) == 1
+    assert len(error.value.findings) == 1 and error.value.custom and not error.value.quantised
+    with pytest.raises(ModelError, match=r"\n  Bind custom operators to C functions of yours with --extern \(.*\)$"):
+        import_model(tmp_path / "small.tflite")
+    numbers = {"x": Quantized((2,), 0.1), "y": Quantized((2,), 0.1)}
+    with pytest.raises(UnsupportedModel) as error:
+        of(written(numbers, [("COS", "", {}, ["x"], ["y"])], ["x"], ["y"]))
+    assert error.value.quantised and not error.value.custom
+
+
+def test_custom_operators_of_the_user(of, tmp_path):
+    """By their names in the domain tflite; options are attributes."""
+    from flatbuffers import flexbuffers
+
+    (tmp_path / "shift.c").write_text("int shift(const int8_t *x, const int32_t *x_dims, int8_t *y, const int32_t "
+                                      "*y_dims, int32_t by) { (void)x; (void)x_dims; (void)y; (void)y_dims; "
+                                      "(void)by; return 0; }\n")
+    own = extern.Operator("tflite", "Shift", source=tmp_path / "shift.c", inputs={"x": "int8"}, outputs={"y": "int8"},
+                          attributes={"by": int}, compute=lambda attrs, x: [x + np.int8(attrs.by)])
+    options = flexbuffers.Builder()
+    with options.Map():
+        options.Int("by", 3)
+    numbers = {"x": Quantized((2, 3), 0.1), "y": Quantized((2, 3), 0.1)}
+    data = written(numbers, [(":Shift", "", {}, ["x"], ["y"], {"custom": bytes(options.Finish())})], ["x"], ["y"])
+    graph = of(data, extern=own)
+    x = np.arange(6, dtype=np.int8).reshape(2, 3)
+    np.testing.assert_array_equal(reference.run(graph, {"x": x})["y"], x + 3)
+    with pytest.raises(ModelError, match="the extern tflite::Shift wants"):
+        of(written(numbers, [(":Shift", "", {}, ["x"], ["y"])], ["x"], ["y"]), extern=own)
 
 
 #: A file, and what is wrong with it.

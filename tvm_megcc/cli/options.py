@@ -296,6 +296,7 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
                             "may be given several times")
     group.add_argument("--output-names", metavar="A,B", action="append", default=[],
                        help="values to compute instead of the model's outputs; what they do not need is left out")
+    group.add_argument("--signature", default="", metavar="NAME", help="which of a TFLite file's, where it has several")
     group.add_argument("--dispatch", metavar="RANGES",
                        help='shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"')
     group.add_argument("--log", metavar="FILE",

@@ -32,7 +32,7 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
                  dispatch: str | Dispatcher | Intervals | None = None, constants: Mapping[str, object] | None = None,
                  output_names: Sequence[str] | None = None, extern: Externs | None = None,
                  states: Mapping[str, str] | None = None, bounds: Mapping[str, int] | None = None,
-                 stream: str | Stream | None = None) -> tuple[Graph, tuple[Bucket, ...]]:
+                 stream: str | Stream | None = None, signature: str = "") -> tuple[Graph, tuple[Bucket, ...]]:
     """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
     The arguments are those of `tvm_megcc.compile`.
@@ -43,22 +43,24 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     stream = Stream.parse(stream) if isinstance(stream, str) else stream
     if stream is not None and dispatch:
         raise MegccError("a stream has blocks of one size: leave out --dispatch, or --stream")
+    if signature and not is_tflite(model):
+        raise MegccError("signature is for TFLite files, which may have several")
     graph, buckets = _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
-                                   bounds)
+                                   bounds, signature)
     if stream is None:
         return graph, buckets
     return streamed(graph, stream, {*(states or {}).values(), *(target for _, target in graph.states)}), buckets
 
 
 def _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
-                  bounds) -> tuple[Graph, tuple[Bucket, ...]]:
+                  bounds, signature) -> tuple[Graph, tuple[Bucket, ...]]:
     """`import_model` of what is no stream."""
     rules = parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
     sets, name = shape_sets(input_shapes), Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):
-        if params or constants or extern or bounds:
-            raise MegccError("params, constants, bounds and extern are not for TFLite files")
-        found = _of_tflite(model, sets, rules, output_names, states)
+        if params or constants or bounds:
+            raise MegccError("params, constants and bounds are not for TFLite files")
+        found = _of_tflite(model, sets, rules, output_names, states, extern, signature)
         if isinstance(found, tuple):
             return found
         model = found
@@ -89,28 +91,32 @@ def is_tflite(model) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
 
 
-def _of_tflite(model, sets: Sequence[Shapes], rules, output_names, states):
+def _of_tflite(model, sets: Sequence[Shapes], rules, output_names, states, extern, signature: str):
     """A TFLite file as a graph and its ranges of shapes or, where TVM is installed and reads what we do not, as a
     module of TVM."""
     from .tflite import UnsupportedModel, import_tflite, input_dims
 
-    shapes, buckets = buckets_of(input_dims(model), sets, rules)
+    shapes, buckets = buckets_of(input_dims(model, signature), sets, rules)
     try:
-        return import_tflite(model, shapes, output_names, states), buckets
+        return import_tflite(model, shapes, output_names, states, extern, signature), buckets
     except UnsupportedModel as error:
-        advice = "If they are quantised, leave them in float32 when the model is converted"
+        advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
+        advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
+        if error.custom or extern or signature:  # of which TVM knows nothing
+            raise ModelError(str(model), error.findings, ". ".join(advice)) from None
         if importlib.util.find_spec("tvm") is None:
-            more = "let TVM's importer read them, which takes some more: pip install 'tvm_megcc[tflite]'"
-            raise ModelError(str(model), error.findings, f"{advice}, or {more}") from None
+            advice.append("TVM's importer reads some more: pip install 'tvm_megcc[tflite]'")
+            raise ModelError(str(model), error.findings, ". ".join(advice)) from None
         logger.info("%s comes in through TVM's importer: %s", model, error.findings[0])
         try:
             return _tvm.loaded(model)
         except MegccError as other:
-            raise ModelError(str(model), error.findings,
-                             f"{advice}; TVM's importer does not take it either: {other}") from None
+            logger.info("TVM's importer: %s", other)
+            advice.append("TVM's importer does not take it either (-v shows why)")
+            raise ModelError(str(model), error.findings, ". ".join(advice)) from None
 
 
-def input_names(model) -> list[str]:
+def input_names(model, signature: str = "") -> list[str]:
     """Names of a model's inputs.
 
     Raises:
@@ -119,7 +125,7 @@ def input_names(model) -> list[str]:
     if is_tflite(model):
         from .tflite import input_dims as tflite_dims
 
-        return list(tflite_dims(model))
+        return list(tflite_dims(model, signature))
     if _tvm.is_for_importers(model):
         model = _tvm.loaded(model)
     if _tvm.is_module(model):

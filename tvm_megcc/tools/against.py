@@ -48,7 +48,7 @@ TOLERANCE = 0.1
 START = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 #: Options of the command line that change what a model computes, or its interface: peers run the model as it is.
 OTHER_MODEL = {"dispatch": "--dispatch", "input": "--input", "output_names": "--output-names",
-               "constant": "--constant", "state": "--state", "extern": "--extern"}
+               "constant": "--constant", "state": "--state", "extern": "--extern", "signature": "--signature"}
 
 
 def against(models: Sequence[str | Path], options) -> dict:

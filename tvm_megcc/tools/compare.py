@@ -65,14 +65,14 @@ def compare(model: str | Path, options) -> dict:
               if port.texts and not port.texts.are(feeds[port.name])}
     draws = any(call["kind"] == Draw.kind for call in session.calls)
     against, expected_of = REFERENCES[options.reference or (
-        "numpy" if draws else default_reference(model, options.extern))]
+        "numpy" if draws else default_reference(model, options.extern, options.signature))]
     everything = {**network_inputs(model, feeds, options), **session.states,
                   **constant_inputs(model, parse_constants(options.constant))}
     with run.drawn(session.inputs, options.inputs):
         results = session.run(feeds)
     kept = {name: session.states[state] for name, state in session.kept.items()}
     expected = expected_of(model, everything, [*results, *kept], parse_output_names(options.output_names),
-                           options.extern)
+                           options.extern, signature=options.signature)
     results |= {name: value for name, value in kept.items() if name in expected}
     limits = Limits.of(options, session.outputs)
     outputs = [judged(name, results[name], expected[name], limits) for name in results]
@@ -148,7 +148,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
              if plan.graph.types[name].shape == graph.types[name].shape}
     wanted = [call["output"] for call in calls if call["output"] in whole]
     expected = expected_of(model, everything, list(dict.fromkeys(wanted)), parse_output_names(options.output_names),
-                           options.extern)
+                           options.extern, signature=options.signature)
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
@@ -201,12 +201,13 @@ def _row(row: Mapping) -> str:
     return f"{'  ' if row['equal'] else '✗ '}{row['name']}: {judge.text(row)}"
 
 
-def default_reference(model: Path, extern: Externs | None = None) -> str:
+def default_reference(model: Path, extern: Externs | None = None, signature: str = "") -> str:
     """ONNX Runtime or LiteRT where it is installed and reads the model."""
     if model.suffix == TFLITE:
         from ..frontends.tflite import only_micro
 
-        return "litert" if importlib.util.find_spec("ai_edge_litert") and not only_micro(model) else "numpy"
+        runs = not extern and importlib.util.find_spec("ai_edge_litert") and not only_micro(model, signature)
+        return "litert" if runs else "numpy"
     reads = is_onnx(model) and not extern
     return "onnxruntime" if reads and importlib.util.find_spec("onnxruntime") else "numpy"
 
@@ -216,7 +217,7 @@ def is_onnx(model: Path) -> bool:
 
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
-                       extern: Externs | None = None, optimised: bool = False) -> Arrays:
+                       extern: Externs | None = None, optimised: bool = False, signature: str = "") -> Arrays:
     """Values of these names by ONNX Runtime on one thread; the whole model, wherever it is cut."""
     if not is_onnx(model):
         raise MegccError(f"{model} is no ONNX file: compare it with --reference numpy")
@@ -245,22 +246,30 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
 
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
-                  extern: Externs | None = None) -> Arrays:
-    """Values of these names by LiteRT's reference kernels."""
+                  extern: Externs | None = None, signature: str = "") -> Arrays:
+    """Values of these names by LiteRT's reference kernels; of a signature its outputs only."""
     if model.suffix != TFLITE:
         raise MegccError(f"{model} is no TFLite file: compare it with --reference onnxruntime or numpy")
+    if extern:
+        raise MegccError("LiteRT does not know the operators of --extern: compare with --reference numpy")
     if not importlib.util.find_spec("ai_edge_litert"):
         raise MegccError("LiteRT is not installed: 'pip install ai-edge-litert', or --reference numpy")
     from ..frontends.tflite import only_micro, port_names
 
-    if kind := only_micro(model):
+    if kind := only_micro(model, signature):
         raise MegccError(f"{model}: LiteRT has no such {kind}, only TFLite Micro: compare with --reference numpy")
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    ports = port_names(model)
+    ports = port_names(model, signature)
     try:
         interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
                                   experimental_preserve_all_tensors=True, num_threads=1)
+        if signature:
+            runner = interpreter.get_signature_runner(signature)
+            given = {key: feeds[ports[detail["index"]]] for key, detail in runner.get_input_details().items()}
+            results = runner(**given)
+            called = {ports[detail["index"]]: results[key] for key, detail in runner.get_output_details().items()}
+            return {name: value for name, value in called.items() if name in names}
         indices = {ports[detail["index"]]: detail["index"] for detail in interpreter.get_input_details()}
         feeds = {name: array for name, array in feeds.items() if name in indices}  # others are states it keeps itself
         for name, array in feeds.items():
@@ -278,7 +287,7 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
 
 
 def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
-                 extern: Externs | None = None) -> Arrays:
+                 extern: Externs | None = None, signature: str = "") -> Arrays:
     """Values of these names by the numpy reference interpreter.
 
     outputs: values that the model is cut at; what it has behind them need not be supported.
@@ -287,8 +296,8 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
     if model.suffix == TFLITE:  # what it keeps from run to run is no input of the file
         from ..frontends.tflite import input_dims
 
-        shapes = {name: shapes[name] for name in input_dims(model) if name in shapes}
-    graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern)
+        shapes = {name: shapes[name] for name in input_dims(model, signature) if name in shapes}
+    graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern, signature=signature)
     texts, others = Texts(graph.texts), {}
     values = reference.run(graph, {name: texts.numbers(value, others) if name in graph.text_ports else value
                                    for name, value in feeds.items()}, names)

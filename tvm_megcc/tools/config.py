@@ -22,7 +22,7 @@ from ..foreign import printable
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "input-shapes": ("input_shapes", "text"), "dispatch": ("dispatch", "text"), "input": ("input", "texts"),
     "output-names": ("output_names", "texts"), "constant": ("constant", "texts"), "bound": ("bound", "texts"),
-    "state": ("state", "texts"),
+    "state": ("state", "texts"), "signature": ("signature", "text"),
     "extern": ("extern", "paths"), "log": ("log", "path"), "optimize": ("optimize", ("speed", "size")),
     "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag"),
     "ram": ("ram", "count"), "flash": ("flash", "count"), "caller-inputs": ("caller_inputs", "flag"),

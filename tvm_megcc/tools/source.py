@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COMPILE_FLAGS = (
     ("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
     ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
-    ("--bound", "bound", []),
+    ("--bound", "bound", []), ("--signature", "signature", ""),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
     ("--keep-inputs", "keep_inputs", False), ("--ram", "ram", None), ("--flash", "flash", None),
     ("--caller-inputs", "caller_inputs", False), ("--region", "region", None),
@@ -108,7 +108,8 @@ def each_model(options) -> list[tuple[str, str, dict]]:
     arguments, shapes = compile_arguments(options), options.input_shapes
     if len(names) == 1 or not shapes:
         return [(path, name, arguments) for path, name in zip(options.model, names, strict=True)]
-    inputs = {identifier(name): input_names(path) for path, name in zip(options.model, names, strict=True)}
+    inputs = {identifier(name): input_names(path, options.signature)
+              for path, name in zip(options.model, names, strict=True)}
     own = shapes_by_model(parse_shape_sets(shapes), inputs)
     return [(path, name, {**arguments, "input_shapes": own[identifier(name)]})
             for path, name in zip(options.model, names, strict=True)]
@@ -134,7 +135,7 @@ def graph_arguments(options) -> dict:
     return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
             "constants": api.parse_constants(options.constant), "bounds": api.parse_bounds(options.bound),
             "output_names": api.parse_output_names(options.output_names), "extern": options.extern,
-            "states": api.parse_states(options.state), "stream": options.stream}
+            "states": api.parse_states(options.state), "stream": options.stream, "signature": options.signature}
 
 
 def session_of(path: str | Path, options) -> Session:

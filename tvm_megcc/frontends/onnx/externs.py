@@ -14,11 +14,12 @@ from .builder import Node
 
 def importers(externs: Mapping[tuple[str, str], Sequence[Function]]) -> dict[str, Callable[[Node], tuple[str, ...]]]:
     """Name of an operator with its domain in front -> what imports its nodes."""
-    return {f"{domain}::{name}": lambda node, functions=tuple(functions): _imported(node, functions)
+    return {f"{domain}::{name}": lambda node, functions=tuple(functions): imported(node, functions)
             for (domain, name), functions in externs.items()}
 
 
-def _imported(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
+def imported(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
+    """A node as a call of the first function that takes its element types."""
     types = [node.type(index) for index in range(len(node.inputs))]
     dtypes = tuple(type_ and type_.dtype for type_ in types)
     fitting = [function for function in functions if tuple(dtype for _, dtype in function.inputs) == dtypes

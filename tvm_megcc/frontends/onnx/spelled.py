@@ -26,6 +26,10 @@ class SpelledNode(Node):
         self.inputs, self.num_outputs, self.outputs = tuple(inputs), num_outputs, (name,)
         self._builder, self._given, self._declared = builder, dict(attrs), ()
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        return tuple(self._given)
+
     def attr(self, name: str, default=None):
         return self._given.get(name, default)
 

@@ -87,10 +87,12 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class File(Subgraph):
-    """The first graph of a file. rest: the others. signatures: names of what can be called."""
+    """The graph of a file that is called, `graphs[which]`. signatures: what can be called, with the number of its
+    graph."""
 
-    rest: tuple[Subgraph, ...] = ()
-    signatures: tuple[str, ...] = ()
+    graphs: tuple[Subgraph, ...] = ()
+    signatures: tuple[tuple[str, int], ...] = ()
+    which: int = 0
 
     def graph(self, index: int) -> Subgraph:
         """One of the others.
@@ -98,9 +100,14 @@ class File(Subgraph):
         Raises:
             ShapeError: where there is none of that number.
         """
-        if not 0 < index <= len(self.rest):
-            raise ShapeError(f"runs graph {index} of {len(self.rest) + 1}")
-        return self.rest[index - 1]
+        if not 0 <= index < len(self.graphs) or index == self.which:
+            raise ShapeError(f"runs graph {index} of {len(self.graphs)}")
+        return self.graphs[index]
+
+    def called(self, index: int) -> File:
+        """The file with another graph to call."""
+        graph = self.graphs[index]
+        return File(graph.tensors, graph.operators, graph.inputs, graph.outputs, self.graphs, self.signatures, index)
 
 
 def read(data: bytes, subject: str) -> File:
@@ -115,6 +122,9 @@ def read(data: bytes, subject: str) -> File:
         raise ModelError(subject, [f"is no TFLite file ({len(data):,} bytes, without its mark {IDENTIFIER.decode()})"])
     try:
         return _Reader(data).file()
+    except _Meaningless as error:
+        raise ModelError(subject, [str(error)], "Convert it again: such scales come of calibration data, or weights, "
+                                                "with infinite numbers or NaN.") from None
     except _Damaged as error:
         reason = str(error)
     except _DAMAGE:
@@ -142,6 +152,10 @@ def flexible(data: bytes) -> dict[str, int | float | bool | str]:
 
 class _Damaged(Exception):
     """What is wrong with a file."""
+
+
+class _Meaningless(Exception):
+    """What a whole file has that stands for nothing."""
 
 
 @cache
@@ -172,9 +186,13 @@ class _Reader:
             raise _Damaged("it has no graph")
         kinds = [self.kind(code) for code in self.tables(model, "OperatorCodes")]
         buffers = [self.buffer(buffer) for buffer in self.tables(model, "Buffers")]
-        first, *rest = [self.graph(graph, kinds, buffers) for graph in graphs]
-        signatures = tuple(self.text(each.SignatureKey()) for each in self.tables(model, "SignatureDefs"))
-        return File(first.tensors, first.operators, first.inputs, first.outputs, tuple(rest), signatures)
+        read = tuple(self.graph(graph, kinds, buffers) for graph in graphs)
+        signatures = tuple((self.text(each.SignatureKey()), each.SubgraphIndex())
+                           for each in self.tables(model, "SignatureDefs"))
+        for name, index in signatures:
+            if not 0 <= index < len(read):
+                raise _Damaged(f"signature {quoted(name)} is graph {index} of {len(read)}")
+        return File((), (), (), (), read, signatures).called(0)
 
     def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]) -> Subgraph:
         tensors = tuple(self.tensor(tensor, buffers) for tensor in self.tables(graph, "Tensors"))
@@ -283,11 +301,14 @@ class _Reader:
         scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
         if not scale.size:
             return None
-        axis = table.QuantizedDimension()
+        axis = table.QuantizedDimension() if len(shape) != 1 else 0  # TFLite Micro's own files name any axis of biases
         if not zero_point.size:
             zero_point = np.zeros(scale.size, np.int64)
+        if not (np.isfinite(scale) & (scale >= 0)).all():
+            wrong = scale[~(np.isfinite(scale) & (scale >= 0))][0]
+            raise _Meaningless(f"tensor {quoted(name)} has the scale {wrong}, which stands for no numbers")
         fits = scale.size == 1 or (0 <= axis < len(shape) and shape[axis] == scale.size)
-        if not fits or zero_point.size not in (1, scale.size) or not (np.isfinite(scale) & (scale >= 0)).all():
+        if not fits or zero_point.size not in (1, scale.size):
             raise _Damaged(f"tensor {quoted(name)} has scales and zero points that do not fit it")
         least, most = SATURATED.get(dtype, INT32)
         if not least <= zero_point.min() <= zero_point.max() <= most:

@@ -6,16 +6,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import MegccError, ModelError, ShapeError, quoted
+from ...extern import Externs
+from ...extern import load as load_externs
 from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
+from ...ops.extern import Function
 from ..onnx.builder import Builder
+from ..onnx.externs import imported
 from . import (  # noqa: F401  (they register importers)
     circular,
     detection,
@@ -40,8 +45,8 @@ from . import (  # noqa: F401  (they register importers)
     windows,
 )
 from .control import CONTROL
-from .file import File, Operator, Subgraph, Tensor, read
-from .node import IMPORTERS, Node, Results, Unsupported
+from .file import File, Operator, Subgraph, Tensor, flexible, read
+from .node import IMPORTERS, Importer, Node, Results, Unsupported
 from .quantised import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
@@ -49,6 +54,7 @@ from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
               "signature_keys=[name]), or from_concrete_functions([function])")
+_ONE_SIGNATURE = "Say which with --signature NAME (signature= in Python)"
 
 #: What numpy and Python raise where operands and options of an operator do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -59,33 +65,59 @@ MOST_DEEP, MOST_INLINED = 4, 20_000
 
 
 class UnsupportedModel(ModelError):
-    """A file that is sound, with operators that nobody here reads."""
+    """A file that is sound, with operators that nobody here reads. custom: with custom ones among them. quantised: with
+    quantised numbers in them."""
+
+    def __init__(self, subject: str, findings: Sequence[str], advice: str = "", custom: bool = False,
+                 quantised: bool = False):
+        super().__init__(subject, findings, advice)
+        self.custom, self.quantised = custom, quantised
 
 
-def load(path: str | Path) -> File:
-    """Raises ModelError where there is no file, or no TFLite file."""
+def load(path: str | Path, signature: str = "") -> File:
+    """The file with the graph of a signature as the one that is called.
+
+    Raises:
+        ModelError: where there is no file, or no TFLite file, or none or several such graphs.
+    """
     try:
-        return read(Path(path).read_bytes(), str(path))
+        file = read(Path(path).read_bytes(), str(path))
     except OSError as error:
         raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    return file.called(_which(file, signature, str(path)))
 
 
-def input_dims(path: str | Path) -> dict[str, tuple[int | None, ...]]:
+def _which(file: File, signature: str, subject: str) -> int:
+    """The graph that is compiled."""
+    names = ", ".join(name for name, _ in file.signatures)
+    if signature:
+        if signature not in dict(file.signatures):
+            has = f"has the signatures {names}" if names else "has no signatures"
+            raise ModelError(subject, [f"{has}, and not {quoted(signature)}"])
+        return dict(file.signatures)[signature]
+    meant = {index for _, index in file.signatures}
+    if len(meant) > 1:
+        raise ModelError(subject, [f"has {len(file.signatures)} signatures ({names}), and one is compiled"],
+                         _ONE_SIGNATURE)
+    return meant.pop() if meant else 0
+
+
+def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
     """Shapes of the inputs as the file has them without being told another one."""
-    file = load(path)
+    file = load(path, signature)
     names = _names(file, file.inputs)
     return {names[index]: file.tensors[index].shape for index in file.inputs}
 
 
-def port_names(path: str | Path) -> dict[int, str]:
+def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
     """What inputs and outputs are called, by their tensors' numbers. In a file some have no name, or one of others."""
-    file = load(path)
+    file = load(path, signature)
     return _names(file, [*file.inputs, *file.outputs])
 
 
-def only_micro(path: str | Path) -> str:
+def only_micro(path: str | Path, signature: str = "") -> str:
     """An operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
-    file = load(path)
+    file = load(path, signature)
     for operator in file.operators:
         states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
         if operator.kind == "CUSTOM CIRCULAR_BUFFER" or states == ["int8"]:
@@ -94,7 +126,8 @@ def only_micro(path: str | Path) -> str:
 
 
 def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
-                  output_names: Sequence[str] | None = None, states: Mapping[str, str] | None = None) -> Graph:
+                  output_names: Sequence[str] | None = None, states: Mapping[str, str] | None = None,
+                  extern: Externs | None = None, signature: str = "") -> Graph:
     """The file as a graph.
 
     Args:
@@ -102,22 +135,23 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
         output_names: tensors of the file to compute instead of its outputs.
         states: output -> input; where the input is the state of a recurrent layer, which is 0 at the beginning of each
             run otherwise, the graph has both.
+        extern: custom operators of the user's own, of the domain "tflite", or files that declare them.
+        signature: which of the file's, where it has several.
 
     Raises:
         ModelError: listing everything in the file that cannot be imported; UnsupportedModel: where nothing is wrong
             with it, but there are operators that we do not read.
     """
-    file = load(path)
+    file = load(path, signature)
     _require_one_graph(file, str(path))
-    return _Importer(file, Path(path).stem, input_shapes or {}, output_names or (), states or {}).run()
+    own = {f"CUSTOM {name}": functions for (domain, name), functions in load_externs(extern).items()
+           if domain == "tflite"}
+    return _Importer(file, Path(path).stem, input_shapes or {}, output_names or (), states or {}, externs=own).run()
 
 
 def _require_one_graph(file: File, subject: str) -> None:
-    if len(file.signatures) > 1:
-        raise ModelError(subject, [f"has {len(file.signatures)} signatures ({', '.join(file.signatures)}), and one is "
-                                   "compiled"], _ONE_GRAPH)
-    if file.rest and all(operator.kind in IMPORTERS for operator in file.operators):
-        raise ModelError(subject, [f"has {len(file.rest) + 1} graphs of which none runs another, and one is compiled"],
+    if len(file.graphs) > 1 and not file.signatures and all(operator.kind in IMPORTERS for operator in file.operators):
+        raise ModelError(subject, [f"has {len(file.graphs)} graphs of which none runs another, and one is compiled"],
                          _ONE_GRAPH)
 
 
@@ -134,12 +168,22 @@ def _names(file: File, indices: Sequence[int]) -> dict[int, str]:
     return names
 
 
+def _extern(node: Node, functions: Sequence[Function]) -> Results:
+    """A custom operator as a function of the user's; its options are attributes as far as they are FlexBuffers."""
+    wants = any(function.attributes for function in functions)
+    options = flexible(node.operator.custom) if node.operator.custom and wants else {}
+    attrs = {name: int(value) if isinstance(value, bool) else value for name, value in options.items()}
+    inputs = [node.plain(index) if node.has(index) else "" for index in range(len(node.operator.inputs))]
+    return imported(node.spelled(node.kind, inputs, attrs, len(node.results)), functions)
+
+
 class _Importer:
     """outside: the importer of the graph that runs this one. depth: of graphs around it. inlined: operators of all that
     run others, of the first one."""
 
     def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str],
-                 states: Mapping[str, str], outside: _Importer | None = None):
+                 states: Mapping[str, str], outside: _Importer | None = None,
+                 externs: Mapping[str, Sequence[Function]] | None = None):
         self.depth: int = outside.depth + 1 if outside else 0
         self.first: _Importer = outside.first if outside else self
         self.inlined = 0
@@ -151,6 +195,9 @@ class _Importer:
         self.counts: dict[int, str] = {}
         self.findings: list[str] = []
         self.unsupported: list[str] = []
+        self.externs: Mapping[str, Sequence[Function]] = externs or (outside.externs if outside else {})
+        # Of the operators that are not supported.
+        self.has_custom = self.has_quantised = False
         self.as_declared: bool = outside.as_declared if outside else True
         self.states = States(self.builder, file, {target: source for source, target in states.items()})
 
@@ -169,8 +216,9 @@ class _Importer:
             if self._value(index) is None and not self.findings and not self.unsupported:
                 self.findings.append(f"output {quoted(self.file.tensors[index].name)}: no operator gives it")
         if self.findings or self.unsupported:
-            kind = ModelError if self.findings else UnsupportedModel
-            raise kind(self.name, list(dict.fromkeys([*self.findings, *self.unsupported])), self._open_extents())
+            found, advice = list(dict.fromkeys([*self.findings, *self.unsupported])), self._open_extents()
+            raise ModelError(self.name, found, advice) if self.findings else \
+                UnsupportedModel(self.name, found, advice, self.first.has_custom, self.first.has_quantised)
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
                    for index in outputs if (value := self._result(index)) is not None]
         pairs = self._kept()
@@ -347,6 +395,9 @@ class _Importer:
                 else self._values(operator, name, label, results)
         except Unsupported as error:
             self.unsupported.append(f"{label}: {error}")
+            self.first.has_custom |= operator.kind.startswith("CUSTOM ")
+            self.first.has_quantised |= any(self.file.tensors[index].quantization is not None
+                                            for index in (*operator.inputs, *operator.outputs) if index >= 0)
         except MegccError as error:
             self.findings.append(f"{label}: {error}")
         except _CONTRADICTIONS:
@@ -362,14 +413,17 @@ class _Importer:
         is_complex = any(isinstance(value, Complex) for value in operands)
         if is_complex and operator.kind not in (*spectral.MOVES, *spectral.TO_REALS):
             raise Unsupported("is not supported for complex numbers")
-        importer = spectral.TO_REALS[operator.kind] if is_complex and operator.kind in spectral.TO_REALS \
-            else importer_of(operator.kind, tensors, results)
+        if operator.kind in self.externs:
+            importer: Importer = partial(_extern, functions=self.externs[operator.kind])
+        else:
+            importer = spectral.TO_REALS[operator.kind] if is_complex and operator.kind in spectral.TO_REALS \
+                else importer_of(operator.kind, tensors, results)
         if any(value is None and tensor is not None and not tensor.is_variable
                for value, tensor in zip(operands, tensors, strict=True)):
             return [None] * len(results)
         between = [self.file.tensors[index] for index in operator.intermediates]
 
-        def imported(operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
+        def made_of(operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
                      results: Sequence[Tensor]) -> list[Value | Complex]:
             node = Node(self.builder, operator, name, operands, tensors, results, between, self.states)
             with self.builder.importing(label):
@@ -377,9 +431,9 @@ class _Importer:
             return [Value(self.builder, value) if isinstance(value, str) else value for value in found]
 
         if is_complex and operator.kind in spectral.MOVES:
-            values = [*spectral.by_parts(imported, operands, tensors, results)]
+            values = [*spectral.by_parts(made_of, operands, tensors, results)]
         else:
-            values = imported(operands, tensors, results)
+            values = made_of(operands, tensors, results)
         for value, tensor in zip(values, results, strict=True):
             self._check(value, tensor)
         return values

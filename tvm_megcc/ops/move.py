@@ -260,7 +260,9 @@ class Pad(Operator):
              Case((f32(1, 5, 4, 5),), {"before": (0, 0, 1, -1), "after": (0, 0, -1, 2), "mode": "constant",
                                        "value": 0.0}),
              Case((((3, 4), "float16"),), {"before": (0, 1), "after": (1, 0), "mode": "constant", "value": -1.5}),
-             Case((((3, 4), "int64"),), {"before": (1, 1), "after": (0, 0), "mode": "constant", "value": -3}))
+             Case((((3, 4), "int64"),), {"before": (1, 1), "after": (0, 0), "mode": "constant", "value": -3}),
+             Case((f32(1, 2, 1, 3, 2),), {"before": (1, 0, 2, 1, 1), "after": (1, 1, 0, 2, 1), "mode": "constant",
+                                          "value": 0.0}))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:

@@ -101,10 +101,10 @@ class PadRows(Kernel):
         inner = axes.pop()[0] if len(axes) > 1 and axes[-1][1:] == (0, 0) else 1
         extents: dict[str, Dim] = {"RUN": inner}
         for index, (extent, low, high) in enumerate(axes):
-            extents[f"X{index}"], extents[f"B{index}"], extents[f"A{index}"] = extent, low, high
+            extents[f"X{index}"], extents[f"B{index}"], extents[f"Y{index}"] = extent, low, low + extent + high
         run = Symbol("RUN")
         x = [Symbol(f"X{index}") for index in range(len(axes))]
-        y = [Symbol(f"B{index}") + Symbol(f"X{index}") + Symbol(f"A{index}") for index in range(len(axes))]
+        y = [Symbol(f"Y{index}") for index in range(len(axes))]  # sums would make a product of 3^5 terms
         mode, value = site.attrs.mode, ""
         what = f"pad_{mode}{len(axes)}"
         if mode == "constant":

@@ -144,3 +144,71 @@ def test_loops_refused(change: dict, message: str, tmp_path):
     path.write_bytes(looped(**change))
     with pytest.raises(ModelError, match=message):
         import_tflite(path)
+
+
+#: A recurrent layer as Keras' converter writes it out: each turn reads a step, and puts what it gives into a list by
+#: joining what is in front of it, the item, and what is behind it.
+STEPS, UNITS = 7, 3
+LIST = (STEPS, 1, UNITS)
+
+
+def recurrent(next_step: int = 1, first_size: int = -1) -> bytes:
+    random = np.random.default_rng(3)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float32)
+
+    def numbers(*values: int) -> np.ndarray:
+        return np.array(values, np.int32)
+
+    growing = Tensor((1, 1, UNITS), signature=(-1, 1, UNITS))
+    tensors = {
+        "x": (STEPS, 1, 2), "zero": np.array(0, np.int32), "empty": np.zeros(LIST, np.float32), "h0": (1, UNITS),
+        "steps": np.array(STEPS, np.int32), "last": Tensor((), "int32"), "all": growing, "h9": (1, UNITS),
+        "turn": Tensor((), "int32"), "list": growing, "h": (1, UNITS), "more": Tensor((), "bool"),
+        "one": np.array(1, np.int32), "next": Tensor((), "int32"), "step": np.array(next_step, np.int32),
+        "behind": Tensor((), "int32"), "w": drawn(UNITS, 2), "r": drawn(UNITS, UNITS), "b": drawn(UNITS),
+        "now": (1, 2), "a": (1, UNITS), "c": (1, UNITS), "s": (1, UNITS), "h1": (1, UNITS), "length": numbers(1),
+        "ends": numbers(first_size, -1), "starts": numbers(0, 0), "origin": numbers(0, 0, 0),
+        "rest": numbers(-1, -1, -1), "turns": Tensor((1,), "int32"), "nexts": Tensor((1,), "int32"), "size": Tensor((3,), "int32"),
+        "begin": Tensor((3,), "int32"), "before": growing, "item": (1, 1, UNITS), "after": growing, "joined": growing}
+    body = [("ADD", "AddOptions", {}, ["turn", "one"], ["next"]),
+            ("ADD", "AddOptions", {}, ["turn", "step"], ["behind"]),
+            ("GATHER", "GatherOptions", {"Axis": 0}, ["x", "turn"], ["now"]),
+            ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["now", "w", "b"], ["a"]),
+            ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["h", "r", ""], ["c"]),
+            ("ADD", "AddOptions", {}, ["a", "c"], ["s"]), ("TANH", "", {}, ["s"], ["h1"]),
+            ("RESHAPE", "", {}, ["turn", "length"], ["turns"]), ("RESHAPE", "", {}, ["behind", "length"], ["nexts"]),
+            ("CONCATENATION", "ConcatenationOptions", {"Axis": 0}, ["turns", "ends"], ["size"]),
+            ("CONCATENATION", "ConcatenationOptions", {"Axis": 0}, ["nexts", "starts"], ["begin"]),
+            ("SLICE", "", {}, ["list", "origin", "size"], ["before"]),
+            ("SLICE", "", {}, ["list", "begin", "rest"], ["after"]),
+            ("EXPAND_DIMS", "", {}, ["h1", "zero"], ["item"]),
+            ("CONCATENATION", "ConcatenationOptions", {"Axis": 0}, ["before", "item", "after"], ["joined"])]
+    ports = ["turn", "list", "h", "x"]
+    loop = ("WHILE", WHILE, {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2}, ["zero", "empty", "h0", "x"],
+            ["last", "all", "h9", "x9"])
+    return written({**tensors, "x9": (STEPS, 1, 2)}, [loop], ["x", "h0"], ["all", "h9"],
+                   behind=[([("LESS", "", {}, ["turn", "steps"], ["more"])], ports, ["more"]),
+                           (body, ports, ["next", "joined", "h1", "x"])])
+
+
+def test_items_of_lists_are_written(tmp_path):
+    data, path = recurrent(), tmp_path / "one.tflite"
+    path.write_bytes(data)
+    graph, random = import_tflite(path), np.random.default_rng(2)
+    given = {"x": random.standard_normal((STEPS, 1, 2)).astype(np.float32),
+             "h0": random.standard_normal((1, UNITS)).astype(np.float32)}
+    found, wanted = reference.run(graph, given), litert(data, given)
+    assert found["all"].shape == LIST and len(np.unique(wanted["all"])) == STEPS * UNITS
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("change", [{"next_step": 2}, {"first_size": 2}])
+def test_what_is_no_item(change: dict, tmp_path):
+    """Joins of other lengths than the list's are not taken for it."""
+    path = tmp_path / "one.tflite"
+    path.write_bytes(recurrent(**change))
+    with pytest.raises(ModelError, match="WHILE"):
+        import_tflite(path)

@@ -50,6 +50,7 @@ from .node import IMPORTERS, Importer, Node, Results, Unsupported
 from .quantised import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
+from .tensor_lists import with_items
 from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -453,6 +454,7 @@ class _Importer:
         self.first.inlined += len(graph.operators)
         if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
             raise ShapeError(f"graphs run graphs more than {MOST_DEEP} deep, or more than {MOST_INLINED:,} operators")
+        graph = with_items(graph)
         if len(graph.inputs) != len(operands):
             raise ShapeError(f"gives {len(operands)} values to a graph of {len(graph.inputs)} inputs")
         inner = _Importer(replace(self.file, tensors=graph.tensors, operators=graph.operators, inputs=graph.inputs,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
@@ -12,7 +13,8 @@ from .codegen.artifact import Artifact
 from .compiler import Dump, compile_graph
 from .context import Regions
 from .dispatch import Dispatcher, Intervals, parse_shape_sets
-from .errors import MegccError
+from .errors import MegccError, quoted
+from .ir.graph import Graph
 from .ir.streams import Stream
 from .ir.types import ORDINARY
 from .passes.inputs import LAYOUTS, Input, convert_inputs
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from .frontends._tvm import Module
     from .frontends.models import Shapes
     from .runtime.session import Session
+
+logger = logging.getLogger(__name__)
 
 Inputs = Mapping[str, Union[Input, str]]
 
@@ -88,12 +92,14 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
     Raises:
         MegccError: saying what of the model cannot be compiled, where, and what to do.
     """
-    from .frontends.models import import_model
+    from .frontends.models import import_model, is_tflite
 
     measured = TuningLog.read(log) if log else None
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
                                   constants=constants, output_names=output_names, extern=extern, states=states,
                                   bounds=bounds, stream=stream, signature=signature)
+    if is_tflite(model):
+        _note_restarts(model, graph, signature)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     graph = convert_inputs(graph, given)
     path = Path(model) if isinstance(model, (str, Path)) else None
@@ -108,6 +114,17 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
                          reproducible=reproducible, half=half,
                          model={**(_model_facts(path) if path else {}), **facts_of(given)},
                          **({"dump": dump_into(dump)} if dump else {}))
+
+
+def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
+    """Says which recurrent layers of a TFLite file forget what was before a run."""
+    from .frontends.tflite import restarting
+
+    names = [name for name in restarting(model, graph.inputs, signature) if name]
+    if names:
+        shown = ", ".join(map(quoted, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        logger.warning("%s: recurrent layers begin every run with states of zeros (%s). To go on where the last run "
+                       "ended: --state h.next=NAME for each (docs/other-models.md)", Path(model).name, shown)
 
 
 def _model_facts(path: Path) -> dict:

@@ -170,7 +170,8 @@ def recurrent(next_step: int = 1, first_size: int = -1) -> bytes:
         "behind": Tensor((), "int32"), "w": drawn(UNITS, 2), "r": drawn(UNITS, UNITS), "b": drawn(UNITS),
         "now": (1, 2), "a": (1, UNITS), "c": (1, UNITS), "s": (1, UNITS), "h1": (1, UNITS), "length": numbers(1),
         "ends": numbers(first_size, -1), "starts": numbers(0, 0), "origin": numbers(0, 0, 0),
-        "rest": numbers(-1, -1, -1), "turns": Tensor((1,), "int32"), "nexts": Tensor((1,), "int32"), "size": Tensor((3,), "int32"),
+        "rest": numbers(-1, -1, -1), "turns": Tensor((1,), "int32"), "nexts": Tensor((1,), "int32"),
+        "size": Tensor((3,), "int32"),
         "begin": Tensor((3,), "int32"), "before": growing, "item": (1, 1, UNITS), "after": growing, "joined": growing}
     body = [("ADD", "AddOptions", {}, ["turn", "one"], ["next"]),
             ("ADD", "AddOptions", {}, ["turn", "step"], ["behind"]),

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
+import tvm_megcc
+from tests.null.test_tflite_operators import file_of, lstm
 from tests.tflite_draws import FILES, Draw
 from tests.tflite_files import Quantized, Tensor, written
 from tests.tflite_hybrid_draws import FLOATS
 from tvm_megcc.errors import ModelError
+from tvm_megcc.frontends.fixed_point import multiplier
 from tvm_megcc.frontends.tflite import import_tflite
+from tvm_megcc.frontends.tflite.fixed import rescale
 from tvm_megcc.passes.states import first_states, keep_states
 from tvm_megcc.runtime import reference
 
@@ -76,6 +80,49 @@ def svdf(form: str, seed: int) -> tuple[bytes, list[np.ndarray]]:
     feeds = [numbers((batch, inputs), "int8") if dtype == "int8" else
              random.standard_normal((batch, inputs)).astype(np.float32) for _ in range(7)]
     return data, feeds
+
+
+def test_svdf_of_micro(tmp_path):
+    """A state of int8, as TFLite Micro's kernel has it: numbers beyond it are cut off."""
+    random, (n, inputs, units, rank, memory) = np.random.default_rng(1), (2, 5, 4, 2, 3)
+    filters = units * rank
+
+    def drawn(*shape: int) -> np.ndarray:
+        return random.integers(-128, 128, shape).astype(np.int8)
+
+    w, t, b = drawn(filters, inputs), drawn(filters, memory), random.integers(-900, 900, units).astype(np.int32)
+    tensors = {"x": Quantized((n, inputs), 0.1, 7), "w": Quantized(w.shape, 0.01, array=w),
+               "t": Quantized(t.shape, 0.02, array=t), "b": Quantized(b.shape, 0.02 * 0.03, 0, "int32", array=b),
+               "s": Quantized((n, filters * memory), 0.03, -20, variable=True), "y": Quantized((n, units), 0.2, 3)}
+    path = tmp_path / "micro.tflite"
+    path.write_bytes(written(tensors, [("SVDF", "SVDFOptions", {"Rank": rank}, ["x", "w", "t", "b", "s"], ["y"])],
+                             ["x"], ["y"]))
+    graph = import_tflite(path)
+    assert np.unique(graph.begins["s"]).tolist() == [-20]
+    state, kept = np.full((n, filters, memory), -20, np.int64), dict(graph.begins)
+    first, last = (multiplier(float(np.float32(a) * np.float32(b) / np.float32(c)))
+                   for a, b, c in ((0.1, 0.01, 0.03), (0.03, 0.02, 0.2)))
+    for _ in range(5):
+        x = drawn(n, inputs)
+        sums = rescale((x.astype(np.int64) - 7) @ w.astype(np.int64).T, first)
+        state = np.concatenate([state[..., 1:], np.clip(sums - 20, -128, 127)[..., None]], -1)
+        total = ((state + 20) * t).reshape(n, units, -1).sum(-1) + b
+        found = reference.run(graph, {"x": x, **kept})
+        np.testing.assert_array_equal(found["y"], np.clip(rescale(total, last) + 3, -128, 127))
+        kept = {name: found[output] for output, name in graph.states}
+    assert len(np.unique(found["y"])) > 4
+
+
+def test_layers_that_begin_anew_say_so(tmp_path, caplog):
+    data, _ = file_of(lstm(4, 1, 3, 4))
+    path = tmp_path / "layer.tflite"
+    path.write_bytes(data)
+    tvm_megcc.compile(path, "c")
+    (said,) = caplog.messages
+    assert said.startswith("layer.tflite: recurrent layers begin every run with states of zeros ('x18', 'x19')")
+    caplog.clear()
+    tvm_megcc.compile(path, "c", states={"h.next": "x18", "c.next": "x19"})
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("form", ["float32", "hybrid", "int8"])

@@ -3,6 +3,6 @@
 axes, the others are tables: an operator of the format is a row or a function, over the operators that ONNX files use.
 """
 
-from .importer import UnsupportedModel, import_tflite, input_dims, only_micro, port_names
+from .importer import UnsupportedModel, import_tflite, input_dims, only_micro, port_names, restarting
 
-__all__ = ["UnsupportedModel", "import_tflite", "input_dims", "only_micro", "port_names"]
+__all__ = ["UnsupportedModel", "import_tflite", "input_dims", "only_micro", "port_names", "restarting"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,8 @@ from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
               "signature_keys=[name]), or from_concrete_functions([function])")
+#: Layers whose states are those of a run.
+_RECURRENT = ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
 _ONE_SIGNATURE = "Say which with --signature NAME (signature= in Python)"
 
 #: What numpy and Python raise where operands and options of an operator do not fit each other.
@@ -114,6 +116,14 @@ def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
     """What inputs and outputs are called, by their tensors' numbers. In a file some have no name, or one of others."""
     file = load(path, signature)
     return _names(file, [*file.inputs, *file.outputs])
+
+
+def restarting(path: str | Path, states: Collection[str], signature: str = "") -> list[str]:
+    """States of recurrent layers that begin with zeros in every run, since they are not among these: their names."""
+    file = load(path, signature)
+    found = (file.tensors[index] for operator in file.operators if operator.kind in _RECURRENT
+             for index in operator.inputs if index >= 0)
+    return [tensor.name for tensor in found if tensor.is_variable and tensor.name not in states]
 
 
 def only_micro(path: str | Path, signature: str = "") -> str:

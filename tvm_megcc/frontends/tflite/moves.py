@@ -130,17 +130,32 @@ def split_by_sizes(node: Node) -> Results:
 
 @imports("PAD", "PADV2")
 def pad(node: Node) -> Results:
-    return [padded(node, node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else 0)]
+    return [padded(node, 0)]
 
 
 def padded(node: Node, fill: float) -> Value:
-    """The operand with `fill` around it."""
+    """The operand with `fill` around it, or with the operator's third operand."""
     value, pads = node.value(0), _pads(node)
+    if node.has(2) and not node.value(2).is_constant:
+        return _padded_at_run_time(node, value, pads)
+    fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else fill
     before, after = ([pads[axis][side] for axis in value.order] for side in (0, 1))
     if all(amount == 0 for amount in (*before, *after)):
         return value
     return node.made(node.emit("pad", value.name, before=tuple(before), after=tuple(after), mode="constant",
                                value=fill), value.order)
+
+
+def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
+    """Axis by axis between rows of a number that the run gives."""
+    name, number = node.in_order(value), node.emit("reshape", node.plain(2), shape=(1,) * len(pads))
+    for axis, amounts in enumerate(pads):
+        shape = node.type_of(name).shape
+        rows = [node.emit("expand", number, shape=(*shape[:axis], amount, *shape[axis + 1:])) if amount else ""
+                for amount in amounts]
+        parts = [part for part in (rows[0], name, rows[1]) if part]
+        name = node.emit("concat", *parts, axis=axis) if len(parts) > 1 else name
+    return node.made(name)
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
@@ -333,10 +348,13 @@ def embedding_lookup(node: Node) -> Results:
 
 @imports("SCATTER_ND")
 def scatter_nd(node: Node) -> Results:
-    """Operands: indices, updates, shape. Updates of one place are added up."""
-    zero = node.constant(0, node.type(1).dtype)
+    """Operands: indices, updates, shape. Updates of one place are added up; of bool one that is true is enough."""
+    is_bool = node.type(1).dtype == "bool"
+    updates = node.emit("cast", node.plain(1), dtype="uint8") if is_bool else node.plain(1)
+    zero = node.constant(0, node.type_of(updates).dtype)
     (zeros,) = node.onnx("Expand", zero, node.builder.shape_constant(node.dims(2, "shape"), f"{node.name}.shape"))
-    return [node.emit("scatter_nd", zeros, node.plain(0), node.plain(1), reduction="add")]
+    found = node.emit("scatter_nd", zeros, node.plain(0), updates, reduction="max" if is_bool else "add")
+    return [node.emit("cast", found, dtype="bool") if is_bool else found]
 
 
 @imports("DYNAMIC_UPDATE_SLICE")

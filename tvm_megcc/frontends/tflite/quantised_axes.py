@@ -71,7 +71,7 @@ def product_along(node: Node) -> Results:
         raise Unsupported(f"the product of {node.type(0).dtype} in {node.results[0].dtype} is not supported")
     axes, shape = node.axes(1, len(value.order)), value.type.shape
     count = product(shape[axis] for axis in axes)
-    if not isinstance(count, int) or count < 1 or not axes:
+    if not isinstance(count, int) or count < 1:
         raise Unsupported(f"the product of {count} numbers is not supported")
     significand, shift = shortened(fixed.multiplier(fixed.scale(x) / float(np.power(fixed.scale(y), 1.0 / count))))
     if not -31 <= shift <= 30:

@@ -44,9 +44,7 @@ quantised("DENSIFY", any_width=True)(densify)
 @quantised("PAD", "PADV2", any_width=True)
 def pad(node: Node) -> Results:
     """PAD adds what stands for 0."""
-    y = result(node)
-    fill = node.const(2, "constant_values").reshape(-1)[0].item() if node.has(2) else zero(y)
-    return [padded(node, fill)]
+    return [padded(node, zero(result(node)))]
 
 
 @quantised("SPACE_TO_BATCH_ND", any_width=True)

@@ -3,6 +3,7 @@
 axes, the others are tables: an operator of the format is a row or a function, over the operators that ONNX files use.
 """
 
-from .importer import UnsupportedModel, import_tflite, input_dims, only_micro, port_names, restarting
+from .importer import UnsupportedModel, import_tflite
+from .ports import input_dims, only_micro, port_names, restarting
 
 __all__ = ["UnsupportedModel", "import_tflite", "input_dims", "only_micro", "port_names", "restarting"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from . import (  # noqa: F401  (they register importers)
     detection,
     draws,
     elementwise,
+    gathers,
     moves,
     products,
     quantised_axes,
@@ -45,8 +46,9 @@ from . import (  # noqa: F401  (they register importers)
     windows,
 )
 from .control import CONTROL
-from .file import File, Operator, Subgraph, Tensor, flexible, read
+from .file import File, Operator, Subgraph, Tensor, flexible
 from .node import IMPORTERS, Importer, Node, Results, Unsupported
+from .ports import load, names_of
 from .quantised import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
@@ -55,9 +57,6 @@ from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
               "signature_keys=[name]), or from_concrete_functions([function])")
-#: Layers whose states are those of a run.
-_RECURRENT = ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
-_ONE_SIGNATURE = "Say which with --signature NAME (signature= in Python)"
 
 #: What numpy and Python raise where operands and options of an operator do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
@@ -75,65 +74,6 @@ class UnsupportedModel(ModelError):
                  quantised: bool = False):
         super().__init__(subject, findings, advice)
         self.custom, self.quantised = custom, quantised
-
-
-def load(path: str | Path, signature: str = "") -> File:
-    """The file with the graph of a signature as the one that is called.
-
-    Raises:
-        ModelError: where there is no file, or no TFLite file, or none or several such graphs.
-    """
-    try:
-        file = read(Path(path).read_bytes(), str(path))
-    except OSError as error:
-        raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return file.called(_which(file, signature, str(path)))
-
-
-def _which(file: File, signature: str, subject: str) -> int:
-    """The graph that is compiled."""
-    names = ", ".join(name for name, _ in file.signatures)
-    if signature:
-        if signature not in dict(file.signatures):
-            has = f"has the signatures {names}" if names else "has no signatures"
-            raise ModelError(subject, [f"{has}, and not {quoted(signature)}"])
-        return dict(file.signatures)[signature]
-    meant = {index for _, index in file.signatures}
-    if len(meant) > 1:
-        raise ModelError(subject, [f"has {len(file.signatures)} signatures ({names}), and one is compiled"],
-                         _ONE_SIGNATURE)
-    return meant.pop() if meant else 0
-
-
-def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
-    """Shapes of the inputs as the file has them without being told another one."""
-    file = load(path, signature)
-    names = _names(file, file.inputs)
-    return {names[index]: file.tensors[index].shape for index in file.inputs}
-
-
-def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
-    """What inputs and outputs are called, by their tensors' numbers. In a file some have no name, or one of others."""
-    file = load(path, signature)
-    return _names(file, [*file.inputs, *file.outputs])
-
-
-def restarting(path: str | Path, states: Collection[str], signature: str = "") -> list[str]:
-    """States of recurrent layers that begin with zeros in every run, since they are not among these: their names."""
-    file = load(path, signature)
-    found = (file.tensors[index] for operator in file.operators if operator.kind in _RECURRENT
-             for index in operator.inputs if index >= 0)
-    return [tensor.name for tensor in found if tensor.is_variable and tensor.name not in states]
-
-
-def only_micro(path: str | Path, signature: str = "") -> str:
-    """An operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
-    file = load(path, signature)
-    for operator in file.operators:
-        states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
-        if operator.kind == "CUSTOM CIRCULAR_BUFFER" or states == ["int8"]:
-            return operator.kind
-    return ""
 
 
 def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
@@ -164,19 +104,6 @@ def _require_one_graph(file: File, subject: str) -> None:
     if len(file.graphs) > 1 and not file.signatures and all(operator.kind in IMPORTERS for operator in file.operators):
         raise ModelError(subject, [f"has {len(file.graphs)} graphs of which none runs another, and one is compiled"],
                          _ONE_GRAPH)
-
-
-def _names(file: File, indices: Sequence[int]) -> dict[int, str]:
-    """Names of inputs or outputs, distinct ones."""
-    names: dict[int, str] = {}
-    for index in indices:
-        name = hint = file.tensors[index].name or f"tensor{index}"
-        for number in itertools.count(1):
-            if name not in names.values():
-                break
-            name = f"{hint}.{number}"
-        names.setdefault(index, name)
-    return names
 
 
 def _extern(node: Node, functions: Sequence[Function]) -> Results:
@@ -235,7 +162,7 @@ class _Importer:
         pairs = self._kept()
         seeds = self.builder.seeds
         names = self._named(results, [*inputs, *pairs.values()], outputs)
-        ports = [*zip(inputs, _names(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
+        ports = [*zip(inputs, names_of(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
         graph = self.builder.graph(self.name, [*inputs, *([seeds.name] if seeds.used else []), *pairs.values()],
                                    [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
@@ -250,7 +177,7 @@ class _Importer:
 
     def _open_extents(self) -> str:
         """What to do where the file leaves extents open and nobody gives them."""
-        opened = {name: tensor for index, name in _names(self.file, self.file.inputs).items()
+        opened = {name: tensor for index, name in names_of(self.file, self.file.inputs).items()
                   if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
         if not opened:
             return ""
@@ -278,7 +205,7 @@ class _Importer:
     def _named(self, results: Sequence[str], inputs: Sequence[str], outputs: Sequence[int]) -> list[str]:
         """Each result as a value that is called as in the file."""
         named: list[str] = []
-        taken = _names(self.file, [*self.file.inputs, *outputs])
+        taken = names_of(self.file, [*self.file.inputs, *outputs])
         renamed: dict[str, str] = {}
         for value, index in zip(results, outputs, strict=True):
             name = taken[index] if taken[index] not in inputs else self.builder.unique(taken[index])
@@ -304,7 +231,7 @@ class _Importer:
         return [known[name] for name in self.output_names]
 
     def _inputs(self) -> list[str]:
-        names = _names(self.file, self.file.inputs)
+        names = names_of(self.file, self.file.inputs)
         unknown = sorted(set(self.input_shapes) - set(names.values()))
         if unknown:
             self.findings.append(f"input_shapes names {', '.join(unknown)}, but the inputs are: "

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...errors import MegccError, ShapeError
-from ...ir.conditions import require_at_most
+from ...errors import ShapeError
 from ...ir.dims import Dim, floordiv, product
-from ...ops.elementwise import cast_to, emit_broadcast
 from ...ops.move import regroup
-from ...ops.rules import FAR, axis_of, broadcast, places
-from ...ops.scatter import put_rows
+from ...ops.rules import FAR, axis_of, broadcast
 from .node import Node, Results, imports
 from .value import Value, plain
 
@@ -294,95 +291,6 @@ def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[t
             not range(*slice(start, end, step).indices(extent)):
         return (0, 0, 1), True  # where ONNX takes the first element of what begins in front of it
     return (start, end, step), True
-
-
-@imports("GATHER")
-def gather(node: Node) -> Results:
-    rank = len(node.value(0).order)
-    axis, batch = axis_of(node.option("Axis", 0), rank), node.option("BatchDims", 0)
-    indices = node.type(1)
-    if batch == 0:
-        return node.onnx("Gather", node.plain(0), node.plain(1), axis=axis)
-    batch += indices.rank if batch < 0 else 0
-    if not 0 < batch <= min(axis, indices.rank):
-        raise ShapeError(f"has {batch} axes of batches, indices {indices} and axis {axis}")
-    rank, behind = len(node.type(0).shape), indices.rank - batch
-    between = range(batch, axis)  # axes in front of the one with indices: they come back in front of the indices' own
-    x = node.in_order(node.value(0), (*range(batch), axis, *between, *range(axis + 1, rank)))
-    points = node.emit("reshape", node.plain(1), shape=(*indices.shape, 1))
-    found = node.emit("gather_nd", x, points, batch=batch)
-    if not between:
-        return [found]
-    own = range(batch, batch + behind)
-    moved = range(own.stop, own.stop + len(between))
-    perm = (*range(batch), *moved, *own, *range(moved.stop, rank + behind - 1))
-    return [node.emit("transpose", found, perm=perm)]
-
-
-@imports("GATHER_ND")
-def gather_nd(node: Node) -> Results:
-    return [node.emit("gather_nd", node.plain(0), node.plain(1), batch=0)]
-
-
-@imports("WHERE")
-def where(node: Node) -> Results:
-    """Places that are not 0, a line of indices each: as many as the run finds."""
-    return node.onnx("Transpose", *node.onnx("NonZero", node.plain(0)))
-
-
-@imports("MATRIX_DIAG")
-def matrix_diag(node: Node) -> Results:
-    """The last axis on the diagonal of a matrix, zeros beside it."""
-    shape, dtype = node.type(0).shape, node.type(0).dtype
-    if not isinstance(shape[-1], int):
-        raise MegccError(f"has a diagonal of {shape[-1]} elements; wants a known number")
-    column = node.emit("reshape", node.plain(0), shape=(*shape, 1))
-    return node.onnx("Where", node.constant(np.eye(shape[-1]), "bool"), column, node.constant(0, dtype))
-
-
-@imports("EMBEDDING_LOOKUP")
-def embedding_lookup(node: Node) -> Results:
-    """Operands: rows that are wanted, table."""
-    return node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
-
-
-@imports("SCATTER_ND")
-def scatter_nd(node: Node) -> Results:
-    """Operands: indices, updates, shape. Updates of one place are added up; of bool one that is true is enough."""
-    is_bool = node.type(1).dtype == "bool"
-    updates = node.emit("cast", node.plain(1), dtype="uint8") if is_bool else node.plain(1)
-    zero = node.constant(0, node.type_of(updates).dtype)
-    (zeros,) = node.onnx("Expand", zero, node.builder.shape_constant(node.dims(2, "shape"), f"{node.name}.shape"))
-    found = node.emit("scatter_nd", zeros, node.plain(0), updates, reduction="max" if is_bool else "add")
-    return [node.emit("cast", found, dtype="bool") if is_bool else found]
-
-
-@imports("DYNAMIC_UPDATE_SLICE")
-def dynamic_update_slice(node: Node) -> Results:
-    """Operands: x, what takes the place of a part of it, where that begins: brought within x, as LiteRT does."""
-    shape, part = node.type(0).shape, node.type(1).shape
-    if len(shape) != len(part) or node.type(2).shape != (len(shape),):
-        raise ShapeError(f"puts {node.type(1)} into {node.type(0)} at {node.type(2)}")
-    for extent, least in zip(shape, part, strict=True):
-        require_at_most(least, extent, f"puts {node.type(1)} into {node.type(0)}")
-    axes = [axis for axis, (extent, least) in enumerate(zip(shape, part, strict=True)) if extent != least]
-    return [_updated(node, node.plain(0), axes) if axes else node.value(1)]
-
-
-def _updated(node: Node, whole: str, axes: Sequence[int]) -> str:
-    """`whole` with the second operand in a part of it that is smaller along these axes."""
-    spelled, axis, part, rank = node.spelled(), axes[0], node.type(1).shape, len(node.type(1).shape)
-    most = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
-    start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))
-    (start,) = cast_to(spelled, start, "int64")
-    (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], most)
-    start = node.emit("reshape", start, shape=(1,) * rank)
-    (index,) = emit_broadcast(spelled, "add", (start, places(spelled, part[axis], axis, rank)))
-    rows = node.plain(1)
-    if axes[1:]:
-        rows = _updated(node, node.emit("gather", whole, node.emit("reshape", index, shape=(part[axis],)), axis=axis),
-                        axes[1:])
-    return put_rows(spelled, whole, index, rows, axis)
 
 
 @imports("REVERSE_V2")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a TFLite file has before anything of it is imported: its signatures, inputs and outputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ...errors import ModelError, quoted
+from .file import File, read
+
+#: Layers whose states are those of a run.
+_RECURRENT = ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
+_ONE_SIGNATURE = "Say which with --signature NAME (signature= in Python)"
+
+
+def load(path: str | Path, signature: str = "") -> File:
+    """The file with the graph of a signature as the one that is called.
+
+    Raises:
+        ModelError: where there is no file, or no TFLite file, or none or several such graphs.
+    """
+    try:
+        file = read(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    return file.called(_which(file, signature, str(path)))
+
+
+def _which(file: File, signature: str, subject: str) -> int:
+    """The graph that is compiled."""
+    names = ", ".join(name for name, _ in file.signatures)
+    if signature:
+        if signature not in dict(file.signatures):
+            has = f"has the signatures {names}" if names else "has no signatures"
+            raise ModelError(subject, [f"{has}, and not {quoted(signature)}"])
+        return dict(file.signatures)[signature]
+    meant = {index for _, index in file.signatures}
+    if len(meant) > 1:
+        raise ModelError(subject, [f"has {len(file.signatures)} signatures ({names}), and one is compiled"],
+                         _ONE_SIGNATURE)
+    return meant.pop() if meant else 0
+
+
+def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
+    """Shapes of the inputs as the file has them without being told another one."""
+    file = load(path, signature)
+    names = names_of(file, file.inputs)
+    return {names[index]: file.tensors[index].shape for index in file.inputs}
+
+
+def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
+    """What inputs and outputs are called, by their tensors' numbers. In a file some have no name, or one of others."""
+    file = load(path, signature)
+    return names_of(file, [*file.inputs, *file.outputs])
+
+
+def restarting(path: str | Path, states: Collection[str], signature: str = "") -> list[str]:
+    """States of recurrent layers that begin with zeros in every run, since they are not among these: their names."""
+    file = load(path, signature)
+    found = (file.tensors[index] for operator in file.operators if operator.kind in _RECURRENT
+             for index in operator.inputs if index >= 0)
+    return [tensor.name for tensor in found if tensor.is_variable and tensor.name not in states]
+
+
+def only_micro(path: str | Path, signature: str = "") -> str:
+    """An operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
+    file = load(path, signature)
+    for operator in file.operators:
+        states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
+        if operator.kind == "CUSTOM CIRCULAR_BUFFER" or states == ["int8"]:
+            return operator.kind
+    return ""
+
+
+def names_of(file: File, indices: Sequence[int]) -> dict[int, str]:
+    """Names of inputs or outputs, distinct ones."""
+    names: dict[int, str] = {}
+    for index in indices:
+        name = hint = file.tensors[index].name or f"tensor{index}"
+        for number in itertools.count(1):
+            if name not in names.values():
+                break
+            name = f"{hint}.{number}"
+        names.setdefault(index, name)
+    return names

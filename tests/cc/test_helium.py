@@ -44,6 +44,7 @@ CASES: dict[str, Case] = {
     "a pixel": _case((1, 40, 1, 1), (53, 40, 1, 1), x_zero=5),
     "no bias": _case((1, 16, 3, 3), (8, 16, 1, 1), bias=False),
     "rows of 8": _case((2, 8, 5, 9), (8, 1, 3, 3), groups=8, pads=_SAME, x_zero=-128, ends=True),
+    "rows without bias": _case((1, 8, 4, 5), (8, 1, 3, 3), groups=8, pads=_SAME, bias=False, ends=True),
     "rows of 1": _case((1, 1, 7, 70), (1, 1, 3, 3), groups=1, pads=(2, 0, 1, 3), x_zero=-1, ends=True),
     "rows of 32": _case((1, 32, 8, 8), (32, 1, 3, 3), groups=32, dilations=(2, 2), x_zero=3, ends=True),
     "nine taps": _case((2, 70, 4, 5), (70, 1, 3, 3), groups=70, pads=_SAME, strides=(2, 2), x_zero=8, ends=True),

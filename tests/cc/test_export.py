@@ -21,8 +21,10 @@ from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.cli.options import SYSTEMS
 from tvm_megcc.codegen import package
+from tvm_megcc.codegen.boards import ONLY
 from tvm_megcc.codegen.languages import in_one_folder
 from tvm_megcc.errors import MegccError
+from tvm_megcc.target import TARGETS
 from tvm_megcc.tools import export
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -155,7 +157,8 @@ def built(source: Path, program: str, environment: dict[str, str], tmp_path: Pat
 @pytest.mark.parametrize(("system", "example", "program", "home"), [
     ("zephyr", "samples/digits", "app", "ZEPHYR_BASE"), ("esp-idf", "examples/digits", "main", "IDF_PATH")])
 def test_examples_of_cmake(system, example, program, home, folders, thousandths, tmp_path):
-    package = exported(folders["c"], system, tmp_path)
+    """ESP-IDF calls a component as its folder, which need not be the network's name."""
+    package = exported(folders["c"], system, tmp_path).rename(tmp_path / "my_component")
     said = built(package / example, program, {home: ""}, tmp_path).splitlines()
     assert said[0] == "digits: 0"
     assert [int(line.removesuffix(" / 1000")) for line in said[1:]] == thousandths
@@ -227,7 +230,7 @@ def test_every_file_is_compiled_for_the_microcontroller_without_a_flag_of_ours(f
 
 def test_all_packages_have_the_same_sources(folders, tmp_path):
     for target, folder in folders.items():
-        others = ("mlperf-tiny", "go", *(("android", "swift") if target != "c" else ()))
+        others = ("mlperf-tiny", "go", *(("android", "swift", "esp-idf") if target != "c" else ()))
         packages = [package.package(folder, system) for system in package.SYSTEMS if system not in others]
         sources = [{name: data for name, data in files.items() if name.startswith("src/")
                     and not name.startswith("src/include/")
@@ -256,6 +259,37 @@ def test_descriptions_name_files_that_are_there(folders, tmp_path):
     properties = package.package(folders["c"], "arduino")["library.properties"].decode()
     assert {line.partition("=")[0] for line in properties.splitlines()} >= {
         "name", "version", "author", "maintainer", "sentence", "paragraph", "category", "url", "architectures"}
+
+
+def test_what_is_said_of_the_cpu(folders, tmp_path):
+    """Boards, and what a build system refuses to build for another CPU."""
+    m4 = {system: package.package(folders["cortex-m4"], system) for system in ("zephyr", "arduino", "platformio")}
+    assert b"architectures=mbed_nano,nrf52,renesas_uno,samd,stm32\n" in m4["arduino"]["library.properties"]
+    assert b"board = nucleo_f446re" in m4["platformio"]["examples/digits/platformio.ini"]
+    assert b"depends on CPU_CORTEX_M4 || CPU_CORTEX_M7\n" in m4["zephyr"]["zephyr/Kconfig"]
+    sample = m4["zephyr"]["samples/digits/sample.yaml"].decode()
+    assert "filter: CONFIG_CPU_CORTEX_M4 or CONFIG_CPU_CORTEX_M7\n" in sample
+    assert b"CONFIG_FPU" not in m4["zephyr"]["samples/digits/prj.conf"]
+    with pytest.raises(MegccError, match="none of which esp-idf has: compile the model again, with --target riscv32"):
+        package.package(folders["cortex-m4"], "esp-idf")
+    c = {system: package.package(folders["c"], system) for system in ("zephyr", "arduino", "cmsis-pack")}
+    assert b"architectures=*\n" in c["arduino"]["library.properties"]
+    assert b"depends" not in c["zephyr"]["zephyr/Kconfig"]
+    assert b"<url></url>" in c["cmsis-pack"]["tvm_megcc.digits.pdsc"]
+    m55, riscv = (tvm_megcc.compile(DIGITS, target).save(tmp_path / target, embed=True)
+                  for target in ("cortex-m55", "riscv32"))
+    assert b"CONFIG_FPU=y" in package.package(m55, "zephyr")["samples/digits/prj.conf"]
+    sample = package.package(riscv, "zephyr")["samples/digits/sample.yaml"]
+    assert b"filter: CONFIG_RISCV and not CONFIG_64BIT\n" in sample
+    assert b"board = esp32-c3-devkitm-1" in package.package(riscv, "platformio")["examples/digits/platformio.ini"]
+    assert b"set-target esp32c3" in package.package(riscv, "esp-idf")["README.md"]
+
+
+@pytest.mark.parametrize("system", package.SYSTEMS)
+def test_every_system_has_a_target_of_its_own(system):
+    """That a model file is compiled for where no --target is given."""
+    for name in export.TARGETS[system].split(","):
+        assert name in TARGETS and name in ONLY.get(system, (name,))
 
 
 def test_states_are_not_written(tmp_path):
@@ -354,8 +388,9 @@ def test_refusals(change, message, tmp_path):
 
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["export", str(DIGITS), "--for", "arduino", "--target", "cortex-m4"]) == 0
+    assert main(["export", str(DIGITS), "--for", "arduino"]) == 0
     made = tmp_path / "digits_arduino"
+    assert "Compiled for c:" in (made / "library.properties").read_text()
     assert "an Arduino library" in capsys.readouterr().out and (made / "library.properties").exists()
     assert main(["export", str(DIGITS), "--for", "arduino", "--target", "cortex-m4"]) == 1
     assert "exists already" in capsys.readouterr().err

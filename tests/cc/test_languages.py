@@ -66,6 +66,23 @@ def hostile(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+def test_two_crates_in_one_program(tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    for name in ("one", "two"):
+        command = ["export", str(DIGITS), "--for", "rust", "--name", name, "--target", "c", "-q"]
+        assert main([*command, "-o", str(tmp_path / name)]) == 0
+    run = "let mut {0} = Box::new({0}::Arena::new()); println!(\"{{:?}}\", " \
+          "{0}::Model::new(&mut {0}).unwrap().run(&[0.0f32; 64]).unwrap().logits);"
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/main.rs").write_text(f"fn main() {{ {run.format('one')} {run.format('two')} }}")
+    (tmp_path / "Cargo.toml").write_text('[package]\nname = "both"\nversion = "0.1.0"\nedition = "2021"\n'
+                                         '[dependencies]\none = { path = "one" }\ntwo = { path = "two" }\n')
+    first, second = ran("cargo", "run", "-q", cwd=tmp_path).splitlines()
+    assert first == second and first.count(",") == 9
+
+
+@pytest.mark.slow
 def test_rust(tmp_path, monkeypatch):
     needs("cargo", "cc")
     monkeypatch.setenv("CARGO_NET_OFFLINE", "true")

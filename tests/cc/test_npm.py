@@ -86,6 +86,13 @@ def test_the_module_gives_what_the_model_gives(beside, tmp_path, monkeypatch):
     assert done.stdout.startswith("logits: ") and done.stdout.endswith(" ms\n")
 
 
+@pytest.mark.parametrize("name", ["http", "node_modules", "stream"])
+def test_reserved_names_are_refused(name, tmp_path):
+    folder = tvm_megcc.compile(DIGITS, "wasm32").save(tmp_path / "digits")
+    with pytest.raises(MegccError, match="reserved by npm"):
+        npm.package(folder, name)
+
+
 HOSTILE = "*/ `</script>'\"\\${x}\u2028\n__"
 
 

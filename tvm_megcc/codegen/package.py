@@ -23,6 +23,7 @@ from ..foreign import c_name, printable
 from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
+from .boards import ONLY, boards_of
 from .languages import LANGUAGES, Memory, go_module, in_one_folder, ports, words
 from .machines import profile
 from .manifest import read_manifest
@@ -49,14 +50,6 @@ _LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_s
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: Where the configuration is, and the line that asks for it.
 _CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
-#: Target -> the board that Zephyr emulates with it.
-_ZEPHYR_BOARDS = {"cortex-m0plus": "qemu_cortex_m0", "cortex-m3": "qemu_cortex_m3", "cortex-m4": "mps2/an386",
-                  "cortex-m7": "mps2/an500", "cortex-m33": "mps2/an521/cpu0", "cortex-m55": "mps3/corstone300/an547",
-                  "riscv32": "qemu_riscv32"}
-#: Target -> the processors that a CMSIS-Pack names for it; a target without a row is for any.
-_CORES = {"cortex-m0plus": ("Cortex-M0", "Cortex-M0+"), "cortex-m3": ("Cortex-M3",),
-          "cortex-m4": ("Cortex-M4", "Cortex-M7"), "cortex-m7": ("Cortex-M7",), "cortex-m33": ("Cortex-M33",),
-          "cortex-m55": ("Cortex-M55",), "cortex-m85": ("Cortex-M85",)}
 
 
 @dataclass(frozen=True)
@@ -123,7 +116,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     package_version(version)
     web = package_address(url)
     manifest = read_manifest(folder)
-    models, targets = manifest["models"], _targets(folder, manifest, system in LANGUAGES)
+    models, targets = manifest["models"], _targets(folder, manifest, system)
     sources = _sources(folder, manifest)
     name = package_name(name or "_".join(model["name"] for model in models), system)
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
@@ -133,8 +126,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
                "target": targets[0], "sources": sorted(sources),
                "profile": [flag[2:] for flag in profile(models, embedded=True)],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
-               "zephyr_board": next((_ZEPHYR_BOARDS[t.name] for t in targets if t.name in _ZEPHYR_BOARDS), "BOARD"),
-               "cores": _cores(targets), "web": web, "url": bool(url)}
+               "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets),
+               "web": web, "url": bool(url)}
     if system in LANGUAGES:
         context |= _language(folder, models, sources, system)
     if system == "go":
@@ -179,10 +172,16 @@ def package_address(url: str) -> tuple[str, str]:
     return web[1], web[2]
 
 
-def _targets(folder: Path, manifest: dict, anywhere: bool) -> list[Target]:
+def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
     targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
-    if anywhere:
+    if system in LANGUAGES:
         return targets
+    if system in ONLY:
+        fitting = [target for target in targets if target.name in ONLY[system]]
+        if not fitting:
+            raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which {system} has: compile the "
+                             f"model again, with --target {' or '.join(ONLY[system])} (any of its CPUs)")
+        return fitting
     fitting = [target for target in targets if target.bare_metal or target.machine == "any"]
     if not fitting:
         raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which is a microcontroller: compile "
@@ -211,12 +210,6 @@ def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
                          + ", ".join(f"{row.elements} elements ({row.name})" for row in _BENCHMARKS.values())
                          + ", and one output of int8")
     return found
-
-
-def _cores(targets: Sequence[Target]) -> list[str]:
-    """The processors that a pack is for; empty: any."""
-    rows = [_CORES.get(target.name, ()) for target in targets]
-    return sorted({core for row in rows for core in row}) if all(rows) else []
 
 
 def _sources(folder: Path, manifest: dict) -> dict[str, bytes]:

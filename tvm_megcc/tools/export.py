@@ -16,8 +16,10 @@ from . import npm, wheel
 BUILT = {"npm": "an ES module with the network in WebAssembly",
          "wheel": "a Python package with the network compiled in"}
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
-#: What a model is compiled for where no --target says it.
-TARGETS = {"npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
+#: What a model is compiled for where no --target says it: what runs everywhere where the system has many CPUs.
+TARGETS = {"zephyr": "c", "esp-idf": "c", "arduino": "c", "platformio": "c", "cmake": "c", "cmsis-pack": "cortex-m4",
+           "stm32cube": "cortex-m4", "mlperf-tiny": "cortex-m4",
+           "npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
            "go": "x86-64-v3,arm64,c", "android": "arm64,arm64-v82,armv7,x86-64",
            "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native")}
 #: Those that have the weights in a file of their own.

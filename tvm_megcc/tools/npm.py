@@ -22,6 +22,11 @@ from ..version import VERSION
 
 #: What npm takes as a name: https://docs.npmjs.com/cli/configuring-npm/package-json#name
 _NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
+#: Names that npm gives to no new package: those of node's own modules, and two of files.
+_RESERVED = set("""node_modules favicon.ico assert async_hooks buffer child_process cluster console constants crypto
+    dgram diagnostics_channel dns domain events fs http http2 https inspector module net os path perf_hooks process
+    punycode querystring readline repl stream string_decoder sys timers tls trace_events tty url util v8 vm wasi
+    worker_threads zlib""".split())
 _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
 
 
@@ -50,6 +55,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     if not _NAME.fullmatch(chosen) or len(chosen) > 214:
         raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and "
                          "'.', perhaps with @scope/ before it")
+    if chosen in _RESERVED:
+        raise MegccError(f"'{chosen}' is reserved by npm: give another name with --name, or a @scope/ before it")
     embedded = f"{row['name']}_data.c" in manifest["files"]
     inputs, outputs = ports(row)
     context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),

@@ -2,11 +2,11 @@
 """Neural networks compiled ahead of time to small C programs: a TVM plugin and a stand-alone compiler."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .errors import MegccError
 from .frontends import _tvm
-from .target import Target
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from .passes.inputs import Input
     from .reports import Report, bench, compare, explain, inspect, quantize
     from .runtime.session import Session
+    from .target import Target
 
 __all__ = ["Artifact", "Input", "MegccError", "Report", "Session", "Target", "__version__", "bench", "build",
            "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc", "quantize",
            "tune_megcc_kernels"]
 
-#: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package.
-_LAZY = {**dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
-         **dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "Input": ".passes.inputs",
-         "Session": ".runtime.session"}
+#: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package, and the
+#: command is there at once, to end without a trace when it is interrupted.
+_LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "Input": ".passes.inputs",
+         **dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
+         "Session": ".runtime.session", "Target": ".target"}
 
 _tvm.register_when_imported()
 
@@ -38,4 +40,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LAZY[name], __name__), name)
     if name in _tvm.LAZY:
         return _tvm.attribute(name)
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module 'tvm_megcc' has no attribute '{name}'")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
@@ -12,11 +13,12 @@ from . import folders
 from .codegen.artifact import Artifact
 from .compiler import Dump, compile_graph
 from .context import Regions
-from .dispatch import Dispatcher, Intervals, parse_shape_sets
-from .errors import MegccError, quoted
+from .dispatch import Dispatcher, Intervals, parse_run_shapes
+from .errors import MegccError, MegccWarning, quoted
 from .ir.graph import Graph
 from .ir.streams import Stream
 from .ir.types import ORDINARY
+from .named_dims import Size
 from .passes.inputs import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
 from .tuning_log import TuningLog
@@ -34,13 +36,14 @@ logger = logging.getLogger(__name__)
 Inputs = Mapping[str, Union[Input, str]]
 
 
-def compile(model: str | Path | bytes | onnx.ModelProto | Module,
+def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
             target: str | Target | Sequence[Target] = "native", *, params: Mapping[str, object] | None = None,
-            input_shapes: str | Shapes | Sequence[Shapes] | None = None,
-            dispatch: str | Dispatcher | Intervals | None = None, optimize: str = "speed", name: str = "",
-            threads: int = 1, keep_inputs: bool = False, states: Mapping[str, str] | None = None,
-            constants: Mapping[str, object] | None = None, output_names: Sequence[str] | None = None,
-            bounds: Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
+            example_inputs: object = None, input_shapes: str | Shapes | Sequence[Shapes] | None = None,
+            dispatch: str | Dispatcher | Intervals | None = None,
+            dims: str | Sequence[str] | Mapping[str, Size] | None = None, optimize: str = "speed", name: str = "",
+            threads: int = 1, keep_inputs: bool = False, states: str | Mapping[str, str] | None = None,
+            constants: str | Mapping[str, object] | None = None, output_names: str | Sequence[str] | None = None,
+            bounds: str | Mapping[str, int] | None = None, inputs: str | Inputs | None = None,
             extern: Externs | None = None, log: str | Path | None = None, ram: int | None = None,
             flash: int | None = None, caller_inputs: bool = False, regions: str | None = None,
             reproducible: bool = False, half: bool = False, stream: str | Stream | None = None,
@@ -49,15 +52,20 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
 
     Args:
         model: path of an ONNX file, its bytes, a `ModelProto`, path of a TFLite file (.tflite), or a module of TVM, of
-            Relax or Relay. Through TVM's importer: path of a saved program of torch.export (.pt2), or the program.
+            Relax or Relay. Through TVM's importer, or as ONNX where that does not take it: path of a saved program of
+            torch.export (.pt2), or the program. What torch.onnx.export(…, dynamo=True) gives, or a module of PyTorch
+            with `example_inputs`.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64").
         params: weights of a module of TVM, as its importers give them.
+        example_inputs: what a module of PyTorch is called with when it is exported: a tuple, a dictionary, a tensor.
         input_shapes: for inputs with dimensions that the model leaves open: a dictionary, or text such as
             "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
             as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
         dispatch: ranges of shapes to compile for: text such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
             dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals. The axes
             here and in input_shapes are those of the model, also where `inputs` gives another order.
+        dims: dimensions by the names that the model has for them, wherever they stand: {"batch": 1, "sequence":
+            "1..128"} or {"sequence": range(1, 129)}; a size, ranges as in `dispatch`, a range, or half-open intervals.
         optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
         name: prefix of everything that is generated; default is the file's name.
         threads: workers that workspace is planned for.
@@ -86,6 +94,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         signature: which of a TFLite file's, where it has several.
         dump: folder that gets every stage as text.
 
+    `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
+
     Returns:
         The artifact; `.save(folder)` writes the generated folder.
 
@@ -93,11 +103,16 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         MegccError: saying what of the model cannot be compiled, where, and what to do.
     """
     from .frontends.models import import_model, is_tflite
+    from .frontends.torch_models import of_torch
 
     measured = TuningLog.read(log) if log else None
+    states = parse_states(states or {})
+    model = of_torch(model, example_inputs)
     graph, buckets = import_model(model, params=params, input_shapes=input_shapes, dispatch=dispatch,
-                                  constants=constants, output_names=output_names, extern=extern, states=states,
-                                  bounds=bounds, stream=stream, signature=signature)
+                                  constants=parse_constants(constants or {}),
+                                  output_names=parse_output_names(output_names or ()), extern=extern,
+                                  states=states, bounds=parse_bounds(bounds or {}), dims=dims, stream=stream,
+                                  signature=signature)
     if is_tflite(model):
         _note_restarts(model, graph, signature)
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
@@ -107,6 +122,9 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module,
         targets: tuple[Target, ...] = (target,)
     else:
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
+    if half and not any(each.isa.halves for each in targets):
+        warnings.warn(f"--half changes nothing: {', '.join(each.name for each in targets)} has no vectors of half "
+                      "precision (docs/half.md)", MegccWarning, stacklevel=2)
     return compile_graph(graph, targets, optimize=optimize, threads=threads, keep_inputs=keep_inputs, states=states,
                          name=name or (path.stem if path else graph.name), buckets=buckets, log=measured, ram=ram,
                          flash=flash, caller_inputs=caller_inputs,
@@ -132,21 +150,25 @@ def _model_facts(path: Path) -> dict:
     return {"file": path.name, "sha256": folders.sha256(path)}
 
 
-def load(path: str | Path, target: str | None = None, model: str | None = None) -> Session:
+def load(path: str | Path | Artifact, target: str | None = None, model: str | None = None,
+         threads: int | None = None) -> Session:
     """A session on a generated folder, or on a .megcc file in it. The folder is built first if it is not yet.
 
     Args:
-        path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it.
+        path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it; or the artifact, which
+            is saved in the cache.
         target: one of the folder's; by default one that this machine runs, else the first, in an emulator.
         model: which one, of a folder with several.
+        threads: workers of a run, at most as many as it was compiled for; by default so many.
 
     Raises:
-        MegccError: for a path that is no such folder, and for another target or model than it has; `ToolError` if a
-            compiler or emulator is missing.
+        MegccError: for a path that is no such folder, and for another target, model or more threads than it has;
+            `ToolError` if a compiler or emulator is missing.
     """
     from .runtime.load import load as load_session
 
-    return load_session(path, target, model=model)
+    return load_session(path.save_in_cache() if isinstance(path, Artifact) else path, target, model=model,
+                        threads=threads)
 
 
 def dump_into(folder: str | Path) -> Dump:
@@ -160,7 +182,7 @@ def dump_into(folder: str | Path) -> Dump:
     return dump
 
 
-def parse_states(texts: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+def parse_states(texts: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
     Raises:
@@ -168,6 +190,7 @@ def parse_states(texts: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """
     if isinstance(texts, Mapping):
         return dict(texts)
+    texts = texts.split(";") if isinstance(texts, str) else texts
     states: dict[str, str] = {}
     for text in texts:
         output, equals, target = (part.strip() for part in text.partition("="))
@@ -179,7 +202,7 @@ def parse_states(texts: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     return states
 
 
-def parse_constants(texts: Sequence[str] | Mapping[str, object]) -> dict[str, object]:
+def parse_constants(texts: str | Sequence[str] | Mapping[str, object]) -> dict[str, object]:
     """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; one stays what it is.
 
     Raises:
@@ -187,6 +210,7 @@ def parse_constants(texts: Sequence[str] | Mapping[str, object]) -> dict[str, ob
     """
     if isinstance(texts, Mapping):
         return dict(texts)
+    texts = texts.split(";") if isinstance(texts, str) else texts
     constants: dict[str, object] = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -198,7 +222,7 @@ def parse_constants(texts: Sequence[str] | Mapping[str, object]) -> dict[str, ob
     return constants
 
 
-def parse_bounds(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+def parse_bounds(texts: str | Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     """`["boxes=1000"]` as a dictionary; one stays what it is.
 
     Raises:
@@ -206,6 +230,7 @@ def parse_bounds(texts: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     """
     if isinstance(texts, Mapping):
         return dict(texts)
+    texts = texts.split(";") if isinstance(texts, str) else texts
     bounds: dict[str, int] = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.rpartition("="))
@@ -287,21 +312,19 @@ def facts_of(inputs: Mapping[str, Input]) -> dict:
     return {"inputs": {name: str(given) for name, given in inputs.items()}} if inputs else {}
 
 
-def parse_output_names(texts: Sequence[str]) -> list[str]:
+def parse_output_names(texts: str | Sequence[str]) -> list[str]:
     """`["a,b", "c"]` as a list, each name once."""
-    names = (name.strip() for text in texts for name in text.split(","))
+    names = (name.strip() for text in ([texts] if isinstance(texts, str) else texts) for name in text.split(","))
     return list(dict.fromkeys(filter(None, names)))
 
 
-def parse_shapes(text: str | Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """`"data=(1,3,224,224);ids:[1,128]"` as a dictionary; one stays what it is.
+def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tuple[int, ...] | int]:
+    """`"data=(1,3,224,224);ids:[1,128];past=3"` as a dictionary of shapes and, by name, sizes of dimensions; one stays
+    what it is.
 
     Raises:
-        MegccError: showing the part that is no shape.
+        MegccError: showing the part that is neither.
     """
     if isinstance(text, Mapping):
-        return {name: tuple(shape) for name, shape in text.items()}
-    sets = parse_shape_sets(text)
-    if len(sets) > 1:
-        raise MegccError(f"one set of input shapes is wanted here, not {len(sets)}: {text}")
-    return sets[0] if sets else {}
+        return {name: size if isinstance(size, int) else tuple(size) for name, size in text.items()}
+    return parse_run_shapes(text)

@@ -70,8 +70,7 @@ def _on_open_axes(intervals: Sequence[Interval]) -> Dispatcher:
 _AXES = re.compile(r"\s*(?P<name>.+?)\s*\[(?P<axes>[\d\s,]+)\]\s*=\s*(?P<rule>.+?)\s*")
 _CALL = re.compile(r"(?P<name>log|uniform)\s*\((?P<numbers>[\d\s,]*)\)")
 _RANGE = re.compile(r"(?P<lo>\d+)(?:\s*\.\.\s*(?P<hi>\d+|\*))?")
-_GRAMMAR = ('expected NAME[AXIS,…]=log(1,64), log(BASE,1,64), uniform(STEP,64,512) or 1..8,9..64,65..* ; '
-            "ends are included, * is no limit")
+RULES = "log(1,64), log(BASE,1,64), uniform(STEP,64,512) or 1..8,9..64,65..* ; ends are included, * is no limit"
 
 
 def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
@@ -83,15 +82,16 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
     found: dict[str, dict[int, list[Interval]]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         match = _AXES.fullmatch(part)
-        intervals = _parse_rule(match["rule"]) if match else None
+        intervals = parse_rule(match["rule"]) if match else None
         if intervals is None:
-            raise MegccError(f"dispatch '{part}': {_GRAMMAR}")
+            raise MegccError(f"dispatch '{part}': expected NAME[AXIS,…]={RULES}")
         for axis in map(int, filter(None, (a.strip() for a in match["axes"].split(",")))):
             found.setdefault(match["name"], {})[axis] = intervals
     return found
 
 
-def _parse_rule(rule: str) -> list[Interval] | None:
+def parse_rule(rule: str) -> list[Interval] | None:
+    """Ranges as half-open intervals; None for what is no rule."""
     call = _CALL.fullmatch(rule)
     if call:
         numbers = [int(n) for n in filter(None, (n.strip() for n in call["numbers"].split(",")))]
@@ -134,6 +134,26 @@ def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
         except (TypeError, ValueError):
             raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
     return shapes
+
+
+def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
+    """Shapes of inputs, and sizes of dimensions by name: `"ids=(1,8);past=3"`.
+
+    Raises:
+        MegccError: showing the part that is neither.
+    """
+    if len(_BETWEEN_SETS.split(text)) > 1:
+        raise MegccError(f"one set of input shapes is wanted here: {text}")
+    found: dict[str, tuple[int, ...] | int] = {}
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        name, _, size = (word.strip() for word in part.rpartition("="))
+        if name and size.isdecimal():
+            found[name] = int(size)
+        elif None in (shape := next(iter(_parse_shapes(part).items())))[1]:
+            raise MegccError(f"shape '{part}': a run has extents that are known")
+        else:
+            found[shape[0]] = shape[1]  # type: ignore[assignment]
+    return found
 
 
 def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Collection[str]]) \
@@ -189,7 +209,8 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
     return _grid(inputs, shapes, dispatch)
 
 
-def _symbol(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
+def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
+    """The name of an open axis: the model's, or one of the input and the axis."""
     dim = inputs[name][axis]
     return dim if isinstance(dim, str) else f"{name}_{axis}"
 
@@ -211,7 +232,7 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
             if len(set(extents)) == 1:
                 shape.append(extents[0])
                 continue
-            symbol = _symbol(inputs, name, axis) if axis < len(inputs[name]) else f"{name}_{axis}"
+            symbol = axis_name(inputs, name, axis) if axis < len(inputs[name]) else f"{name}_{axis}"
             shape.append(symbol)
             for bound, extent in zip(bounds, extents, strict=True):
                 if bound.setdefault(symbol, extent) != extent:
@@ -235,7 +256,7 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                 raise MegccError(f"dispatch names axis {axis} of input '{name}', which has {len(inputs[name])} axes")
             if isinstance(shapes.get(name, [None] * (axis + 1))[axis], int):
                 raise MegccError(f"axis {axis} of input '{name}' is fixed by input_shapes and named by dispatch")
-            symbol = _symbol(inputs, name, axis)
+            symbol = axis_name(inputs, name, axis)
             cells = tuple((low, high) for low, high in ranges)
             if not cells or any(low < 1 or (high is not None and high <= low) for low, high in cells):
                 raise MegccError(f"dispatch of axis {axis} of input '{name}': {list(ranges)} are no intervals")

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 #: Findings of a model that a message lists.
 MOST_FINDINGS = 50
@@ -33,11 +35,82 @@ def readable(message: str) -> str:
     return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
 
 
+def one_line(report: Any) -> Any:
+    """A report whose texts have no control characters and no ends of lines: those come from names of a model."""
+    if isinstance(report, str):
+        return _CONTROL.sub("_", report).replace("\n", "_")
+    if isinstance(report, dict):
+        return {one_line(name): one_line(value) for name, value in report.items()}
+    return [one_line(value) for value in report] if isinstance(report, (list, tuple)) else report
+
+
+def report_text(report: dict, text: Callable[[dict], str]) -> str:
+    """A report as `text` writes it, for a terminal."""
+    return readable(text(one_line(report)))
+
+
+#: Options of the command -> what Python calls them, where messages name them; both take the same texts.
+ARGUMENTS = {
+    "--input-shapes": "input_shapes", "--dispatch": "dispatch", "--dim": "dims", "--input": "inputs",
+    "--output-names": "output_names", "--constant": "constants", "--bound": "bounds", "--state": "states",
+    "--extern": "extern", "--log": "log", "--threads": "threads", "--keep-inputs": "keep_inputs", "--ram": "ram",
+    "--flash": "flash", "--caller-inputs": "caller_inputs", "--region": "regions", "--reproducible": "reproducible",
+    "--half": "half", "--stream": "stream", "--signature": "signature", "--target": "target", "--name": "name", "--model": "model",
+    "--shape": "shapes", "--inputs": "arrays", "--layers": "layers", "--reference": "reference",
+    "--tolerance": "tolerance", "--against": "against", "--dump": "dump"}
+#: An option in a message, with what it is given where that is quoted, in capitals, or has a "=".
+_OPTION = re.compile(r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
+                     r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
+#: What is to be typed in a shell: a line that is indented, one of our commands in quotes.
+_COMMAND_LINE = re.compile(r"(^ {6}[^\n]*|'megcc [^'\n]*')", re.MULTILINE)
+_TWICE = re.compile(r'(\w+)="([^"]*)" \1="([^"]*)"')
+_command = [False]
+
+
+@contextmanager
+def for_the_command() -> Iterator[None]:
+    """Within it messages are for somebody at the command; elsewhere they are for a program in Python."""
+    before = _command[0]
+    _command[0] = True
+    try:
+        yield
+    finally:
+        _command[0] = before
+
+
+def _in_python(message: str) -> str:
+    """The message with the names of arguments in place of options, but for those in command lines."""
+    return "".join(part if _COMMAND_LINE.fullmatch(part) else _with_arguments(part)
+                   for part in _COMMAND_LINE.split(message))
+
+
+def _with_arguments(message: str) -> str:
+    def argument(found: re.Match[str]) -> str:
+        name = ARGUMENTS.get(found[1])
+        if name is None:
+            return found[0]
+        return name if found[2] is None else f'{name}="{found[2].strip(chr(34) + chr(39))}"'
+
+    message = _OPTION.sub(argument, message)
+    while (merged := _TWICE.sub(r'\1="\2;\3"', message)) != message:
+        message = merged
+    return message
+
+
 class MegccError(Exception):
     """Something the user can fix: the message says how. The command exits with 1."""
 
     def __init__(self, message: str = ""):
-        super().__init__(readable(message))
+        message = readable(message if _command[0] else _in_python(message))
+        # Lines behind the first are indented: one that a name brings along does not look like a message of its own.
+        super().__init__(re.sub(r"\n(?! )", "\n  ", message))
+
+
+class MegccWarning(UserWarning):
+    """What is done otherwise than the user may think."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(readable(message if _command[0] else _in_python(message)))
 
 
 class ModelError(MegccError):

@@ -13,11 +13,14 @@ import glob
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
+
+from .errors import MegccError
 
 try:
     import fcntl
@@ -30,6 +33,10 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _PART = 1 << 22
 #: What lies in the folder beside, in which a new folder is made: it, and the one that it replaces.
 _NEW, _OLD = "new", "old"
+#: How the names of folders begin that `scratch` makes.
+_SCRATCH = ".megcc-"
+#: Bytes of a file that are read at most, and of a device, which need not end.
+MOST, MOST_OF_DEVICE = (1 << 31) - 1, 1 << 20
 
 
 class Contents(Protocol):
@@ -174,6 +181,32 @@ def _keep_from(old: Path, folder: Path, keep: str) -> None:
         (old / keep).rename(folder / keep)
 
 
+@contextmanager
+def scratch(parent: Path) -> Iterator[Path]:
+    """A folder in another one that is gone at the end; of a process that was killed, `sweep` removes it."""
+    while True:
+        path, held = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent)), None
+        try:
+            with suppress(FileNotFoundError):
+                held = _lock(path)
+            if path.exists():  # else another process took it for a leftover
+                yield path
+                return
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            _unlock(held)
+
+
+def sweep(parent: Path) -> None:
+    """Removes what is left of `scratch` in a folder: nobody has it locked."""
+    for path in parent.glob(f"{_SCRATCH}*"):
+        with suppress(OSError):
+            held = _lock(path, wait=False)
+            if held is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                _unlock(held)
+
+
 def _remove_leftovers(folder: Path, keep: str) -> None:
     """Settles what processes left that were killed: nobody has it locked."""
     for aside in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
@@ -189,6 +222,26 @@ def _remove_leftovers(folder: Path, keep: str) -> None:
 
 def _prefix(folder: Path) -> str:
     return f".{folder.name}.megcc-"
+
+
+def read(path: str | Path, most: int = MOST) -> bytes:
+    """The bytes of a file or pipe.
+
+    Raises:
+        OSError: if it cannot be read; MegccError: if there are more than `most` bytes.
+    """
+    parts, size = [], 0
+    with open(path, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode) and os.fstat(file.fileno()).st_size <= most:
+            return file.read()
+        most = most if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) else min(most, MOST_OF_DEVICE)
+        while size <= most and (part := file.read(min(_PART, most + 1))):
+            parts.append(part)
+            size += len(part)
+    if size > most:
+        raise MegccError(f"{path} has more than {most:,} bytes, which is more than such a file can have")
+    return b"".join(parts)
 
 
 def sha256(path: Path) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep
 
-from . import api, paths
+from . import api, folders, paths
 from .codegen.artifact import Artifact
 from .errors import InternalError, MegccError, ToolError
 from .frontends.onnx.sequences import is_sequence
@@ -179,11 +179,11 @@ def _runtime_objects(compiler: Compiler, target: Target) -> list[Path]:
     digest = hashlib.sha256(repr([str(compiler), flags]).encode())
     for path in (*headers, *sources):
         digest.update(path.read_bytes())
-    folder = paths.cache() / "backend" / digest.hexdigest()[:24]
+    folder = paths.cache("backend") / digest.hexdigest()[:24]
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            aside = Path(scratch) / "objects"
+        with folders.scratch(folder.parent) as scratch:
+            aside = scratch / "objects"
             aside.mkdir()
             for source in sources:
                 builds.run_tool([*compiler.command, *flags, "-c", str(source), "-o", str(aside / f"{source.stem}.o")])

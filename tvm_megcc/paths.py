@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import MegccError
@@ -32,12 +34,27 @@ def templates() -> tuple[Path, ...]:
     return (*map(Path, own), PACKAGE / "codegen" / "templates", PACKAGE / "kernels")
 
 
-def cache() -> Path:
-    """Folder for what can be made again at any time ($MEGCC_CACHE, else the user's cache folder).
+class NoHome(MegccError):
+    """There is no place for a cache."""
+
+
+def cache(*parts: str) -> Path:
+    """Folder for what can be made again at any time ($MEGCC_CACHE, else the user's cache folder), or one below it.
+
+    What lies there is loaded and run: each folder on the way is the user's, and nobody else's to write to.
 
     Raises:
-        MegccError: the user has no home.
+        NoHome: the user has no home; MegccError: a folder is somebody else's, or others may write to it.
     """
+    folder = _cache()
+    _require_own(folder)
+    for part in parts:
+        folder /= part
+        _require_own(folder)
+    return folder
+
+
+def _cache() -> Path:
     if own := os.environ.get("MEGCC_CACHE"):
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):
@@ -45,7 +62,37 @@ def cache() -> Path:
     try:
         return Path.home() / ".cache" / "megcc"
     except RuntimeError:
-        raise MegccError("there is no home folder for the cache: set MEGCC_CACHE to a folder of yours") from None
+        raise NoHome("there is no home folder for the cache: set MEGCC_CACHE to a folder of yours") from None
+
+
+def _require_own(folder: Path) -> None:
+    """Makes the folder where it can be made. Raises MegccError if others could have put something into it."""
+    with suppress(OSError):  # who writes there says what is wrong
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        found = folder.stat()
+    except OSError:
+        return
+    if not hasattr(os, "geteuid"):  # Windows
+        return
+    what = "megcc loads and runs what lies in its cache, and the folder"
+    if found.st_uid not in (os.geteuid(), 0):
+        raise MegccError(f"{what} {folder} belongs to another user: set MEGCC_CACHE to a folder of yours")
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
+        raise MegccError(f"{what} {folder} can be written to by others: look at what is in it and 'chmod go-w' it, or "
+                         "set MEGCC_CACHE to a folder of yours")
+
+
+def _is_private(group: int) -> bool:
+    """Whether it is the group that some systems make for each user alone."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (found.gr_name, found.gr_gid) == (user.pw_name, user.pw_gid) and {*found.gr_mem} <= {user.pw_name}
 
 
 def _data(name: str) -> Path:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 import numpy.typing as npt
 
-from .api import parse_inputs
-from .errors import MegccError
+from .api import parse_inputs, parse_shapes
+from .errors import MegccError, report_text
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .dispatch import Dispatcher, Intervals
     from .extern import Externs
     from .frontends.models import Shapes
+    from .named_dims import Size
 
 #: Arrays by input name, or a .npz file of them; None: seeded random numbers.
 Feeds = Union[Mapping[str, npt.ArrayLike], str, Path, None]
@@ -43,7 +44,7 @@ class Report(dict[str, Any]):
         self._text = text
 
     def __str__(self) -> str:
-        return self._text(self).rstrip("\n")
+        return report_text(self, self._text).rstrip("\n")
 
     def __repr__(self) -> str:
         return str(self)
@@ -57,6 +58,7 @@ class Compiling(TypedDict, total=False):
 
     input_shapes: str | Shapes | Sequence[Shapes] | None
     dispatch: str | Dispatcher | Intervals | None
+    dims: str | Sequence[str] | Mapping[str, Size] | None
     optimize: str
     threads: int
     keep_inputs: bool
@@ -77,7 +79,7 @@ class Compiling(TypedDict, total=False):
 
 
 #: Names of `compile` that are others in the parsed command line.
-_PARSED = {"states": "state", "constants": "constant", "inputs": "input", "regions": "region"}
+_PARSED = {"states": "state", "dims": "dim", "constants": "constant", "inputs": "input", "regions": "region"}
 _OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
 
 
@@ -106,14 +108,14 @@ def _options(verb: str, models: Model | Sequence[Model], target: str, compiling:
 
 
 def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
-            shapes: Mapping[str, Sequence[int]] | None = None, layers: bool = False, reference: str | None = None,
-            tolerance: float | None = None, seed: int = 0, cc: str | None = None,
+            shapes: str | Mapping[str, Sequence[int] | int] | None = None, layers: bool = False,
+            reference: str | None = None, tolerance: float | None = None, seed: int = 0, cc: str | None = None,
             **compiling: Unpack[Compiling]) -> Report:
     """The built C against ONNX Runtime, its optimiser off, or against the numpy reference: `megcc compare`.
 
     Args:
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
-        shapes: of seeded inputs whose shape may change.
+        shapes: of seeded inputs whose shape may change, and sizes of dimensions by name: {"batch": 2}.
         layers: compares the result of every kernel call too, and finds the first that differs.
         reference: "onnxruntime" or "numpy"; by default the first where it is installed.
         tolerance: largest error, relative to the output's largest magnitude (docs/command.md has the whole rule);
@@ -149,13 +151,15 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
 
 
 def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,
-          seed: int = 0, against: str = "", rounds: int = 9, cc: str | None = None,
+          shapes: str | Mapping[str, Sequence[int] | int] | None = None, seed: int = 0, against: str = "",
+          rounds: int = 9, cc: str | None = None,
           **compiling: Unpack[Compiling]) -> Report:
     """How long a model or a generated folder takes on this machine, in all and by operator: `megcc bench`.
 
     Args:
         model: of a folder with several, the .megcc file of one.
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
+        shapes: as `compare` takes them.
         repeat: timed runs; by default what takes about a second.
         against: engines to run beside, such as "onnxruntime,openvino"; with them several models may be given, as ONNX
             files, `arrays` only as a file, and the report is that of `megcc bench --against`.
@@ -175,7 +179,7 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
     if len(models) != 1:
         raise MegccError("several models are for against=…; without it, bench one at a time")
     session = source.timed_session_of(models[0], options)
-    return Report(tool.bench(session, arrays, repeat=repeat, seed=seed), tool.text)
+    return Report(tool.bench(session, arrays, repeat=repeat, seed=seed, shapes=parse_shapes(shapes or "")), tool.text)
 
 
 def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str | None = None,

@@ -19,11 +19,14 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .errors import MegccError, refused_by_system
+from . import folders
+from .errors import MegccError, MegccWarning, refused_by_system
 from .ir.graph import Op
 from .ir.types import PLAIN, TensorType
 
 FORMAT = 1
+#: Of a log.
+MOST_BYTES = 1 << 28
 #: No time and no cost is longer.
 _LONGEST = 1e30
 
@@ -110,7 +113,8 @@ class TuningLog:
                 raise _corrupt(source, number, str(error)) from None
             except (ValueError, RecursionError) as error:
                 if number == len(lines):
-                    warnings.warn(f"{source}:{number}: the last line was cut short and is ignored", stacklevel=3)
+                    warnings.warn(f"{source}:{number}: the last line was cut short and is ignored", MegccWarning,
+                                  stacklevel=3)
                     continue
                 place = f" from column {error.colno} on" if isinstance(error, json.JSONDecodeError) else ""
                 raise _corrupt(source, number, f"no JSON{place}") from None
@@ -124,7 +128,7 @@ class TuningLog:
             MegccError: if it cannot be read; or naming file and line of what is no row.
         """
         try:
-            data = Path(path).read_bytes()
+            data = folders.read(path, MOST_BYTES)
         except OSError as error:
             raise refused_by_system(error, f"cannot read the tuning log {path}") from None
         return TuningLog.parse(data.decode("utf-8", errors="replace"), str(path))
@@ -182,7 +186,7 @@ class LogWriter:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise refused_by_system(error, f"cannot write the tuning log {path}") from None
-        data = Path(path).read_bytes()
+        data = folders.read(path, MOST_BYTES)
         tail = data[data.rfind(b"\n") + 1:]
         if tail:
             try:

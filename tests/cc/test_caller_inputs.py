@@ -90,9 +90,9 @@ def test_same_bits_without_their_memory(target, tmp_path):
 
 def test_where_they_cannot_be(tmp_path):
     folder = compile_graph(separable(), parse_targets("cortex-m4"), caller_inputs=True).save(tmp_path / "made")
-    with pytest.raises(MegccError, match="without --caller-inputs"):
+    with pytest.raises(MegccError, match="without caller_inputs"):
         export(folder, "zephyr", tmp_path / "package")
     b = Builder()
     graph = b.graph(b.op("relu", b.input("x", Symbol("N"), 3)))
-    with pytest.raises(ShapeError, match="leave out --caller-inputs"):
+    with pytest.raises(ShapeError, match="leave out caller_inputs"):
         compile_graph(graph, parse_targets("c"), buckets=[Bucket((("N", 1, 4),))], caller_inputs=True)

@@ -3,12 +3,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import onnx
 import pytest
 
+import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
+from tvm_megcc.errors import InternalError
+from tvm_megcc.tools import apart
 
 RANGES = ["--dispatch", "words[0]=log(1,16)"]
 
@@ -33,6 +41,14 @@ def test_layers_at_some_shape(count: int, capsys):
     assert "no layer differs" in text and " product: max error" in text
 
 
+def test_sizes_of_dimensions(capsys):
+    """Compiled for a range, run at one size."""
+    for verb, more in (("compare", ["--reference", "numpy"]), ("bench", ["--repeat", "1"]), ("run", ["--repeat", "1"])):
+        assert main([verb, "net.onnx", "--dim", "n=1..16", "--shape", "n=3", "--target", "c", *more]) == 0, verb
+        assert main([verb, "net.onnx", "--dim", "n=1..16", "--target", "c", *more]) == REFUSED
+        assert '--shape "n=1"' in capsys.readouterr().err
+
+
 def test_a_shape_outside(capsys):
     assert main(["compare", "net.onnx", "--shape", "words=(17)", *RANGES]) == REFUSED
     assert "was not compiled for inputs" in capsys.readouterr().err
@@ -42,7 +58,7 @@ def test_explain_the_largest(capsys):
     assert main(["explain", "net.onnx", *RANGES]) == 0
     assert "matmul" in capsys.readouterr().out
     assert main(["explain", "net.onnx"]) == REFUSED
-    assert '--dispatch "words[0]=' in capsys.readouterr().err
+    assert "--dim n=1..64" in capsys.readouterr().err
 
 
 def test_a_number_off_the_table_names_the_operator(capsys):
@@ -74,3 +90,109 @@ def test_how_much_the_reference_differs_from_itself(capsys):
     assert main(["compare", "products.onnx", "--tolerance", "1e-12"]) == 1
     own, itself = capsys.readouterr().out.splitlines()[1:3]
     assert "✗ y: max error" in own and "ONNX Runtime, optimiser on: " in itself
+
+
+@pytest.mark.parametrize("kind, reason", [("Sqrt", "is NaN everywhere"), ("Relu", "is 0.0 everywhere"),
+                                          ("Compress", "is empty")])
+def test_outputs_that_say_nothing(kind, reason, capsys):
+    """Of negative numbers there is no root; beside an output that says something."""
+    inputs = {"x": [2, 3]}
+    last = node("Compress", "a none", "y", axis=0) if kind == "Compress" else node(kind, "a", "y")
+    saved(model([node("Exp", "x", "b"), node("Neg", "b", "a"), last], inputs, {"y": ["n", 3], "b": [2, 3]},
+                {"none": np.zeros(2, bool)}, opset=13), "nothing.onnx")
+    command = ["compare", "nothing.onnx", "--reference", "numpy"]
+    assert main(command) == REFUSED
+    said = capsys.readouterr().out
+    assert f"warning: this output {reason}" in said and said.splitlines()[-1].startswith("equal; not all"), said
+    assert main([*command, "--allow"]) == 0
+    report = tvm_megcc.compare("nothing.onnx", reference="numpy")
+    assert report["equal"] and [row.get("uninformative") for row in report["outputs"]] == [reason, None]
+
+
+def attention(additive: bool) -> onnx.ModelProto:
+    """Scores of which a mask leaves those that it has a 1 for: what is left over is -inf."""
+    lowest = {"lowest": np.array(-np.inf, np.float32), "axes": np.array([1]), "one": np.float32(1)}
+    nodes = [node("Unsqueeze", "keys axes", "k"), node("Cast", "k", "kept", to=onnx.TensorProto.BOOL)]
+    if additive:
+        nodes += [node("Cast", "kept", "real", to=onnx.TensorProto.FLOAT), node("Log", "real", "added"),
+                  node("Add", "x added", "scores")]
+    else:
+        nodes += [node("Where", "kept x lowest", "scores")]
+    return model([*nodes, node("Softmax", "scores", "y", axis=-1)], {"x": [4, 3, 2], "keys": ("int64", [4, 2])},
+                 {"y": [4, 3, 2]}, lowest, opset=13)
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_masks_are_drawn_as_masks(additive, capsys):
+    """Rows of zeros would be NaN: of four rows of two there would be one for most seeds."""
+    saved(attention(additive), "masked.onnx")
+    session = tvm_megcc.load(tvm_megcc.compile("masked.onnx", "c"))
+    assert [port.mask for port in session.inputs] == [False, True]
+    for seed in range(8):
+        feeds = tvm_megcc.tools.run.seeded(session.inputs, seed)
+        assert np.isin(feeds["keys"], (0, 1)).all() and feeds["keys"].any(-1).all() and feeds["x"].std() > 0.1
+        assert not np.isnan(session.run(feeds)["y"]).any()
+
+
+def test_masks_by_name():
+    port = tvm_megcc.runtime.session.Port
+    feeds = tvm_megcc.tools.run.seeded([port("attention_mask", "int64", (3, 40)), port("src_Mask", "float32", (40,)),
+                                        port("mask", "bool", ()), port("ids", "int64", (3, 40))])
+    for name in ("attention_mask", "src_Mask"):
+        assert set(np.unique(feeds[name])) == {0, 1} and (feeds[name][..., 0] == 1).all()
+    assert feeds["mask"].dtype == bool and len(np.unique(feeds["ids"])) > 2
+
+
+def ended(how: str):
+    """What an engine might do."""
+    if how == "signal":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "exit":
+        sys.stderr.write("engine: no\n")
+        os._exit(3)
+    if how == "raise":
+        raise KeyError("its own")
+    if how == "refuse":
+        raise apart.Refused("not this", "Engine 1.0")
+    return os.getpid(), np.arange(3)
+
+
+def test_what_ends_a_process_does_not_end_ours():
+    for how, words in (("signal", "SIGSEGV"), ("exit", "status 3, engine: no")):
+        with pytest.raises(apart.Ended, match=words):
+            apart.call(__name__, "ended", how)
+    other, array = apart.call(__name__, "ended", "")
+    assert other != os.getpid() and array.tolist() == [0, 1, 2]
+    with pytest.raises(apart.Refused, match="not this"):
+        apart.call(__name__, "ended", "refuse")
+    with pytest.raises(InternalError, match="its own"):
+        apart.call(__name__, "ended", "raise")
+    assert apart.call(__name__, "ended", "")[0] == other, "one process for all calls"
+
+
+def test_an_engine_that_dies(monkeypatch, capsys, tmp_path):
+    """A package of its name that kills the process in which it is imported."""
+    (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    apart._close()
+    try:
+        assert main(["compare", "net.onnx", "--shape", "words=(3)", *RANGES, "--reference", "onnxruntime"]) == REFUSED
+    finally:
+        apart._close()
+    assert "ONNX Runtime ended its process on net.onnx: SIGSEGV" in capsys.readouterr().err
+
+
+def test_interrupted_while_modules_are_imported():
+    """The command ends without a trace, as everywhere."""
+    code = """
+import sys, runpy
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+sys.argv = ["megcc", "explain", "net.onnx"]
+runpy.run_module("tvm_megcc", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -109,7 +109,7 @@ def test_a_detector_needs_no_allocator(target, tmp_path):
             x = scale * generator.normal(size=(1, 3, 2 * side, 2 * side)).astype(np.float32)
             found.append(len(same(session, graph, {"x": x})["found"]))
     assert found[1] == 0 and found[0] != found[2] and 0 < found[0] <= 12
-    with pytest.raises(MegccError, match="n; give bounds with --bound NAME=1000, or ranges"):
+    with pytest.raises(MegccError, match='n; give bounds with bounds="NAME=1000", or ranges'):
         tvm_megcc.compile(model([node("Relu", "x", "y")], {"x": ["n"]}, ["y"]), "cortex-m4", dispatch="x[0]=1..*")
 
 

@@ -66,7 +66,7 @@ def test_an_error_in_drawn_values_names_the_inputs_to_give(tmp_path):
     """The greatest of two ids is followed by nobody."""
     nodes = [node("ReduceMax", "ids", "a", axes=[1]), node("Gather", "w a", "y")]
     session = tvm_megcc.load(tvm_megcc.compile(network(nodes, IDS, {"w": WORDS})).save(tmp_path / "net"))
-    message = r"(?s)refused the values.*drawn at random.*Give 'ids': int64\[2,5\] as it wants them with --inputs"
+    message = r"(?s)refused the values.*drawn at random.*Give 'ids': int64\[2,5\] as it wants them with arrays="
     with pytest.raises(MegccError, match=message):
         run.run(session, repeat=1)
     np.savez(tmp_path / "in.npz", ids=np.full((2, 5), 9))

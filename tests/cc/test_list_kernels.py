@@ -10,7 +10,7 @@ import pytest
 from tvm_megcc import cli
 from tvm_megcc.codegen.bind import bind
 from tvm_megcc.context import Context
-from tvm_megcc.errors import MegccError
+from tvm_megcc.errors import MegccError, for_the_command
 from tvm_megcc.ir.graph import Attrs
 from tvm_megcc.kernels.choice import choose
 from tvm_megcc.kernels.site import Site
@@ -94,7 +94,7 @@ def test_json(capsys):
     (("softmax", ["4x4"], [], "", "c,arm64"), "one target, not for c,arm64"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_errors_say_what_to_do(arguments, said: str):
-    with pytest.raises(MegccError) as error:
+    with for_the_command(), pytest.raises(MegccError) as error:
         listed.candidates(*arguments)
     assert said in str(error.value)
 

@@ -60,6 +60,14 @@ for wrong in ({{}}, {{"image": image[0]}}, {{"image": image.astype(float)}}, {{"
         raise SystemExit("not refused")
     except TypeError:
         pass
+by_name = model.run({{"image": image}})["logits"]
+for given in (image, [image], (image,)):
+    assert np.array_equal(model.run(given)["logits"], by_name)
+try:
+    model.run([image, image])
+    raise SystemExit("not refused")
+except TypeError as error:
+    assert "1 inputs" in str(error)
 threads = [threading.Thread(target=lambda: results.append(model.run({{"image": image}})["logits"])) for _ in range(4)]
 [thread.start() for thread in threads], [thread.join() for thread in threads]
 assert all((result == results[0]).all() for result in results) and len(results) == 4

@@ -22,7 +22,7 @@ LAYERS = (
     ("passes",),
     ("codegen",),
     ("compiler",),
-    ("frontends", "runtime", "patterns", "dispatch", "extern", "api"),
+    ("frontends", "runtime", "patterns", "dispatch", "named_dims", "extern", "api"),
     ("cli", "tools", "onnx_backend", "reports", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -68,6 +68,9 @@ def test_the_command_line_goes_first(tmp_path):
     ('{"optimize": ["size"], "models": [{"path": "a"}]}', "'optimize' is speed or size"),
     ('{"state": {"a": 1}, "models": [{"path": "a"}]}', "'state' is a text or a list of texts"),
     ('{"embed": 1, "models": [{"path": "a"}]}', "'embed' is true or false"),
+    ('{"models": [{"path": "m.onnx\\u0000"}]}', "'path' has a character that no name can have"),
+    ('{"output": "\\ud800", "models": [{"path": "m.onnx"}]}', "'output' has a character that no name can have"),
+    ('{"models": [{"path": "m.onnx", "extern": ["a\\u0000"]}]}', "'extern' has a character that no name can have"),
     ('{"models": [{"path": "a/n.onnx"}, {"path": "b/n.onnx"}]}', "two models have the same name")])
 def test_what_is_wrong_is_said(text, message, tmp_path):
     file = tmp_path / "m.json"

@@ -132,6 +132,70 @@ def test_ctrl_characters_never_reach_the_terminal(capsys):
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_names_do_not_end_lines(capsys):
+    """Neither of a report nor of a message."""
+    model = relu()
+    model.graph.node[0].name = "node\nmegcc: fine"
+    model.graph.node[0].output[0] = model.graph.output[0].name = "y\nmegcc: done"
+    path = saved(model)
+    for argv in (["explain", path], ["run", path], ["compare", path], ["compile", path, "-o", "out"],
+                 ["inspect", "out"]):
+        assert main([*map(str, argv), "--target", "c"]) == 0
+        assert "\nmegcc:" not in f"\n{capsys.readouterr().out}", argv
+    assert "\nmegcc:" not in str(tvm_megcc.explain(path, "c"))
+    assert "\nmegcc:" not in refusal(capsys, "compile", path, "--state", "none\nmegcc: fine=x")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero")
+def test_devices_that_do_not_end(capsys):
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), limit[1]))
+    try:
+        for argv in (["compile", DIGITS, "--log", "/dev/zero"], ["compile", "--config", "/dev/zero"],
+                     ["compile", "/dev/zero"], ["unpack", "/dev/zero", "--key", "/dev/zero"]):
+            assert "more than" in refusal(capsys, *argv), argv
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+
+@pytest.fixture(params=["templates", ""])
+def cache(request, tmp_path, monkeypatch) -> Path:
+    """A folder of a cache; below it lies what would be run."""
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    return paths.cache(*filter(None, [request.param]))
+
+
+def test_a_cache_that_others_may_write_to(capsys, cache):
+    cache.chmod(0o777)
+    message = refusal(capsys, "compile", DIGITS, "--target", "c", "--force")
+    assert f"{cache} can be written to by others" in message and "MEGCC_CACHE" in message
+    cache.chmod(0o1777)
+    refusal(capsys, "run", DIGITS)
+    cache.chmod(0o755)
+    assert main(["compile", DIGITS, "--target", "c"]) == 0
+
+
+def test_a_cache_of_another_user(capsys, cache, monkeypatch):
+    other = os.stat(cache).st_uid + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    if cache.stat().st_uid:  # what is root's may be used
+        assert f"{cache} belongs to another user" in refusal(capsys, "compile", DIGITS, "--target", "c")
+    else:
+        os.chown(cache, 12345, -1)
+        assert f"{cache} belongs to another user" in refusal(capsys, "compile", DIGITS, "--target", "c")
+
+
+def test_a_new_cache_is_ours_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "a" / "cache"))
+    before = os.umask(0)
+    try:
+        assert paths.cache("models").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "a" / "cache").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return tvm_megcc.compile(DIGITS, "c").save(tmp_path / "digits_megcc")

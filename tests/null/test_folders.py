@@ -226,3 +226,18 @@ def test_a_lock_keeps_others_out_and_ends_with_its_process(tmp_path):
         pass
     with pytest.raises(OSError), folders.locked(tmp_path / "nowhere"):
         pass
+
+
+def test_what_killed_processes_left_is_swept(tmp_path):
+    """A process that is killed removes nothing; what others use stays."""
+    with folders.scratch(tmp_path) as ours:
+        child = os.fork()
+        if child == 0:
+            with folders.scratch(tmp_path) as its:
+                (its / "made").write_bytes(b"half")
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert len(list(tmp_path.iterdir())) == 2
+        folders.sweep(tmp_path)
+        assert list(tmp_path.iterdir()) == [ours]
+    assert not list(tmp_path.iterdir())

@@ -141,7 +141,7 @@ def test_states_are_in_the_first_region():
 
 def test_where_regions_are_not_planned():
     regions = Regions.parse("sram=64K")
-    with pytest.raises(MegccError, match="leave out --ram"):
+    with pytest.raises(MegccError, match="leave out ram"):
         compile_graph(separable(), M4, regions=regions, ram=1 << 20)
     with pytest.raises(MegccError, match="microcontrollers, and x86-64 is none"):
         compile_graph(separable(), parse_targets("x86-64,cortex-m4"), regions=regions)

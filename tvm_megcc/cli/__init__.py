@@ -15,9 +15,9 @@ import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 
-from ..errors import InternalError, MegccError, refused_by_system
+from ..errors import InternalError, MegccError, for_the_command, refused_by_system
 from .options import command_line
-from .verbs import REFUSED, logged
+from .verbs import REFUSED, logged, warnings_on_stderr
 
 USAGE, BUG = 2, 70
 
@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         with logged(logging.getLogger("tvm_megcc"), logging.DEBUG) if args.verbose else nullcontext():
-            code = args.run(args) or 0
+            with for_the_command(), warnings_on_stderr():
+                code = args.run(args) or 0
         sys.stdout.flush()
         return code
     except InternalError as error:

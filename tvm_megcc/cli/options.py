@@ -67,7 +67,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
-    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
+    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change, or of a dimension: '
+                                                          '"data=(1,3,224,224)", "batch=1;sequence=16"')
     verb.add_argument("--sequence", action="store_true",
                       help="the arrays of both files have the steps of a stream along a first axis of their own")
     verb.add_argument("--real", action="store_true",
@@ -85,6 +86,8 @@ def command_line() -> argparse.ArgumentParser:
                                          "beside other inference engines")
     verb.add_argument("path", metavar="PATH", nargs="+", help="one; with --against any number of ONNX files")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--shape", metavar="SHAPES", help="of inputs whose shape may change, or of a dimension, as for "
+                                                        "'megcc run'")
     verb.add_argument("--repeat", type=_count, metavar="N", help="runs to time (default: about a second of them)")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     verb.add_argument("--blocks", type=_count, metavar="N",
@@ -120,7 +123,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--folder", metavar="DIR", help="what it was compiled to (default: it is compiled now)")
     _model_option(verb)
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change: "data=(1,3,224,224)"')
+    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change, or of a dimension: '
+                                                          '"data=(1,3,224,224)", "batch=1;sequence=16"')
     verb.add_argument("--value", metavar="INPUT=NUMBER,…", action="append", default=[],
                       help="of an input that is not drawn: one number for all of it, or each")
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
@@ -129,6 +133,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--tolerance", type=float, metavar="T",
                       help="largest difference, relative to the output's largest magnitude (default: 1e-4; of float16 "
                            "2^-10, with --half 2^-5)")
+    verb.add_argument("--allow", action="store_true",
+                      help="no failure where an output is empty, NaN or the same number everywhere")
     verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
     _target_option(verb, "which target (default: native)", "native")
     verb.add_argument("--cc", help="the C compiler")
@@ -289,6 +295,9 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
     group.add_argument("--input-shapes", metavar="SHAPES",
                        help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"; '
                             'of one model of several "NAME:data=(1,3,224,224)"')
+    group.add_argument("--dim", metavar="NAME=SIZE", action="append", default=[],
+                       help="size of a dimension by the name that the model has for it, or ranges of it: --dim batch=1 "
+                            "--dim sequence=1..128; may be given several times")
     group.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
                        help="what is given as an input, which the model converts itself: an element type, NHWC or "
                             "NCHW, BGR, mean=M, std=S or scale=S with one number or one a channel, such as "

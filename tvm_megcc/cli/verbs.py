@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from ..errors import MegccError, readable
+from ..errors import MegccError, MegccWarning, report_text
 
 REFUSED = 1
 #: Seconds after which the command says what it is doing.
@@ -90,6 +90,7 @@ def run_(args: argparse.Namespace) -> int:
 def bench_(args: argparse.Namespace) -> int:
     if args.against:
         return _bench_against(args)
+    from ..api import parse_shapes
     from ..tools import bench, board, source
 
     if len(args.path) > 1:
@@ -109,7 +110,8 @@ def bench_(args: argparse.Namespace) -> int:
                              "here")
         _print(args, realtime.realtime(session, args.blocks, args.processor, args.inputs, args.seed), realtime.text)
         return 0
-    report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed)
+    report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed,
+                         shapes=parse_shapes(args.shape or ""))
     _print(args, report, bench.text)
     return 0
 
@@ -130,11 +132,10 @@ def tune_(args: argparse.Namespace) -> int:
     from ..target import parse_targets
     from ..tools import tune
 
-    with _warnings_on_stderr():
-        models = [tune.graph_of(model, args) for model in args.model]
-        report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
-                           trials=args.trials, runner=tune.runner_of(args.rpc, args.key), cc=args.cc,
-                           progress=tune.progress_bar(args.quiet))
+    models = [tune.graph_of(model, args) for model in args.model]
+    report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
+                       trials=args.trials, runner=tune.runner_of(args.rpc, args.key), cc=args.cc,
+                       progress=tune.progress_bar(args.quiet))
     _print(args, report, tune.text)
     return 0
 
@@ -145,7 +146,7 @@ def compare_(args: argparse.Namespace) -> int:
     with _progress(args, f"comparing {args.path}"):
         report = compare.compare(args.path, args)
     _print(args, report, compare.text)
-    return 0 if report["equal"] else REFUSED
+    return 0 if report["equal"] and (args.allow or compare.says_something(report)) else REFUSED
 
 
 def verify_(args: argparse.Namespace) -> int:
@@ -285,17 +286,22 @@ def _print(args: argparse.Namespace, report, text: Callable[[dict], str]) -> Non
     if args.json:
         print(json.dumps(report, indent=1))
     elif not args.quiet:
-        print(readable(text(report)), end="")
+        print(report_text(report, text), end="")
 
 
 @contextmanager
-def _warnings_on_stderr() -> Iterator[None]:
-    """Warnings as messages of the command."""
-    def show(message, *_where, **_options) -> None:
-        print(f"megcc: {message}", file=sys.stderr, flush=True)
+def warnings_on_stderr() -> Iterator[None]:
+    """Our warnings as messages of the command; those of libraries stay what Python makes of them."""
+    before = warnings.showwarning
+
+    def show(message, category, *where, **options) -> None:
+        if issubclass(category, MegccWarning):
+            print(f"megcc: {message}", file=sys.stderr, flush=True)
+        else:
+            before(message, category, *where, **options)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always")
+        warnings.simplefilter("always", MegccWarning)
         warnings.showwarning = show
         yield
 

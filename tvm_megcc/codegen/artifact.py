@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
-from .. import notebook
+from .. import notebook, paths
 from ..errors import shortened
 from . import bundle
 from .compiled import Compiled
@@ -29,3 +30,9 @@ class Artifact(Compiled):
     def save(self, folder: str | Path, embed: bool = False, force: bool = False) -> Path:
         """Writes the generated folder; see `bundle.write`."""
         return bundle.write((self,), folder, embed=embed, force=force)
+
+    def save_in_cache(self) -> Path:
+        """Writes the generated folder to a place that the contents name: the same one, built once."""
+        manifest = bundle.contents((self,))[bundle.MANIFEST]
+        key = hashlib.sha256(manifest if isinstance(manifest, bytes) else b"".join(manifest.pieces())).hexdigest()[:16]
+        return self.save(paths.cache("artifacts") / f"{self.name}-{key}", force=True)

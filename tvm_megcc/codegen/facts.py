@@ -9,6 +9,7 @@ from ..ir.dims import Dim, evaluate, likely, symbols
 from ..ir.graph import Graph, bodies_of
 from ..ir.shapes import Count, counts_of
 from ..ops.base import operator
+from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
 from ..version import VERSION
 from .fit import Rows
@@ -24,20 +25,22 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
-    ranges, counted = input_ranges(graph), {count.symbol for count in counts_of(graph)}
+    ranges, masks, counted = input_ranges(graph), input_masks(graph), {count.symbol for count in counts_of(graph)}
 
     def symbols_of(name):
         return set().union(*map(symbols, graph.types[name].shape))
 
     def describe(names):
         return [{"name": n, "dtype": graph.types[n].dtype,
-                 "shape": [dim if isinstance(dim, int) else _short(dim) for dim in graph.types[n].shape],
+                 "shape": [dim if isinstance(dim, int) else _short(dim, 4 * _LONGEST if n in graph.inputs else _LONGEST)
+                           for dim in graph.types[n].shape],
                  **({"quant": quantised[n]._asdict()} if n in quantised else {}),
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
                  **({"text": True} if n in graph.text_ports else {}),
                  **({"filled": graph.filled[n]._asdict()} if n in graph.filled else {}),
                  **({"counted": True} if symbols_of(n) & counted else {}),
+                 **({"mask": True} if n in masks else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
 
@@ -63,9 +66,13 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
     }
 
 
-def _short(dim: Dim) -> str:
+#: Characters of an extent that is no name of an input's.
+_LONGEST = 24
+
+
+def _short(dim: Dim, longest: int = _LONGEST) -> str:
     """An extent as text; "?" where that would be long."""
-    return text if len(text := str(dim)) <= 24 else "?"
+    return text if len(text := str(dim)) <= longest else "?"
 
 
 def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows: Sequence[Rows]) -> dict:

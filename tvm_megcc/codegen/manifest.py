@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import folders
 from ..errors import MegccError
 from ..ir.types import DTYPES
 from ..target import TARGETS
@@ -40,7 +41,7 @@ def read_manifest(folder: Path) -> dict:
         MegccError: if the folder is none of ours, or its manifest is damaged.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(folders.read(folder / MANIFEST))
         ours = manifest["generator"].startswith("tvm_megcc ")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         ours = False

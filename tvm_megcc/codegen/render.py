@@ -235,15 +235,14 @@ class _Bytecode(jinja2.FileSystemBytecodeCache):
 
     def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         with suppress(OSError):
-            Path(self.directory).mkdir(parents=True, exist_ok=True)
             super().dump_bytecode(bucket)
 
 
 def environment() -> jinja2.Environment:
     """Templates of the folders that `paths.templates` names."""
     try:
-        cache = paths.cache()
-    except MegccError:
+        cache = paths.cache("templates")
+    except paths.NoHome:
         cache = None
     return _environment(paths.templates(), cache)
 
@@ -254,7 +253,7 @@ def _environment(folders: tuple[Path, ...], cache: Path | None) -> jinja2.Enviro
         if not folder.is_dir():
             raise MegccError(f"MEGCC_TEMPLATES names {folder}, which is no folder")
     templates = jinja2.Environment(
-        loader=_Folders(folders), bytecode_cache=_Bytecode(str(cache / "templates")) if cache else None,
+        loader=_Folders(folders), bytecode_cache=_Bytecode(str(cache)) if cache else None,
         undefined=jinja2.StrictUndefined, finalize=checked,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
     templates.filters.update(printable=printable, c_name=c_name, text=json_string)

@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ..errors import MegccError, ModelError
+from ..folders import read
 
 #: Bytes at the beginning of a file that tell what it is.
 _HEAD = 64
@@ -47,7 +48,8 @@ TORCH = Format("a file of PyTorch: weights or a pickled object, which is no netw
 SCRIPT = Format("a TorchScript file", "Export it in Python:\n" + _exported("torch.jit.load({file})"))
 MODULE = Format("a module of PyTorch",
                 "Export it:\n" + _exported("…  # this module")
-                + "\n  or compile torch.export.export(model.eval(), (example,)): that comes in through TVM, "
+                + "\n  or let tvm_megcc.compile(model, example_inputs=(example,)) do that: pip install onnxscript\n"
+                  "  or compile torch.export.export(model.eval(), (example,)): that comes in through TVM, "
                   "pip install 'tvm_megcc[tvm]' torch")
 LIGHTNING = Format("a checkpoint of PyTorch",
                    'With Lightning: YourModule.load_from_checkpoint({file}).to_onnx("model.onnx", example)\n  else m'
@@ -169,7 +171,7 @@ def _by_head(head: bytes) -> Format | None:
 
 def _is_onnx(path: Path) -> bool:
     try:
-        return bool(onnx.ModelProto.FromString(path.read_bytes()).graph.output)
+        return bool(onnx.ModelProto.FromString(read(path)).graph.output)
     except DecodeError:
         return False
 

@@ -14,10 +14,11 @@ from ..extern import Externs
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
 from ..ir.streams import Stream
+from ..named_dims import Size, parse_dims, with_dims
 from ..passes.grown import grow_states, growing
 from ..passes.states import expanded
 from ..passes.streams import streamed
-from . import _tvm, formats
+from . import _tvm, formats, torch_models
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
                  dispatch: str | Dispatcher | Intervals | None = None, constants: Mapping[str, object] | None = None,
                  output_names: Sequence[str] | None = None, extern: Externs | None = None,
                  states: Mapping[str, str] | None = None, bounds: Mapping[str, int] | None = None,
+                 dims: str | Sequence[str] | Mapping[str, Size] | None = None,
                  stream: str | Stream | None = None, signature: str = "") -> tuple[Graph, tuple[Bucket, ...]]:
     """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
@@ -40,37 +42,39 @@ def import_model(model, *, params: Mapping[str, object] | None = None,
     Raises:
         MegccError: saying what of the model cannot be imported, where, and what to do.
     """
+    model = torch_models.of_torch(model)
     stream = Stream.parse(stream) if isinstance(stream, str) else stream
     if stream is not None and dispatch:
         raise MegccError("a stream has blocks of one size: leave out --dispatch, or --stream")
     if signature and not is_tflite(model):
         raise MegccError("signature is for TFLite files, which may have several")
     graph, buckets = _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
-                                   bounds, signature)
+                                   bounds, parse_dims(dims or {}), signature)
     if stream is None:
         return graph, buckets
     return streamed(graph, stream, {*(states or {}).values(), *(target for _, target in graph.states)}), buckets
 
 
 def _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
-                  bounds, signature) -> tuple[Graph, tuple[Bucket, ...]]:
+                  bounds, named, signature) -> tuple[Graph, tuple[Bucket, ...]]:
     """`import_model` of what is no stream."""
     rules = parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
     sets, name = shape_sets(input_shapes), Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):
         if params or constants or bounds:
             raise MegccError("params, constants and bounds are not for TFLite files")
-        found = _of_tflite(model, sets, rules, output_names, states, extern, signature)
+        found = _of_tflite(model, sets, rules, output_names, states, extern, signature, named)
         if isinstance(found, tuple):
             return found
         model = found
     elif _tvm.is_for_importers(model):
-        model = _tvm.loaded(model)
+        model = _loaded(model)
     if _tvm.is_module(model):
         if constants or output_names or extern or bounds:
             raise MegccError("constants, bounds, output_names and extern are for ONNX files; bind constants of a "
                              "module with params")
-        shapes, buckets = buckets_of(_tvm.attribute("input_dims", "module")(model), sets, rules)
+        dims = _tvm.attribute("input_dims", "module")(model)
+        shapes, buckets = buckets_of(dims, *with_dims(dims, sets, rules, named))
         return _tvm.attribute("import_module", "module")(model, params, shapes, name), buckets
     if params:
         raise MegccError("params are the weights of a module of TVM; an ONNX file has its own, and constants= binds "
@@ -79,7 +83,7 @@ def _import_whole(model, params, input_shapes, dispatch, constants, output_names
     from .onnx import import_onnx, input_dims
 
     dims = input_dims(model)
-    shapes, buckets = buckets_of(dims, sets, rules)
+    shapes, buckets = buckets_of(dims, *with_dims(dims, sets, rules, named))
     pairs = expanded(states or {}, dims)
     rooms = growing(dims, pairs, bounds or {})
     graph = import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants, extern=extern,
@@ -87,16 +91,25 @@ def _import_whole(model, params, input_shapes, dispatch, constants, output_names
     return grow_states(graph, pairs, rooms), buckets
 
 
+def _loaded(model):
+    """A program of torch.export as a module of TVM or, where that does not take it, as an ONNX model."""
+    try:
+        return _tvm.loaded(model)
+    except MegccError as error:
+        return torch_models.through_onnx(model, error)
+
+
 def is_tflite(model) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
 
 
-def _of_tflite(model, sets: Sequence[Shapes], rules, output_names, states, extern, signature: str):
+def _of_tflite(model, sets: Sequence[Shapes], rules, output_names, states, extern, signature: str, named):
     """A TFLite file as a graph and its ranges of shapes or, where TVM is installed and reads what we do not, as a
     module of TVM."""
     from .tflite import UnsupportedModel, import_tflite, input_dims
 
-    shapes, buckets = buckets_of(input_dims(model, signature), sets, rules)
+    dims = input_dims(model, signature)
+    shapes, buckets = buckets_of(dims, *with_dims(dims, sets, rules, named))
     try:
         return import_tflite(model, shapes, output_names, states, extern, signature), buckets
     except UnsupportedModel as error:
@@ -127,7 +140,7 @@ def input_names(model, signature: str = "") -> list[str]:
 
         return list(tflite_dims(model, signature))
     if _tvm.is_for_importers(model):
-        model = _tvm.loaded(model)
+        model = _loaded(model)
     if _tvm.is_module(model):
         return list(_tvm.attribute("input_dims", "module")(model))
     formats.refuse_unreadable(model)

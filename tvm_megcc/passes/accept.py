@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import ModelError, ShapeError
-from ..ir.dims import Dim, Symbol, product, symbols
+from ..ir.dim_text import sizes_wanted
+from ..ir.dims import Symbol, product, symbols
 from ..ir.graph import Graph
 from ..ir.limits import MAX_NAMES
 from ..ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from ..kernels.support import limit_exceeded
 from .states import keep_states
+
+#: Inputs that a message shows.
+_MOST_INPUTS = 5
 
 
 def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
@@ -37,16 +41,16 @@ def _at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
 
 def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
     """Raises ShapeError, with a command line to copy, if an input has a dimension that no bucket gives bounds for."""
-    if all(set(graph_symbols(graph)) <= set(bucket.limits) for bucket in buckets):
+    names = [name for name in graph_symbols(graph) if not all(name in bucket.limits for bucket in buckets)]
+    if not names:
         return
-    open_inputs = {name: graph.types[name].shape for name in graph.inputs if not graph.types[name].is_static}
-    names = sorted(set().union(*(symbols(dim) for shape in open_inputs.values() for dim in shape)))
-    shapes = "; ".join(f"{name} [{', '.join(map(str, shape))}]" for name, shape in open_inputs.items())
-    example = ";".join(f"{name}=({','.join(str(d) if isinstance(d, int) else '1' for d in shape)})"
-                       for name, shape in open_inputs.items())
-    raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: {shapes}\n"
-                     f"  Give the shapes, for example: --input-shapes \"{example}\"\n"
-                     f"  or ranges of them, for example: --dispatch \"{_dispatch_example(open_inputs)}\"")
+    where = [f"{name} [{', '.join(map(str, graph.types[name].shape))}]" for name in graph.inputs
+             if any(symbols(dim) & set(names) for dim in graph.types[name].shape)]
+    more = f"; and {len(where) - _MOST_INPUTS} more inputs" if len(where) > _MOST_INPUTS else ""
+    raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: "
+                     f"{'; '.join(where[:_MOST_INPUTS])}{more}\n"
+                     f"  Give the size of each: {sizes_wanted(names)}\n"
+                     f"  or a range of sizes, for example: {sizes_wanted(names, '1..64')}")
 
 
 def _require_given(graph: Graph) -> None:
@@ -57,11 +61,6 @@ def _require_given(graph: Graph) -> None:
         where = ", ".join(f"{dim} of {name}" for name, dim in dims if symbols(dim) & set(unknown))
         raise ShapeError(f"{graph.name}: no input has a dimension that is {' or '.join(unknown)}, only {where}\n"
                          "  Give these inputs fixed shapes, or dimensions of their own.")
-
-
-def _dispatch_example(open_inputs: Mapping[str, Sequence[Dim]]) -> str:
-    return ";".join(f"{name}[{','.join(str(axis) for axis, dim in enumerate(shape) if not isinstance(dim, int))}]"
-                    "=log(1,64)" for name, shape in open_inputs.items())
 
 
 def _require_computed(graph: Graph) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from ..errors import ModelError
-from ..ir.dims import Dim
+from ..ir.dim_text import sizes_wanted
+from ..ir.dims import Symbol, symbols
 from ..ir.graph import Graph
-from ..ir.types import TensorType
 
 
 def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, str]:
@@ -40,7 +40,8 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
         findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, taken)]
         taken.add(target)
     if findings:
-        raise ModelError(graph.name, findings, "A state is OUTPUT=INPUT, both of one type; every name stands in one.")
+        rule = "A state is OUTPUT=INPUT, both of one type; every name stands in one."
+        raise ModelError(graph.name, findings, " ".join([*_advice(graph, states), rule]))
     return graph.with_(states=(*graph.states, *states.items()))
 
 
@@ -61,23 +62,27 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
         return [f"{kind} '{name}' is in another state too"]
     result, operand = graph.types[source], graph.types[target]
     if result != operand:
-        grows = result.dtype == operand.dtype and result.rank == operand.rank
-        return [f"output '{source}' is {result}, input '{target}' is {operand}"
-                + (_ADVICE.format(next(map(str, _open(operand)), "NAME")) if grows else "")]
+        return [f"output '{source}' is {result}, input '{target}' is {operand}"]
     if texts := graph.text_ports.intersection((source, target)):
         return [f"'{min(texts)}' is texts, which are no state: those that the model does not know are of one run"]
     if not operand.is_static:
-        return [f"input '{target}' is {operand}; a state has one shape for ever, give it with --input-shapes"]
+        sizes = sizes_wanted(sorted(set().union(*map(symbols, operand.shape))))
+        return [f"input '{target}' is {operand}; a state has one shape for ever, give it: {sizes}"]
     return []
 
 
-#: For an output that is longer than its input.
-_ADVICE = ("; a state has room of one size: say how much with --bound {}=1024, where the output is Concat(past, new), "
-           "or export a cache of fixed length, written in part")
-
-
-def _open(type_: TensorType) -> list[Dim]:
-    return [dim for dim in type_.shape if not isinstance(dim, int)]
+def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
+    """Where outputs are longer than their inputs: which extent needs a bound, by its name."""
+    names = {}
+    for source, target in states.items():
+        if source in graph.outputs and target in graph.inputs:
+            now, past = graph.types[source], graph.types[target]
+            if now.dtype == past.dtype and now.rank == past.rank:
+                names |= {dim.name if isinstance(dim, Symbol) else "NAME": True
+                          for longer, dim in zip(now.shape, past.shape, strict=True) if longer != dim}
+    bounds = " ".join(f"--bound {name}=1024" for name in names)
+    return [f"A state has room of one size: say how much with {bounds}, where the output is Concat(past, new), or "
+            "export a cache of fixed length, written in part."] if names else []
 
 
 def _unknown(kind: str, name: str, names: Sequence[str]) -> str:

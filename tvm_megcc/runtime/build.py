@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -221,7 +220,7 @@ def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
     if model in found:
         return found[model]
     if model is None:
-        raise MegccError(f"{folder} has the models {', '.join(found)}: say which with --model, in Python with model=")
+        raise MegccError(f"{folder} has the models {', '.join(found)}: say which with --model")
     raise MegccError(f"{folder} has no model '{model}'; it has {', '.join(found)}")
 
 
@@ -261,6 +260,7 @@ class Objects:
     def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
         """The object files of the sources, in their order."""
         self.cache.mkdir(parents=True, exist_ok=True)
+        folders.sweep(self.cache)
         with ThreadPoolExecutor(JOBS) as pool:
             return list(pool.map(lambda source: self.compile(source, flags), sources))
 
@@ -270,8 +270,8 @@ class Objects:
         key = _digest([self.seed, kernels, " ".join(flags).encode(), text]).hex()[:24]
         result = self.cache / f"{source.stem[:80]}-{key}.o"
         if not result.exists():
-            with tempfile.TemporaryDirectory(dir=self.cache) as aside:
-                made = Path(aside) / "o.o"
+            with folders.scratch(self.cache) as aside:
+                made = aside / "o.o"
                 first = intrinsics(self.compiler, flags, source.read_text())
                 run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(made)])
                 if made.with_suffix(calls.ENDING).exists():
@@ -285,8 +285,9 @@ def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], outp
     stamp = output.with_name(output.name + ".from")
     key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
     if not (output.exists() and stamp.exists() and stamp.read_text() == key):
-        with tempfile.TemporaryDirectory(dir=output.parent) as aside:
-            made, its_key = Path(aside) / "made", Path(aside) / "key"
+        folders.sweep(output.parent)
+        with folders.scratch(output.parent) as aside:
+            made, its_key = aside / "made", aside / "key"
             run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(made)])
             its_key.write_text(key)
             stamp.unlink(missing_ok=True)

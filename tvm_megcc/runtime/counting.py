@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .. import paths
+from .. import folders, paths
 from ..errors import MissingTool, ToolError
 from ..target import native
 from .toolchain import Compiler, find_compiler
@@ -76,15 +75,14 @@ def plugin(qemu: str) -> Path:
     flags = ("-O2", "-shared", "-fPIC", f"-DAPI={1 if int(version[1]) < 9 else 2}")
     compiler = find_compiler(native())
     key = hashlib.sha256(repr((source.read_bytes(), flags, str(compiler))).encode()).hexdigest()[:16]
-    built = paths.cache() / f"counting-{key}.so"
+    built = paths.cache("counting") / f"{key}.so"
     if not built.exists():
-        built.parent.mkdir(parents=True, exist_ok=True)
-        made = built.with_suffix(f".{os.getpid()}")
-        result = subprocess.run([*compiler.command, *flags, str(source), "-o", str(made)], capture_output=True,
-                                text=True, check=False)
-        if result.returncode:
-            raise ToolError(f"the plugin that counts instructions cannot be built: {result.stderr.strip()[:300]}")
-        made.replace(built)
+        with folders.scratch(built.parent) as aside:
+            result = subprocess.run([*compiler.command, *flags, str(source), "-o", str(aside / built.name)],
+                                    capture_output=True, text=True, check=False)
+            if result.returncode:
+                raise ToolError(f"the plugin that counts instructions cannot be built: {result.stderr.strip()[:300]}")
+            (aside / built.name).replace(built)
     return built
 
 

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ..errors import MegccError, ToolError
 from . import counting, firmware
 from .build import Build
 from .cycles import CORES, cycles
-from .session import Array, Arrays, Given, Port, Session
+from .session import Array, Arrays, Port, Session
 
 
 class EmulatedSession(Session):
@@ -60,7 +61,9 @@ class EmulatedSession(Session):
     def _rows(self, counter: str) -> int:
         return int(self._states[counter][0])
 
-    def run(self, inputs: Given) -> dict[str, Array]:
+    def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
+        if feeds is not None:
+            return self._as_listed(inputs, feeds)
         given, outputs = iter(self._checked(inputs)), {}
         arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]
         with tempfile.TemporaryDirectory() as folder:

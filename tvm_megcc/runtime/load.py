@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..codegen.manifest import read_manifest
+from ..errors import MegccError
 from ..target import Target
 from .build import build, generated_folder, model_of, target_of
 from .emulated import EmulatedSession
@@ -16,13 +17,14 @@ from .web import WebSession
 
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
-         model: str | None = None) -> Session:
+         model: str | None = None, threads: int | None = None) -> Session:
     """A session on a generated folder, built first where that has not been done.
 
     Args:
         folder: as `megcc compile` and `Artifact.save` write it, or the .megcc file in it.
         target: one of those the folder was made for; by default one that this machine runs.
         model: which one, of a folder with several; a .megcc file says it by its name.
+        threads: workers of a run, at most as many as it was compiled for; None: so many.
 
     Raises:
         MegccError: if the folder is none of ours, was made for other targets, or has other models.
@@ -32,7 +34,18 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     manifest = read_manifest(folder)
     target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
+    if threads is not None:
+        _require_threads(threads, folder, model_of(manifest, name, folder), target, bool(emulator))
     built = build(folder, target, cc, model=name)
     if target.machine == "wasm32":
         return WebSession(built, emulator)
-    return EmulatedSession(built, emulator) if emulator else NativeSession(built)
+    return EmulatedSession(built, emulator) if emulator else NativeSession(built, threads)
+
+
+def _require_threads(threads: int, folder: Path, model: dict, target: Target, emulated: bool) -> None:
+    """Raises MegccError for a number of threads that a session cannot have."""
+    most = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
+        raise MegccError(f"threads: {threads} is no number from 1 to {most}: " + (
+            f"{target} runs in an emulator, on one" if emulated else
+            f"{folder} was compiled for {most}; compile it again with --threads {threads} for more"))

@@ -142,7 +142,7 @@ static void describe_ports(handle *h)
     }
 }
 
-static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t cpu)
+static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t cpu, int32_t threads)
 {
     megcc_model_options model_options;
     memset(&model_options, 0, sizeof model_options);
@@ -157,6 +157,8 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
     options.observer.user = h;
     options.allocator = megcc_heap_allocator(&h->model);
     int32_t workers = (int32_t)h->model.program.workers;
+    if (threads > 0 && threads < workers)
+        workers = threads;
     if (workers > 1) {
         h->pool_memory = malloc(megcc_pool_bytes(workers));
         status = megcc_pool_open(&h->pool, h->pool_memory, megcc_pool_bytes(workers), workers);
@@ -176,11 +178,13 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
     return status;
 }
 
-/* A session on a container, for the CPU `cpu` (MEGCC_ISA_*; 0: this one). NULL, and why in `text`, if there is none. */
-EXPORT handle *megcc_py_open(const void *data, uint64_t size, uint32_t cpu, char *text, uint64_t text_size)
+/* A session on a container, for the CPU `cpu` (MEGCC_ISA_*; 0: this one), with so many threads at most (0: as many as it
+ * was compiled for). NULL, and why in `text`, if there is none. */
+EXPORT handle *megcc_py_open(const void *data, uint64_t size, uint32_t cpu, int32_t threads, char *text,
+                             uint64_t text_size)
 {
     handle *h = (handle *)calloc(1, sizeof *h);
-    if (h && open_handle(h, data, size, cpu)) {
+    if (h && open_handle(h, data, size, cpu, threads)) {
         megcc_error_text(&h->error, text, (size_t)text_size);
         megcc_py_close(h);
         h = NULL;

@@ -84,7 +84,7 @@ _OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_ui
 _HANDLE, _TEXT = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
 #: Functions of megcc_py.c: result and arguments.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "open": (_HANDLE, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, *_TEXT)),
+    "open": (_HANDLE, (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32, *_TEXT)),
     "close": (None, (_HANDLE,)),
     "error": (None, (_HANDLE, *_TEXT)),
     "isa": (ctypes.c_uint32, (_HANDLE,)),
@@ -118,13 +118,15 @@ class NativeSession(Session):
     mapped: replace it as a whole, as `megcc compile` does, and do not cut it while a session lives.
     """
 
-    def __init__(self, built: Build):
+    def __init__(self, built: Build, threads: int | None = None):
+        """threads: at most so many; None: as many as it was compiled for."""
         super().__init__(built)
         self._handle: int | None = None
         self._gone = "is not open"
         self._lock = threading.Lock()
         self._bound: Bound | None = None
         self._shapes: tuple[tuple[int | str, ...], ...] = ()
+        self._waiting: dict[str, Array] = {}    # states that have no place yet
         try:
             with folders.locked(built.folder):  # or what was built is away while another process replaces the folder
                 library = _open_library(built.library.resolve())  # type: ignore[union-attr]
@@ -137,7 +139,7 @@ class NativeSession(Session):
             raise ToolError(f"{built.library} cannot be loaded: {error}") from None
         self._text = ctypes.create_string_buffer(_TEXT_BYTES)
         self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.only,
-                                    self._text, _TEXT_BYTES)
+                                    threads or 0, self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
         isa = self._c_isa(self._handle)
@@ -181,7 +183,9 @@ class NativeSession(Session):
                           if port.name not in self.kept]
         self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * counts[1]
 
-    def run(self, inputs: Given) -> dict[str, Array]:
+    def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
+        if feeds is not None:
+            return self._as_listed(inputs, feeds)
         with self._lock:
             self._run(inputs)
             results = {}
@@ -271,30 +275,36 @@ class NativeSession(Session):
         values = self._checked_states(states)
         with self._live() as handle:
             self._c_reset(handle)
-            for name, value in values.items():
-                ctypes.memmove(self._state_address(name), value.ctypes.data, value.nbytes)
+            self._begin(values)
+
+    def _begin(self, states: dict[str, Array]) -> None:
+        """States become these; those that have no place before the first shapes are known, then. The lock is held."""
+        self._waiting = {}
+        for name, value in states.items():
+            if address := self._address(name):
+                ctypes.memmove(address, value.ctypes.data, value.nbytes)
+            else:
+                self._waiting[name] = value
 
     @property
     def states(self) -> dict[str, Array]:
         values = self._checked_states(None)
         with self._live():
             for name, value in values.items():
-                ctypes.memmove(value.ctypes.data, self._state_address(name), value.nbytes)
+                if address := self._address(name):
+                    ctypes.memmove(value.ctypes.data, address, value.nbytes)
+                elif name in self._waiting:
+                    value[...] = self._waiting[name]
         return values
 
     def _rows(self, counter: str) -> int:
-        address = self._address(counter)    # none before the first shapes
-        return ctypes.c_int64.from_address(address).value if address else 0
+        if address := self._address(counter):
+            return ctypes.c_int64.from_address(address).value
+        return int(self._waiting[counter][0]) if counter in self._waiting else 0
 
     def _address(self, state: str) -> int | None:
         index = next(index for index, port in enumerate(self._all_inputs) if port.name == state)
         address: int | None = self._c_input(self._handle, index)
-        return address
-
-    def _state_address(self, name: str) -> int:
-        address = self._address(name)
-        if not address:
-            raise MegccError(f"{self.name}: the state '{name}' has no place yet: run the model first")
         return address
 
     def _set_shapes(self, arrays: Sequence[Array]) -> None:
@@ -307,6 +317,8 @@ class NativeSession(Session):
         if self._c_set_shapes(self._handle, rows, bool(self.counters)):
             raise self._shape_error(arrays, self._said())
         self._shapes = shapes
+        if self._waiting:
+            self._begin(self._waiting)
         self._views = [(0, view) for _, view in self._views]
 
     def _unbind(self) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-from .. import paths
+from .. import folders, paths
 from ..target import ISAS
 from .toolchain import Compiler
 
@@ -48,7 +47,7 @@ def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[s
     if not _VECTORS.search(source) or "clang" in compiler.version or "zig" in str(compiler):
         return ()
     relevant = tuple(flag for flag in flags if not flag.startswith("-D"))
-    key = compiler, relevant, paths.cache()
+    key = compiler, relevant, paths.cache("precompiled")
     with _lock:
         if key not in _made or (_made[key] and not Path(_made[key][1]).exists()):
             _made[key] = _make(*key)
@@ -58,13 +57,13 @@ def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[s
 def _make(compiler: Compiler, flags: tuple[str, ...], cache: Path) -> tuple[str, ...]:
     """Precompiles unless that was done before; in a cache that cannot be written nothing is lost but time."""
     digest = hashlib.sha256(repr((str(compiler), flags, HEADER)).encode()).hexdigest()[:24]
-    header = cache / "precompiled" / digest / "intrinsics.h"
+    header = cache / digest / "intrinsics.h"
     made = Path(f"{header}.gch")
     try:
         if not made.exists():
             header.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=header.parent) as aside:
-                new = Path(aside) / header.name
+            with folders.scratch(header.parent) as aside:
+                new = aside / header.name
                 new.write_text(HEADER)
                 command = [*compiler.command, *flags, "-x", "c-header", str(new), "-o", f"{new}.gch"]
                 if subprocess.run(command, capture_output=True, check=False).returncode:

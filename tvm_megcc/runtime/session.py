@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,8 @@ class Port:
     shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
     counted: the shape of an output is known after a run. texts: of one that is texts, those that the model knows.
-    filled: of an input that grows with a state: a run reads the first elements of it.
+    filled: of an input that grows with a state: a run reads the first elements of it. mask: of an input, 1 where there
+    is something to attend to and 0 where there is not, as far as the model tells.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Port:
     counted: bool = False
     texts: Texts | None = field(default=None, repr=False, compare=False)
     filled: Filled | None = None
+    mask: bool = False
 
     @staticmethod
     def of(row: Mapping[str, Any], texts: Texts | None = None) -> Port:
@@ -56,7 +58,7 @@ class Port:
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
                     row.get("counted", False), texts if is_text else None,
-                    Filled(**row["filled"]) if "filled" in row else None)
+                    Filled(**row["filled"]) if "filled" in row else None, row.get("mask") is True)
 
     @property
     def type(self) -> str:
@@ -80,14 +82,14 @@ class Port:
     def array(self, value: npt.ArrayLike) -> Array:
         """The value as an array that lies in memory as C code reads it; not copied if it does already.
 
-        Numbers and lists have no type of their own: they get the port's, unless they lose something by it.
+        Numbers, lists and tables have no type of their own: they get the port's, unless they lose something by it.
 
         Raises:
             TypeError: for what is no array and does not become one.
         """
         try:
             array = np.asarray(value)
-            if isinstance(value, (bool, int, float, list, tuple)):
+            if isinstance(value, (bool, int, float, list, tuple)) or hasattr(value, "iloc"):
                 array = array.astype(np.dtype(self.dtype), casting="same_kind")
         except Exception as error:      # whatever the __array__ of a foreign class raises
             raise TypeError(f"input {self}: {type(value).__name__} does not become an array: {error}") from None
@@ -159,13 +161,22 @@ class Session:
     def calls(self) -> list[dict[str, Any]]:
         return self.program["calls"]  # type: ignore[no-any-return]
 
-    def run(self, inputs: Given) -> dict[str, Array]:
+    @overload
+    def run(self, inputs: Given) -> dict[str, Array]: ...
+
+    @overload
+    def run(self, inputs: Sequence[str] | None, feeds: Arrays, run_options: object = None) -> list[Array]: ...
+
+    def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         """One run: arrays by input name in, arrays by output name out (copies).
 
         Args:
             inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the one
-                array of a model with one input. Arrays are anything that numpy takes for one. Texts are str, or bytes
-                of UTF-8; those that are given out are str, in an array of objects.
+                array of a model with one input; or a table of pandas, whose columns are the inputs, or which is the one
+                input. Arrays are anything that numpy takes for one. Texts are str, or bytes of UTF-8; those that are
+                given out are str, in an array of objects.
+            feeds: arrays by name, as ONNX Runtime takes them: `inputs` are names of outputs then, or None for all, and
+                a list of these comes back. run_options: for the sake of that; not looked at.
 
         Raises:
             ShapeError: for a wrong name, shape or dtype, saying what is expected.
@@ -173,6 +184,16 @@ class Session:
             MegccError: if the model itself fails, with the runtime's words, and if the session is closed.
         """
         raise NotImplementedError
+
+    def _as_listed(self, names: Sequence[str] | None, feeds: Arrays) -> list[Array]:
+        """A run as ONNX Runtime has it: the outputs of these names, or all in their order."""
+        known = [port.name for port in self.outputs]
+        wanted = known if names is None else [names] if isinstance(names, str) else list(names)
+        unknown = next((name for name in wanted if name not in known), None)
+        if unknown is not None:
+            raise ShapeError(f"{self.name} has no output '{unknown}'; its outputs are {', '.join(known)}")
+        results = self.run(feeds)
+        return [results[name] for name in wanted]
 
     def run_real(self, inputs: Given) -> dict[str, Array]:
         """As `run`, in real numbers: floats for a quantised input become the nearest of its integers, and integers of
@@ -282,6 +303,9 @@ class Session:
             return inputs
         if isinstance(inputs, (list, tuple)):
             return self._by_name(inputs)
+        columns = {str(name) for name in getattr(inputs, "columns", ())}    # a table
+        if columns and all(port.name in columns for port in self.inputs):
+            return {port.name: _column(inputs[port.name], port) for port in self.inputs}
         if hasattr(inputs, "__array__") or isinstance(inputs, (int, float)):
             return self._by_name([inputs])
         raise TypeError(f"{self.name} runs on a dictionary from names to arrays, a list of arrays, or one array, not "
@@ -390,3 +414,11 @@ class Session:
 
 def _range_text(name: str, low: int, high: int | None) -> str:
     return f"{name} {low}" if low == high else f"{name} from {low}" + ("" if high is None else f" to {high}")
+
+
+def _column(column: Any, port: Port) -> Array:
+    """A column of a table as an input: the axes behind the first are of one."""
+    array = np.asarray(column)
+    if array.dtype != object and not port.texts:
+        array = array.astype(np.dtype(port.dtype), casting="same_kind")
+    return array.reshape(-1, *(1 for _ in port.shape[1:]))

@@ -177,7 +177,7 @@ def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None
         header = folder / HEADER
         header.parent.mkdir()
         header.write_text(kernels_header(spec.symbol for spec in specs))
-        objects = Objects(folder, paths.cache() / "tune" / target.name, library_compiler(target, cc))
+        objects = Objects(folder, paths.cache("tune") / target.name, library_compiler(target, cc))
         objects.cache.mkdir(parents=True, exist_ok=True)
 
         def compiled(item: tuple[int, KernelSpec]) -> Path | str:

@@ -23,7 +23,7 @@ import numpy as np
 from ..codegen.bind import KernelSpec
 from ..codegen.render import render_kernel
 from ..context import Context
-from ..errors import MegccError
+from ..errors import MegccError, MegccWarning
 from ..ir.graph import Graph, network_bytes
 from ..passes import before_layouts
 from ..target import Target
@@ -327,7 +327,7 @@ class _Tuning:
         if report.ended:
             self.devices.remove(report.thread)
         if report.device and unit.jobs:
-            warnings.warn(f"device {report.device} was lost: {report.outcome}", stacklevel=2)
+            warnings.warn(f"device {report.device} was lost: {report.outcome}", MegccWarning, stacklevel=2)
             first = unit.jobs[0]
             self.lost[id(first)] = self.lost.get(id(first), 0) + 1
             if self.lost[id(first)] >= ATTEMPTS:
@@ -347,7 +347,7 @@ class _Tuning:
             if sample.error:
                 name = f"{row.kernel}{'_' * bool(row.tile)}{row.tile} ({row.layouts}) of {row.call}"
                 self.summary.failed.append((name, sample.error))
-                warnings.warn(f"candidate {name} is left out: {sample.error}", stacklevel=2)
+                warnings.warn(f"candidate {name} is left out: {sample.error}", MegccWarning, stacklevel=2)
         self.summary.measured += len(job.candidates)
         if self.progress is not None:
             self.progress.update(1)

@@ -176,7 +176,8 @@ class Row:
 
     def compiled(self) -> tuple[Build, int, list[Port]]:
         """Our library of the model; the multiplications that the model has, whatever we make of it; its inputs."""
-        graph, _ = import_model(self.model, input_shapes=self.options.input_shapes)
+        graph, _ = import_model(self.model, input_shapes=self.options.input_shapes,
+                                dims=self.options.dim)
         folder = source.folder_of(self.model, self.options)
         model = read_manifest(folder)["models"][0]
         built = build(folder, self.options.target or None, self.options.cc)
@@ -193,7 +194,7 @@ class Row:
         script = beside.with_name(beside.name + ".pt")
         if script.exists():
             key.append(script.read_bytes())
-        cache = paths.cache() / "bench" / f"{self.model.stem}-{hashlib.sha256(b''.join(key)).hexdigest()[:16]}"
+        cache = paths.cache("bench") / f"{self.model.stem}-{hashlib.sha256(b''.join(key)).hexdigest()[:16]}"
         cache.mkdir(parents=True, exist_ok=True)
         proto = onnx.load(self.model, load_external_data=False)
         return {"model": str(plain(self.model.resolve(), proto, feeds, cache)), "beside": str(beside),

@@ -19,13 +19,13 @@ WATCHED = 50
 
 
 def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat: int | None = None, seed: int = 0,
-          shapes: Mapping[str, Sequence[int]] = MappingProxyType({})) -> dict:
+          shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})) -> dict:
     """Times a session and reports.
 
     Args:
         inputs: .npz file with arrays by tensor name; else seeded random numbers.
         repeat: timed runs; None: what takes about a second.
-        shapes: of seeded inputs whose shape may change.
+        shapes: of seeded inputs whose shape may change, or sizes of dimensions by name.
 
     Returns:
         With `calls` in the order of execution, and `kinds`, as `layers` makes them.

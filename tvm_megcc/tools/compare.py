@@ -28,7 +28,7 @@ from ..runtime import reference
 from ..runtime.session import Port
 from ..runtime.texts import Texts
 from ..tuning_log import TuningLog
-from . import judge, run, source
+from . import apart, judge, references, run, source
 
 COSINE = 0.99999
 
@@ -76,6 +76,9 @@ def compare(model: str | Path, options) -> dict:
     results |= {name: value for name, value in kept.items() if name in expected}
     limits = Limits.of(options, session.outputs)
     outputs = [judged(name, results[name], expected[name], limits) for name in results]
+    for row in outputs:
+        if reason := judge.uninformative(expected[row["name"]]):
+            row["uninformative"] = reason
     report = {"model": str(model), "target": str(session.target), "reference": against,
               "tolerance": limits.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
     if expected_of is onnxruntime_values and not report["equal"]:
@@ -160,10 +163,17 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     return rows
 
 
+def says_something(report: Mapping) -> bool:
+    """Whether every output has values that could have been others."""
+    return not any("uninformative" in row for row in report["outputs"])
+
+
 def text(report: dict) -> str:
     lines = [f"{report['model']} on {report['target']} against {report['reference']}"]
     for row in report["outputs"]:
         lines.append(f"  {_row(row)}")
+        if row["equal"] and "uninformative" in row:
+            lines.append(f"      warning: this output {row['uninformative']}, which says nothing about the model")
         if "reference_itself" in row:
             lines.append(f"      ONNX Runtime, optimiser on: {judge.text(row['reference_itself'])}")
     if "layers" in report:
@@ -173,6 +183,9 @@ def text(report: dict) -> str:
         lines.append(f"first difference: {first['name']}, {first['kernel']}, from {first['origin']}" if first
                      else "no layer differs")
     lines.append("equal" if report["equal"] else f"DIFFERENT (tolerance {report['tolerance']:g})")
+    if report["equal"] and not says_something(report):
+        lines[-1] += ("; not all of it says something: give inputs that the model is made for, with --inputs or "
+                      "--value, or --allow it")
     return "\n".join(lines) + "\n"
 
 
@@ -225,24 +238,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
         raise MegccError("ONNX Runtime does not know the operators of --extern: compare with --reference numpy")
     if not importlib.util.find_spec("onnxruntime"):
         raise MegccError("onnxruntime is not installed: 'pip install onnxruntime', or --reference numpy")
-    import onnxruntime
-
-    proto = onnx.load(model)
-    known = {value.name for value in proto.graph.output}
-    made = {name for node in proto.graph.node for name in node.output}
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name in made - known)
-    options = onnxruntime.SessionOptions()
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    wanted = [name for name in names if name in made | known]
-    try:
-        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return dict(zip(wanted, session.run(wanted, feeds), strict=True))
-    except Exception as error:  # its own classes, which have no base but this
-        raise MegccError(f"ONNX Runtime {onnxruntime.__version__} does not run {model}: {shortened(str(error), 300)}\n"
-                         "  Compare with --reference numpy, or install a newer ONNX Runtime.") from error
+    return _apart("ONNX Runtime", "onnxruntime_values", model, feeds, names, optimised)
 
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
@@ -258,32 +254,20 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
 
     if kind := only_micro(model, signature):
         raise MegccError(f"{model}: LiteRT has no such {kind}, only TFLite Micro: compare with --reference numpy")
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    return _apart("LiteRT", "litert_values", model, feeds, names, port_names(model, signature), signature)
 
-    ports = port_names(model, signature)
+
+def _apart(engine: str, function: str, model: Path, *given: Any) -> Arrays:
+    """What an engine finds, in a process that it may end."""
     try:
-        interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
-                                  experimental_preserve_all_tensors=True, num_threads=1)
-        if signature:
-            runner = interpreter.get_signature_runner(signature)
-            given = {key: feeds[ports[detail["index"]]] for key, detail in runner.get_input_details().items()}
-            results = runner(**given)
-            called = {ports[detail["index"]]: results[key] for key, detail in runner.get_output_details().items()}
-            return {name: value for name, value in called.items() if name in names}
-        indices = {ports[detail["index"]]: detail["index"] for detail in interpreter.get_input_details()}
-        feeds = {name: array for name, array in feeds.items() if name in indices}  # others are states it keeps itself
-        for name, array in feeds.items():
-            interpreter.resize_tensor_input(indices[name], array.shape)
-        interpreter.allocate_tensors()
-        for name, array in feeds.items():
-            interpreter.set_tensor(indices[name], array)
-        interpreter.invoke()
-        called = {detail["index"]: ports.get(detail["index"], detail["name"])
-                  for detail in interpreter.get_tensor_details()}
-        return {name: interpreter.get_tensor(index) for index, name in called.items() if name in names}
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise MegccError(f"LiteRT does not run {model}: {shortened(str(error), 300)}\n"
-                         "  Compare with --reference numpy.") from error
+        found: Arrays = apart.call(references.__name__, function, model.resolve(), *given)
+    except apart.Refused as error:
+        raise MegccError(f"{error.engine or engine} does not run {model}: {shortened(str(error), 300)}\n"
+                         "  Compare with --reference numpy, or install a newer one.") from None
+    except apart.Ended as error:
+        raise MegccError(f"{engine} ended its process on {model}: {error}\n"
+                         "  Compare with --reference numpy, or install a newer one.") from None
+    return found
 
 
 def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),

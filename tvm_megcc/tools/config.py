@@ -10,17 +10,20 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import folders
 from ..errors import MegccError
 from ..foreign import printable
 
 #: Key -> name in the parsed command line, what it takes: "text", "path", "texts" (one or a list), "paths", "flag",
 #: "count" or the words that it may be. Those of a model and of all models.
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    "input-shapes": ("input_shapes", "text"), "dispatch": ("dispatch", "text"), "input": ("input", "texts"),
+    "input-shapes": ("input_shapes", "text"), "dispatch": ("dispatch", "text"), "dim": ("dim", "texts"),
+    "input": ("input", "texts"),
     "output-names": ("output_names", "texts"), "constant": ("constant", "texts"), "bound": ("bound", "texts"),
     "state": ("state", "texts"), "signature": ("signature", "text"),
     "extern": ("extern", "paths"), "log": ("log", "path"), "optimize": ("optimize", ("speed", "size")),
@@ -67,7 +70,7 @@ def read(path: str | Path, options: argparse.Namespace, given: Collection[str]
 
 def _parsed(path: Path) -> Any:
     try:
-        text = path.read_text("utf-8")
+        text = folders.read(path, MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise MegccError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
     try:
@@ -96,7 +99,17 @@ def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[s
     return values
 
 
+#: Of a description.
+MOST_BYTES = 1 << 24
+#: What JSON can spell, and no file, name or command line has.
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")
+
+
 def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> Any:
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and _UNUSABLE.search(text):
+            raise MegccError(f"{where} has a character that no name can have: U+0000, or half of a character (a "
+                             "surrogate)")
     if isinstance(kind, tuple):
         if value in kind:
             return value

@@ -55,6 +55,16 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
             "unlike": unlike}
 
 
+def uninformative(expected: Array) -> str:
+    """Why it says nothing about a model that its result equals this one; "" where it does say something."""
+    if not expected.size:
+        return "is empty"
+    if expected.dtype.kind in "fc" and np.isnan(expected).all():
+        return "is NaN everywhere"
+    first = expected.reshape(-1)[0]
+    return f"is {first} everywhere" if expected.size > 1 and bool((expected == first).all()) else ""
+
+
 def text(found: Mapping[str, Any]) -> str:
     """What `difference` found, in words."""
     if "shape" in found:

@@ -15,6 +15,8 @@ from types import MappingProxyType
 import numpy as np
 
 from ..errors import MegccError, ShapeError, refused_by_system, shortened
+from ..ir.dim_text import parse_dim
+from ..ir.dims import Symbol, substitute
 from ..runtime.device import DeviceSession
 from ..runtime.session import Port
 from ..runtime.web import WebSession
@@ -22,6 +24,8 @@ from . import layers
 
 #: Sessions that say where they run, and read the clock there.
 TIMED = (DeviceSession, WebSession)
+#: In the names of inputs that are masks, as exporters write them.
+_MASK = "mask"
 #: Of what is said of such a call (c_runtime/src/status.c, runtime/session.py).
 _REFUSED = ("a kernel refused the values of its operands", "the run found more, or less, of", "asks for the branch")
 
@@ -131,31 +135,70 @@ def _port(port: Mapping) -> str:
     return f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
 
 
-def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int]] = MappingProxyType({})) -> dict[str, np.ndarray]:
-    """Inputs for a model, by name: what it is known to take where that is some integers (indices), else normally
-    distributed floats and integers from [0, 10).
+def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})
+           ) -> dict[str, np.ndarray]:
+    """Inputs for a model, by name: what it is known to take where that is some integers (indices), 0 and 1 for masks,
+    else normally distributed floats and integers from [0, 10).
 
-    shapes: of inputs whose shape may change.
+    shapes: of inputs whose shape may change, or sizes of dimensions by name.
     """
-    unknown = sorted(set(shapes) - {port.name for port in ports})
-    if unknown:
-        raise ShapeError(f"a shape is given for '{unknown[0]}'; the inputs are {', '.join(map(str, ports))}")
     rng = np.random.default_rng(seed)
     feeds = {}
-    for port in ports:
-        shape = tuple(shapes.get(port.name, port.shape))
-        if any(not isinstance(dim, int) for dim in shape):
-            example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in shape)
-            raise ShapeError(f"input {port} has no fixed shape: give one, such as --shape \"{port.name}=({example})\", "
-                             "or arrays with --inputs")
+    for port, shape in zip(ports, shapes_of(ports, shapes), strict=True):
         dtype = np.dtype(port.dtype)
-        if port.range is not None:
+        if (port.mask or _MASK in port.name.lower()) and shape:
+            feeds[port.name] = drawn_mask(rng, shape).astype(dtype)
+        elif port.range is not None:
             feeds[port.name] = rng.integers(*port.range, shape, endpoint=True).astype(dtype)
         elif dtype.kind == "f":
             feeds[port.name] = rng.standard_normal(shape).astype(dtype)
         else:
             feeds[port.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
     return feeds
+
+
+def shapes_of(ports: Sequence[Port], given: Mapping[str, Sequence[int] | int]) -> list[tuple[int, ...]]:
+    """The shapes of the inputs of a run. given: by input, or the size of a dimension by its name; what a shape says of
+    a dimension holds for all inputs.
+
+    Raises:
+        ShapeError: for what is neither an input nor a dimension, and for dimensions that are not known, by their names.
+    """
+    inputs = {port.name: port for port in ports}
+    shapes = {name: tuple(size) for name, size in given.items() if not isinstance(size, int)}
+    sizes = {dim: extent for name, shape in shapes.items() if name in inputs
+             for dim, extent in zip(inputs[name].shape, shape, strict=False) if isinstance(dim, str)}
+    sizes |= {name: size for name, size in given.items() if isinstance(size, int)}
+    open_ = dict.fromkeys(dim for port in ports for dim in port.shape if isinstance(dim, str))
+    for name in given:
+        if name not in (inputs if name in shapes else open_):
+            dims = f", and their dimensions {', '.join(open_)}" if open_ else ""
+            raise ShapeError(f"a shape is given for '{name}'; the inputs are {', '.join(map(str, ports))}{dims}")
+    found = [shapes.get(port.name, tuple(_extent(dim, sizes) for dim in port.shape)) for port in ports]
+    unknown = list(dict.fromkeys(dim for shape in found for dim in shape if isinstance(dim, str)))
+    if unknown:
+        first = next(port for port, shape in zip(ports, found, strict=True) if unknown[0] in shape)
+        names = [dim for dim in unknown if parse_dim(dim, unknown) in (None, Symbol(dim))]
+        sizes = ";".join(f"{name}=1" for name in names)
+        raise ShapeError(f"input {first} has no fixed shape: say what {', '.join(names)} is in this run, such as "
+                         f'--shape "{sizes}", or give the inputs themselves, with --inputs')
+    return found  # type: ignore[return-value]
+
+
+def _extent(dim: int | str, sizes: Mapping[str, int]) -> int | str:
+    """What is known of an extent of a run."""
+    if isinstance(dim, int) or dim in sizes:
+        return dim if isinstance(dim, int) else sizes[dim]
+    value = parse_dim(dim, sizes)
+    value = None if value is None else substitute(value, sizes)
+    return value if isinstance(value, int) else dim
+
+
+def drawn_mask(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    """0 and 1, the first of each row 1: a softmax over nothing is no number, and a causal one begins with the first."""
+    mask = rng.integers(0, 2, shape)
+    mask[..., :1] = 1
+    return mask
 
 
 def with_values(feeds: Mapping[str, np.ndarray], values: Mapping[str, object]) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import folders
 from ..codegen import container
 from ..codegen.manifest import read_manifest
 from ..errors import MegccError, MissingTool, refused_by_system
@@ -208,7 +209,7 @@ def _loaded(path: Path, load) -> object:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return folders.read(path)
     except OSError as error:
         raise MegccError(f"cannot read {path}: {error.strerror}") from None
 

@@ -17,6 +17,7 @@ from ..errors import MegccError
 from ..foreign import identifier
 from ..frontends.formats import refuse_unreadable
 from ..frontends.models import input_names
+from ..named_dims import parse_dims
 from ..runtime.build import generated_folder
 from . import config
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 #: Options that change the generated code: as written, in the parsed command line, and where they are not given.
 COMPILE_FLAGS = (
     ("-O", "optimize", "speed"), ("--input-shapes", "input_shapes", None), ("--dispatch", "dispatch", None),
+    ("--dim", "dim", []),
     ("--input", "input", []), ("--output-names", "output_names", []), ("--constant", "constant", []),
     ("--bound", "bound", []), ("--signature", "signature", ""),
     ("--state", "state", []), ("--extern", "extern", []), ("--log", "log", None), ("--threads", "threads", 1),
@@ -64,7 +66,7 @@ def folder_of(path: str | Path, options, embed: bool = False, name: str | None =
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
     where = [str(path.resolve()), options.target, arguments, *["embed"] * embed]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
-    return artifact.save(paths.cache() / "models" / f"{artifact.name}-{key}", embed, force=True)
+    return artifact.save(paths.cache("models") / f"{artifact.name}-{key}", embed, force=True)
 
 
 def model_of(path: str | Path, options) -> str | None:
@@ -135,7 +137,8 @@ def graph_arguments(options) -> dict:
     return {"input_shapes": options.input_shapes, "dispatch": options.dispatch,
             "constants": api.parse_constants(options.constant), "bounds": api.parse_bounds(options.bound),
             "output_names": api.parse_output_names(options.output_names), "extern": options.extern,
-            "states": api.parse_states(options.state), "stream": options.stream, "signature": options.signature}
+            "states": api.parse_states(options.state), "dims": parse_dims(options.dim), "stream": options.stream,
+            "signature": options.signature}
 
 
 def session_of(path: str | Path, options) -> Session:

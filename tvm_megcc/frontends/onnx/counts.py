@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -119,9 +120,17 @@ class Counts:
         self.used.add(given)
         return self.bounds[given] if most is None else dim_min(most, self.bounds[given])
 
-    def require_used(self) -> None:
-        """Raises ShapeError for bounds of what no run computes."""
+    def require_used(self, dims: Collection[str] = ()) -> None:
+        """Raises ShapeError for bounds of what no run computes. dims: open extents of the inputs."""
         unused = sorted(set(self.bounds) - self.used)
-        if unused:
-            have = ", ".join(sorted(symbol.name for symbol in self._made.values())) or "none"
-            raise ShapeError(f"bound of '{unused[0]}': no extent that a run computes is called so; there are: {have}")
+        if not unused:
+            return
+        name = unused[0]
+        if name in dims:
+            size = shlex.quote(f"{name}=1..{self.bounds[name]}")
+            raise ShapeError(f"bound of '{name}': that is a dimension of inputs, which has a size or a range: "
+                             f"--dim {size}; a bound is for what a run computes, and for the rows of states: "
+                             "--state OUTPUT=INPUT")
+        have = ", ".join(sorted(symbol.name for symbol in self._made.values())) or "none"
+        rows = f"; dimensions of inputs, which states may grow along: {', '.join(sorted(dims))}" if dims else ""
+        raise ShapeError(f"bound of '{name}': no extent that a run computes is called so; there are: {have}{rows}")

@@ -16,7 +16,8 @@ from ... import ops  # noqa: F401  (registers the operators)
 from ...errors import MegccError, ModelError, ShapeError, quoted
 from ...extern import Externs
 from ...extern import load as load_externs
-from ...ir.dims import Dim, Symbol
+from ...ir.dim_text import SIZE, parse_dim, sizes_wanted
+from ...ir.dims import Dim, Symbol, SymbolicDim, substitute, symbols
 from ...ir.graph import Graph, in_order
 from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
@@ -38,6 +39,8 @@ _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace 
 #: Of functions within functions: how deep, and how many nodes they may become, if the file does not have a quarter as
 #: many itself. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
+#: Inputs that a message lists.
+MOST_OPEN = 5
 
 _STRING = onnx.TensorProto.STRING
 
@@ -71,13 +74,27 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
                      _importers(extern), dict(bounds or {})).run()
 
 
-def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | None, ...]]:
-    """Shapes of the model's inputs as it declares them: extents, names of symbols, None where neither is known."""
+def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
+    """Shapes of the model's inputs as it declares them: extents, names of symbols, what follows from these, None where
+    nothing is known."""
     graph = load(model).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
-    return {value.name: tuple(_symbol_of(dim) or (dim.dim_value if dim.dim_value > 0 else None)
-                              for dim in value.type.tensor_type.shape.dim)
+    names = _dim_names(graph)
+    return {value.name: tuple(_named(dim, names) for dim in value.type.tensor_type.shape.dim)
             for value in graph.input if value.name not in weights}
+
+
+def _dim_names(graph: onnx.GraphProto) -> frozenset[str]:
+    """Names of open extents of inputs, each by itself."""
+    return frozenset(_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
+
+
+def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int | str | SymbolicDim | None:
+    """An extent that the file states, the name of one, or what it is of others."""
+    if symbol := _symbol_of(dim):
+        found = None if symbol.isidentifier() else parse_dim(symbol, names)
+        return symbol if found is None or isinstance(found, Symbol) else found
+    return dim.dim_value if dim.dim_value > 0 else None
 
 
 #: What exporters write for an extent that they do not know: no name, for two of them need not be equal.
@@ -118,6 +135,7 @@ class Importer:
                  bounds: dict[str, int]):
         self.model = model
         self.graph = model.proto.graph
+        self.dim_names = _dim_names(self.graph)
         self.input_shapes = input_shapes
         self.fixed = constants
         self.cut = bool(output_names)
@@ -163,7 +181,7 @@ class Importer:
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else self._shapes_advice(inputs)
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
-        self.builder.counts.require_used()
+        self.builder.counts.require_used(self.dim_names - {""})
         seed = [seeds.name] if seeds.used and seeds.value is None else []
         outputs = self._outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed], outputs)
@@ -258,8 +276,8 @@ class Importer:
         """Notes which of the model's symbols the user gave an extent."""
         wanted = self.input_shapes.get(value.name, ())
         for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
-            symbol = _symbol_of(dim)
-            if symbol and isinstance(extent, int) and bound.setdefault(symbol, extent) != extent:
+            symbol = _named(dim, self.dim_names)
+            if isinstance(symbol, str) and isinstance(extent, int) and bound.setdefault(symbol, extent) != extent:
                 self.findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
                                      f"input_shapes gives as {bound[symbol]} and as {extent}")
 
@@ -288,11 +306,17 @@ class Importer:
             raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
         return type_
 
-    @staticmethod
-    def _model_dim(name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
-        if symbol := _symbol_of(dim):
-            return bound.get(symbol, Symbol(symbol))
-        return dim.dim_value if dim.dim_value > 0 else Symbol(f"{name}_{axis}")
+    def _model_dim(self, name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
+        found = _named(dim, self.dim_names)
+        if found is None:
+            return Symbol(f"{name}_{axis}")
+        if isinstance(found, SymbolicDim):
+            extent = substitute(found, bound)
+            if isinstance(extent, int) and extent < 1:
+                raise ShapeError(f"has {quoted(_symbol_of(dim))} along axis {axis}, which is {extent}; extents are at "
+                                 "least 1")
+            return extent
+        return found if isinstance(found, int) else bound.get(found, Symbol(found))
 
     def _outputs(self, scope: Scope, inputs: Sequence[str]) -> list[str]:
         """Each output as a value of the output's own name; what cannot be renamed is copied."""
@@ -317,16 +341,21 @@ class Importer:
         return list(self.output_names)
 
     def _shapes_advice(self, inputs: Sequence[str]) -> str:
-        """Which inputs have extents that the model leaves open: rules may contradict each other because of that."""
+        """Which extents the model leaves open: rules may contradict each other because of that."""
         types = {name: self.builder.types[name] for name in inputs if name in self.builder.types}
         open_ = {name: type_ for name, type_ in types.items() if not type_.is_static}
-        if not open_:
+        names = dict.fromkeys(name for type_ in open_.values() for dim in type_.shape for name in sorted(symbols(dim)))
+        if not names:
             return ""
-        listed = ", ".join(f"{quoted(name)} {type_}" for name, type_ in open_.items())
-        name, type_ = next(iter(open_.items()))
-        example = ",".join(str(dim) if isinstance(dim, int) else "1" for dim in type_.shape)
-        return (f"The model leaves extents of its inputs open: {listed}. If it cannot have every such shape, say which "
-                f'it has: --input-shapes "{name}=({example});..."')
+        listed = ", ".join(f"{quoted(name)} {type_}" for name, type_ in list(open_.items())[:MOST_OPEN])
+        more = f" and {len(open_) - MOST_OPEN} more" if len(open_) > MOST_OPEN else ""
+        ranged = {dim for shape in self.input_shapes.values() for dim in shape if isinstance(dim, str)}
+        unsaid = [name for name in names if name not in ranged]
+        if unsaid:
+            return (f"The model leaves extents of its inputs open: {listed}{more}. If it cannot have every such shape, "
+                    f"say which it has: {sizes_wanted(unsaid)}")
+        return (f"Extents of its inputs have a range: {listed}{more}. If it cannot have every such shape, compile it "
+                f"for one size, {sizes_wanted(names, SIZE)}, or for several, with --input-shapes")
 
     def _near(self, name: str) -> str:
         """Names of the model that somebody who wrote this one may have meant."""

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
 from ...errors import MegccError, ModelError, quoted
+from ...folders import read
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import bits_of
 from .texts import Texts
@@ -67,7 +68,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
             path = Path(model)
             subject, folder = path.name, path.parent
             try:
-                data = path.read_bytes()
+                data = read(path)
             except OSError as error:
                 raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
         proto = _parse(data, subject)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tvm
 
-from ...errors import MegccError
+from ...errors import MegccError, MegccWarning
 from .module import OUTPUTS
 from .tflite import of_tflite
 
@@ -68,7 +68,7 @@ def _hint_at_recurrent(program, where: str) -> None:
     if found:
         warnings.warn(f"{where}: torch.export writes its recurrent layers ({', '.join(found)}) out step by step: slow "
                       "to compile, slow to run, and for one length only. In an ONNX file each stays one operator: "
-                      "torch.onnx.export(model, inputs, 'model.onnx', dynamo=False)", stacklevel=2)
+                      "torch.onnx.export(model, inputs, 'model.onnx', dynamo=False)", MegccWarning, stacklevel=2)
 
 
 def _package(name: str, path: Path, why: str):

@@ -7,12 +7,13 @@ import itertools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from ... import folders
 from ...errors import ModelError, quoted
 from .file import File, read
 
 #: Layers whose states are those of a run.
 _RECURRENT = ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
-_ONE_SIGNATURE = "Say which with --signature NAME (signature= in Python)"
+_ONE_SIGNATURE = "Say which with --signature NAME"
 
 
 def load(path: str | Path, signature: str = "") -> File:
@@ -22,7 +23,7 @@ def load(path: str | Path, signature: str = "") -> File:
         ModelError: where there is no file, or no TFLite file, or none or several such graphs.
     """
     try:
-        file = read(Path(path).read_bytes(), str(path))
+        file = read(folders.read(path), str(path))
     except OSError as error:
         raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
     return file.called(_which(file, signature, str(path)))

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are objects of PyTorch, as ONNX: what `torch.onnx.export` gives, modules with an example, programs that
+TVM's importer does not take."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import MegccError, shortened
+
+#: What torch.onnx needs besides PyTorch.
+_EXPORTER = "onnxscript"
+
+
+def is_onnx_program(model: Any) -> bool:
+    """Whether it is the ONNXProgram that `torch.onnx.export` gives."""
+    return any(part.__module__.startswith("torch.onnx") for part in type(model).__mro__) \
+        and hasattr(model, "model_proto")
+
+
+def is_module(model: Any) -> bool:
+    """Whether it is a network as PyTorch has it in Python."""
+    return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
+
+
+def of_torch(model: Any, example_inputs: Any = None) -> Any:
+    """An ONNX model of an ONNXProgram, and of a module with an example; any other model as it is.
+
+    Args:
+        example_inputs: what the module is called with: a tuple, a dictionary by name, or one tensor.
+
+    Raises:
+        MegccError: for an example where there is no module, and where PyTorch does not export it.
+    """
+    if is_onnx_program(model):
+        return model.model_proto
+    if example_inputs is None:
+        return model
+    if not is_module(model):
+        raise MegccError("example_inputs are for a module of PyTorch, which is exported with them; leave them out")
+    arguments, named = (), {}
+    if isinstance(example_inputs, Mapping):
+        named = dict(example_inputs)
+    else:
+        arguments = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    import torch
+
+    training = [part for part in model.modules() if part.training]
+    model.eval()
+    try:
+        if importlib.util.find_spec(_EXPORTER):
+            proto = torch.onnx.export(model, arguments, kwargs=named, dynamo=True, verbose=False).model_proto
+            proto.graph.name = type(model).__name__
+            return proto
+        return torch.export.export(model, arguments, named)
+    except Exception as error:  # any of PyTorch's own
+        raise MegccError(f"PyTorch does not export the module: {_line(error)}") from error
+    finally:
+        for part in training:
+            part.training = True
+
+
+def through_onnx(model: Any, reason: MegccError) -> Any:
+    """A program of torch.export as an ONNX model.
+
+    Raises:
+        MegccError: with the reason why it does not come in another way, where PyTorch does not make ONNX of it either.
+    """
+    if isinstance(model, (str, Path)) and Path(model).suffix != ".pt2":
+        raise reason
+    if not importlib.util.find_spec("torch") or not importlib.util.find_spec(_EXPORTER):
+        raise MegccError(f"{reason}\n  With 'pip install {_EXPORTER}' it comes in as an ONNX model.") from None
+    import torch
+
+    try:
+        program = torch.export.load(str(model)) if isinstance(model, (str, Path)) else model
+        return torch.onnx.export(program, dynamo=True, verbose=False).model_proto
+    except Exception as error:  # any of PyTorch's own
+        raise MegccError(f"{reason}\n  As an ONNX model it does not come in either: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return shortened(" ".join(f"{type(error).__name__}: {error}".split()), 300)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extents as texts: "past_sequence_length + sequence_length" of a file is the sum of two dimensions."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Container, Iterable
+
+from ..errors import ShapeError
+from .dims import Dim, Symbol, floordiv
+
+#: What a user puts a number in for, and dimensions that are mostly 1.
+SIZE, _IS_BATCH = "SIZE", re.compile("batch")
+#: Characters of a text that is read; longer ones are names.
+_LONGEST = 200
+_TOKEN = re.compile(r"\s*(?:(\d{1,9})(?![\w.])|([A-Za-z_][\w.]*)|(//|[-+*()]))")
+
+
+def sizes_wanted(names: Iterable[str], size: str = "") -> str:
+    """Options that say how large dimensions are, to complete; `size` in place of what is to be put in."""
+    return " ".join(f"--dim {shlex.quote(f'{name}={size or (1 if _IS_BATCH.search(name.lower()) else SIZE)}')}"
+                    for name in names)
+
+
+def parse_dim(text: str, names: Container[str]) -> Dim | None:
+    """The extent that sums, differences, products and whole quotients of numbers and of dimensions with these names
+    are; None for anything else, such as a name."""
+    tokens, place = [], 0
+    while place < len(text.rstrip()):
+        match = _TOKEN.match(text, place)
+        if match is None or len(text) > _LONGEST or (match[2] and match[2] not in names):
+            return None
+        tokens.append(match[0].strip())
+        place = match.end()
+    reader = _Reader(tokens)
+    try:
+        found = reader.sum()
+    except (ShapeError, ValueError):
+        return None
+    return found if not reader.left() else None
+
+
+class _Reader:
+    """Reads tokens by descent; ValueError where they are no extent."""
+
+    def __init__(self, tokens: list[str]):
+        self.tokens = tokens[::-1]
+
+    def left(self) -> str:
+        return self.tokens[-1] if self.tokens else ""
+
+    def sum(self) -> Dim:
+        found = self.product()
+        while self.left() in ("+", "-"):
+            sign, other = self.tokens.pop(), self.product()
+            found = found + other if sign == "+" else found - other
+        return found
+
+    def product(self) -> Dim:
+        found = self.atom()
+        while self.left() in ("*", "//"):
+            sign, other = self.tokens.pop(), self.atom()
+            if sign == "//" and (not isinstance(other, int) or other < 1):
+                raise ValueError
+            found = found * other if sign == "*" else floordiv(found, other)
+        return found
+
+    def atom(self) -> Dim:
+        token = self.tokens.pop() if self.tokens else ""
+        if token == "(":
+            found = self.sum()
+            if not self.tokens or self.tokens.pop() != ")":
+                raise ValueError
+            return found
+        if not token or token in ("+", "-", "*", "//", ")"):
+            raise ValueError
+        return int(token) if token.isdecimal() else Symbol(token)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dimensions by the names that a model calls them: `--dim batch=1 --dim sequence=1..128`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Union
+
+from .dispatch import RULES, Dispatcher, Interval, Intervals, Shape, axis_name, parse_rule
+from .errors import MegccError
+
+#: What a dimension is given: a size, ranges as text or half open, or a range.
+Size = Union[int, str, range, Sequence[Interval]]
+#: Names that a message lists.
+_MOST = 20
+
+
+def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int | list[Interval]]:
+    """`["batch=1", "sequence=1..128"]`, or sizes by name, as sizes and half-open intervals.
+
+    Raises:
+        MegccError: for what is no size and no range, and for a name that is given two meanings.
+    """
+    if isinstance(given, Mapping):
+        return {name: _size(name, size) for name, size in given.items()}
+    found: dict[str, int | list[Interval]] = {}
+    for text in (part for line in ([given] if isinstance(given, str) else given) for part in line.split(";")):
+        name, equals, size = (part.strip() for part in text.rpartition("="))
+        if not text.strip():
+            continue
+        if not (name and equals and size):
+            raise MegccError(f"dimension '{text}': expected NAME=SIZE or NAME=RANGES, such as batch=1 or "
+                             "sequence=1..128")
+        if name in found:
+            raise MegccError(f"dimension '{text}': '{name}' is given in another text too")
+        found[name] = _size(name, size)
+    return found
+
+
+def _size(name: str, size: Size) -> int | list[Interval]:
+    if isinstance(size, str) and size.strip().isdecimal():
+        size = int(size)
+    if isinstance(size, bool) or not isinstance(size, (int, str, range, list, tuple)):
+        raise MegccError(f"dimension '{name}': {type(size).__name__} is no size, no range and no list of ranges")
+    if isinstance(size, int):
+        if size < 1:
+            raise MegccError(f"dimension '{name}': {size} is no size; sizes are at least 1")
+        return size
+    if isinstance(size, str):
+        found = parse_rule(size.strip())
+        if found is None:
+            raise MegccError(f"dimension '{name}={size}': expected a size, such as 1, or {RULES}")
+        return found
+    if isinstance(size, range):
+        if size.step != 1:
+            raise MegccError(f"dimension '{name}': {size} is no range of step 1")
+        return [(size.start, size.stop)]
+    pairs = [size] if len(size) == 2 and all(isinstance(end, (int, type(None))) for end in size) else list(size)
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], int)
+               and isinstance(pair[1], (int, type(None))) for pair in pairs):
+        raise MegccError(f"dimension '{name}': {size!r} is no list of half-open ranges (low, high)")
+    return [(pair[0], pair[1]) for pair in pairs]  # type: ignore[index,misc]
+
+
+def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
+              dispatch: Dispatcher | Intervals | None, dims: Mapping[str, int | list[Interval]]
+              ) -> tuple[Sequence[Mapping[str, Shape]], Dispatcher | Intervals | None]:
+    """Sets of shapes and a dispatch that say of axes of inputs what `dims` says of their names.
+
+    Args:
+        inputs: shapes of the model's inputs: an extent, the name of a dimension, or None for an axis without a name.
+
+    Raises:
+        MegccError: for a name that no axis has, listing those there are, and for an axis that is given two extents.
+    """
+    if not dims:
+        return sets, dispatch
+    if len(sets) > 1:
+        raise MegccError("several sets of input shapes say all extents: leave out the dimensions, or give ranges")
+    places = axes_of(inputs)
+    unknown = [name for name in dims if name not in places]
+    if unknown:
+        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_listed(places)}")
+    shapes = {name: list(shape) for name, shape in (sets[0] if sets else {}).items()}
+    ranges: dict[str, dict[int, Sequence[Interval]]] = {}
+    for name, size in dims.items():
+        for input_, axis in places[name]:
+            if not isinstance(size, int):
+                ranges.setdefault(input_, {})[axis] = size
+                continue
+            shape = shapes.setdefault(input_, [None] * len(inputs[input_]))
+            if axis < len(shape) and shape[axis] not in (None, size):
+                raise MegccError(f"axis {axis} of input '{input_}' is '{name}', which is given as {size} and as "
+                                 f"{shape[axis]}")
+            shape[axis:axis + 1] = [size]
+    if callable(dispatch):
+        known = {name: shapes.get(name, shape) for name, shape in inputs.items()}
+        dispatch = dispatch(known)
+    for input_, rules in (dispatch or {}).items():
+        for axis, cells in rules.items():
+            ranges.setdefault(input_, {}).setdefault(axis, cells)
+    return [shapes] if shapes else sets, ranges or None
+
+
+def axes_of(inputs: Mapping[str, Shape]) -> dict[str, list[tuple[str, int]]]:
+    """Open dimensions by name, and the axes that they are."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for input_, shape in inputs.items():
+        for axis, dim in enumerate(shape):
+            if dim is None or isinstance(dim, str):  # else it follows from others
+                found.setdefault(axis_name(inputs, input_, axis), []).append((input_, axis))
+    return found
+
+
+def _listed(names: Sequence[str] | Mapping[str, object]) -> str:
+    if not names:
+        return "all its inputs have fixed shapes"
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"there are {', '.join(list(names)[:_MOST])}{more}"

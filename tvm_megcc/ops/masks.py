@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which inputs of a model are attention masks: 1 where there is something to attend to, 0 where there is not."""
+
+from __future__ import annotations
+
+from ..ir.graph import Graph, Op
+from .attention_fused import Attention
+
+#: Operators between a mask and the scores that it is added to, or chosen by.
+_THROUGH = frozenset({
+    "add", "sub", "mul", "div", "min", "max", "neg", "log", "where", "cast", "copy", "reshape", "transpose", "slice",
+    "expand", "tile", "concat", "equal", "logical_not", "logical_and", "logical_or"})
+#: Those that a mask goes through where they compare it with a number; with anything else they compare positions.
+_COMPARING = frozenset({"less", "less_equal", "greater", "greater_equal"})
+
+
+def input_masks(graph: Graph) -> frozenset[str]:
+    """Inputs of integers or booleans, a row for each of a batch at least, that do nothing but to change the scores of a
+    softmax."""
+    reached = {name for op in graph.ops for name in _scores(op)}
+    for op in reversed(graph.ops):
+        compared = op.kind in _COMPARING and any(name in graph.constants and graph.types[name].size == 1
+                                                 for name in op.inputs)
+        if (op.kind in _THROUGH or compared) and reached.intersection(op.outputs):
+            reached.update(op.inputs)
+    return frozenset(name for name in graph.inputs if name in reached and graph.types[name].rank >= 2
+                     and graph.types[name].dtype[0] in "iub")
+
+
+def _scores(op: Op) -> tuple[str, ...]:
+    """The operands of a softmax, and masks of an attention that computes its own."""
+    if op.kind == Attention.kind:
+        return tuple(op.inputs[3:])
+    return op.inputs[:1] if op.kind == "softmax" else ()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other engines on a model, for `megcc compare`. Runs in a process of its own (`apart`): engines may end it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from .apart import Refused
+
+Arrays = dict[str, np.ndarray]
+
+
+def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimised: bool) -> Arrays:
+    """Values of these names by ONNX Runtime on one thread, its optimiser off."""
+    import onnxruntime
+
+    proto = onnx.load(model)
+    known = {value.name for value in proto.graph.output}
+    made = {name for node in proto.graph.node for name in node.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name in made - known)
+    options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    wanted = [name for name in names if name in made | known]
+    try:
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return dict(zip(wanted, session.run(wanted, feeds), strict=True))
+    except Exception as error:  # its own classes, which have no base but this
+        raise Refused(str(error), f"ONNX Runtime {onnxruntime.__version__}") from None
+
+
+def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mapping[int, str],
+                  signature: str) -> Arrays:
+    """Values of these names by LiteRT's reference kernels; of a signature its outputs only. ports: names of tensors that
+    are inputs or outputs."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    try:
+        interpreter = Interpreter(str(model), experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+                                  experimental_preserve_all_tensors=True, num_threads=1)
+        if signature:
+            runner = interpreter.get_signature_runner(signature)
+            given = {key: feeds[ports[detail["index"]]] for key, detail in runner.get_input_details().items()}
+            results = runner(**given)
+            called = {ports[detail["index"]]: results[key] for key, detail in runner.get_output_details().items()}
+            return {name: value for name, value in called.items() if name in names}
+        indices = {ports[detail["index"]]: detail["index"] for detail in interpreter.get_input_details()}
+        feeds = {name: array for name, array in feeds.items() if name in indices}  # others are states it keeps itself
+        for name, array in feeds.items():
+            interpreter.resize_tensor_input(indices[name], array.shape)
+        interpreter.allocate_tensors()
+        for name, array in feeds.items():
+            interpreter.set_tensor(indices[name], array)
+        interpreter.invoke()
+        called = {detail["index"]: ports.get(detail["index"], detail["name"])
+                  for detail in interpreter.get_tensor_details()}
+        return {name: interpreter.get_tensor(index) for index, name in called.items() if name in names}
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise Refused(str(error)) from None

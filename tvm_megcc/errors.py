@@ -55,9 +55,9 @@ ARGUMENTS = {
     "--output-names": "output_names", "--constant": "constants", "--bound": "bounds", "--state": "states",
     "--extern": "extern", "--log": "log", "--threads": "threads", "--keep-inputs": "keep_inputs", "--ram": "ram",
     "--flash": "flash", "--caller-inputs": "caller_inputs", "--region": "regions", "--reproducible": "reproducible",
-    "--half": "half", "--stream": "stream", "--signature": "signature", "--target": "target", "--name": "name", "--model": "model",
-    "--shape": "shapes", "--inputs": "arrays", "--layers": "layers", "--reference": "reference",
-    "--tolerance": "tolerance", "--against": "against", "--dump": "dump"}
+    "--half": "half", "--stream": "stream", "--signature": "signature", "--target": "target",
+    "--name": "name", "--model": "model", "--shape": "shapes", "--inputs": "arrays", "--layers": "layers",
+    "--reference": "reference", "--tolerance": "tolerance", "--against": "against", "--dump": "dump"}
 #: An option in a message, with what it is given where that is quoted, in capitals, or has a "=".
 _OPTION = re.compile(r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
                      r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")

@@ -37,8 +37,9 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimis
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mapping[int, str],
                   signature: str) -> Arrays:
-    """Values of these names by LiteRT's reference kernels; of a signature its outputs only. ports: names of tensors that
-    are inputs or outputs."""
+    """Values of these names by LiteRT's reference kernels; of a signature its outputs only.
+
+    ports: names of tensors that are inputs or outputs."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     try:

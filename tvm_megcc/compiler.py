@@ -112,7 +112,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
     image = assemble(name, plans, codes, quantised)
-    require_memory(name, image, targets, optimize, ram, flash)
+    require_memory(name, image, targets, ram, flash)
     dump(f"{stage + 2:02}_container", container_text(image))
     picture = plan_picture(name, plans[0][0], plans[0][1][-1])
     dump("memory.svg", picture)

@@ -133,8 +133,7 @@ def rows_text(by_rows: Sequence[Rows]) -> str:
                    f"{rows.kept:,} bytes are kept between strips\n" for rows in by_rows)
 
 
-def require_memory(name: str, image: Image, targets: Sequence[Target], optimize: str, ram: int | None,
-                   flash: int | None) -> None:
+def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
     """Raises MegccError for a container whose sessions need more RAM than there is, or that is larger than the flash
     there is by itself: its code comes on top."""
     for row, target in zip(image.model.programs, targets, strict=True):
@@ -145,9 +144,8 @@ def require_memory(name: str, image: Image, targets: Sequence[Target], optimize:
     for machine in machines(targets):
         size = len(Image(part_of(image.model, machine.codes))) if flash is not None else 0
         if flash is not None and size > flash:
-            smaller = "" if optimize == "size" else "; with -O size weights take no more than in the model"
             raise MegccError(f"{name} does not fit on {', '.join(map(str, machine.targets))}: without its code it "
-                             f"takes {size:,} bytes of flash, there are {flash:,}: {size - flash:,} too few{smaller}")
+                             f"takes {size:,} bytes of flash, there are {flash:,}: {size - flash:,} too few")
 
 
 def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:

@@ -41,6 +41,14 @@ def folder(tmp_path):
     return tvm_megcc.compile(DIGITS).save(tmp_path / "digits_megcc")
 
 
+def test_what_a_killed_build_left_is_removed(folder):
+    left = folder / "build" / native().name / "objects" / ".megcc-left"
+    left.mkdir(parents=True)
+    (left / "o.o").write_bytes(b"half")
+    compile_objects(folder)
+    assert not left.exists() and not list(left.parent.glob(".megcc-*")) and list(left.parent.glob("*.o"))
+
+
 @pytest.mark.slow
 def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
     commands = []

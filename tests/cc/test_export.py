@@ -270,7 +270,7 @@ def test_what_is_said_of_the_cpu(folders, tmp_path):
     sample = m4["zephyr"]["samples/digits/sample.yaml"].decode()
     assert "filter: CONFIG_CPU_CORTEX_M4 or CONFIG_CPU_CORTEX_M7\n" in sample
     assert b"CONFIG_FPU" not in m4["zephyr"]["samples/digits/prj.conf"]
-    with pytest.raises(MegccError, match="none of which esp-idf has: compile the model again, with --target riscv32"):
+    with pytest.raises(MegccError, match="none of which esp-idf has: compile the model again, with target riscv32"):
         package.package(folders["cortex-m4"], "esp-idf")
     c = {system: package.package(folders["c"], system) for system in ("zephyr", "arduino", "cmsis-pack")}
     assert b"architectures=*\n" in c["arduino"]["library.properties"]

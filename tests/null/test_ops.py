@@ -285,3 +285,17 @@ def test_conversions_saturate():
     assert rules.saturate(values, "int8").tolist() == [0, 127, -128, 2, -2, 127, -128]
     assert rules.saturate(values, "uint8").tolist() == [0, 255, 0, 2, 0, 255, 0]
     assert rules.saturate(np.array([1e30, -1e30]), "int64").tolist() == [2**63 - 1, -2**63]
+
+
+def test_cubic_samples_beside_the_border_are_as_onnx_runtime_has_them():
+    """Where the reference evaluator differs: docs/operators.md."""
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((2, 3, 5, 4)).astype(np.float32)
+    grid = (generator.random((2, 6, 7, 2)) * 5 - 2.5).astype(np.float32)
+    for align in (0, 1):
+        made = model([node("GridSample", "x g", "y", mode="cubic", padding_mode="border", align_corners=align)],
+                     fed({"x": x, "g": grid}), ["y"], opset=20)
+        (expected,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x, "g": grid})
+        (found,) = reference.run(import_onnx(made), {"x": x, "g": grid}).values()
+        np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -23,6 +23,8 @@ class GridSample(Operator):
 
     Attributes: `mode` ("nearest", "linear", "cubic"); `padding`: what lies beside x ("zeros", its "border", its
     "reflection"); `align`: whether -1 and 1 are the centres of the border elements, not their outer edges.
+    Of a place beside x, "border" takes the nearest place on it, but cubic weights are those of the place itself: its 16
+    or 64 neighbours are elements of the border, as PyTorch and ONNX Runtime have it.
     Coordinates are bounded to 2^24 elements; NaN counts as the least.
     """
 
@@ -89,7 +91,7 @@ def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, n
     v = np.clip(np.where(np.isnan(v), np.float32(-FAR), v), np.float32(-FAR), np.float32(FAR))
     if attrs.mode == "nearest":
         v = np.rint(v)
-    if attrs.padding == "border":
+    if attrs.padding == "border" and attrs.mode != "cubic":
         v = np.where((v < low) | (v > high), np.clip(v, 0, last), v)
     elif attrs.padding == "reflection":
         v = _mirrored(v, low, high)
@@ -122,5 +124,6 @@ GridSample.cases = (
     _case((1, 2, 3, 4, 5), (2, 3, 2), "linear", "reflection", False),
     _case((1, 33, 7, 5), (1, 9), "linear", "border", True),
     _case((1, 17, 5, 4), (2, 7), "cubic", "zeros", False),
+    _case((1, 3, 5, 4), (3, 7), "cubic", "border", False),
     _case((1, 2, 3, 4, 5), (2, 2, 3), "nearest", "zeros", True),
 )

@@ -12,6 +12,7 @@ import onnx
 
 from ..context import Context
 from ..errors import MegccError
+from ..frontends.onnx.decided import DECIDED
 from ..frontends.onnx.functions import is_function
 from ..frontends.onnx.importer import CONTROL
 from ..frontends.onnx.load import OLDEST_OPSET
@@ -57,6 +58,8 @@ def markdown() -> str:
               ", ".join(_versions(name) for name in _functions(imported)) + ".", "",
               "## ONNX operators with graphs, and those of sequences and optionals", "",
               ", ".join(sorted({*CONTROL, *SEQUENCES})) + ".", "",
+              "## Where references differ", "",
+              *(f"* {name}: {decision}." for name, decision in sorted(DECIDED.items())), "",
               "## Refused", "",
               "These say why; every other operator is refused by its name.", ""]
     reasons: dict[str, list[str]] = {}

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators for which ONNX's reference evaluator and ONNX Runtime differ, and what is done here."""
+
+from __future__ import annotations
+
+DECIDED = {
+    "GridSample": "cubic with `border` clips each of the neighbours of a place, not the place before they are "
+                  "looked for: \"border: use border values for out-of-bound grid locations\", \"see also "
+                  "torch.nn.functional.grid_sample\". ONNX Runtime and PyTorch do so, the reference evaluator does not",
+    "ReduceLogSumExp": "infinite numbers give what log(sum(exp(x))) is of them: -inf where all are -inf, inf where one "
+                       "is. ONNX Runtime does so, the reference evaluator gives NaN",
+}

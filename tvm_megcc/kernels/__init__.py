@@ -41,7 +41,7 @@ from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.append import AppendRows
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
-from .move.gather import GatherLines, GatherPoints, GatherRuns
+from .move.gather import GatherLines, GatherParts, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.resample import ResampleRuns
 from .move.resize import ResizeLinear, ResizeNearest, TablesKernel
@@ -152,7 +152,7 @@ realise(ops.shape.Expand, StridedExpand())
 realise(ops.shape.Dims, DimsKernel())
 realise(ops.copy.Copy, StridedCopy())
 realise(ops.gather.Gather, GatherRuns())
-realise(ops.gather.GatherElements, GatherLines())
+realise(ops.gather.GatherElements, GatherLines(), GatherParts())
 realise(ops.gather.GatherPointsOperator, GatherPoints())
 realise(ops.append.Append, AppendRows())
 realise(ops.scatter.ScatterElements, ScatterLines())

@@ -19,6 +19,14 @@ class PointParameters(Parameters):
     depth: int
 
 
+@dataclass(frozen=True)
+class PartParameters(UnitParameters):
+    """Of `gather_parts.c.j2`. axis: that indices are of. rank: of the tensor."""
+
+    axis: int
+    rank: int
+
+
 class GatherRuns(Kernel):
     """Runs copied from where an index says; an index off the axis fails the call."""
 
@@ -46,9 +54,8 @@ class GatherLines(Kernel):
 
     def refuse(self, site: Site):
         axis = site.attrs.axis % site.x.rank
-        beside = [(a, b) for i, (a, b) in enumerate(zip(site.x.shape, site.inputs[1].shape, strict=True)) if i != axis]
-        # Extents that differ in name only are required to be equal.
-        partial = any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in beside)
+        extents = enumerate(zip(site.x.shape, site.inputs[1].shape, strict=True))
+        partial = any(i != axis and a != b for i, (a, b) in extents)
         return "indices for a part of the tensor only" if partial else None
 
     def lower(self, site: Site) -> Lowered:
@@ -64,6 +71,26 @@ class GatherLines(Kernel):
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 3.0)
+
+
+class GatherParts(Kernel):
+    """As `lines`, where an axis of the tensor may be longer than that of the indices."""
+
+    name = "parts"
+
+    def lower(self, site: Site) -> Lowered:
+        x, indices = site.inputs
+        axis = site.attrs.axis % x.rank
+        extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
+        extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
+        whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
+        return Lowered("move/gather_parts", PartParameters(x.c_type, axis, x.rank), extents,
+                       (Operand("x", 0, product(whole)), Operand("index", 1, product(part))),
+                       (Operand("y", 0, product(part)),), product(part[:axis + 1]),
+                       f"gather_parts_{indices.dtype[3:]}_axis{axis}of{x.rank}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return copy_cost(site.y, 4.0)
 
 
 class GatherPoints(Kernel):

@@ -264,6 +264,9 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                 raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which dispatch gives other "
                                  "intervals elsewhere")
             imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
+    # A range of one value is that value, which shapes may be compared with when the model is imported.
+    single = {symbol: ranges[0][0] for symbol, ranges in axes.items() if ranges == ((ranges[0][0], ranges[0][0] + 1),)}
+    axes = {symbol: ranges for symbol, ranges in axes.items() if symbol not in single}
     cells = 1
     for ranges in axes.values():
         cells *= len(ranges)
@@ -273,7 +276,7 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
         Bucket(tuple((symbol, low, None if high is None else high - 1) for symbol, (low, high) in
                      zip(axes, cell, strict=True)))
         for cell in itertools.product(*axes.values()))
-    return {name: tuple(shape) for name, shape in imported.items()}, buckets
+    return {name: tuple(single.get(dim, dim) for dim in shape) for name, shape in imported.items()}, buckets
 
 
 def __getattr__(name: str):

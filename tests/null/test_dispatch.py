@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranges of shapes: how they are written, cut into buckets, and refused."""
 
+import numpy as np
 import pytest
 
+from tests.onnx_models import model, node
 from tvm_megcc.dispatch import (
     buckets_of,
     log_dispatcher,
@@ -11,6 +13,8 @@ from tvm_megcc.dispatch import (
     uniform_dispatcher,
 )
 from tvm_megcc.errors import MegccError
+from tvm_megcc.frontends.models import import_model
+from tvm_megcc.ir.shapes import EVERYTHING
 
 IMAGE = {"data": ("batch", 3, None, None)}
 
@@ -60,10 +64,24 @@ def test_one_set_fixes_shapes():
 
 def test_grid():
     shapes, buckets = buckets_of(IMAGE, [], parse_dispatch("data[0]=log(1,2);data[2]=4..5,6..*;data[3]=8"))
-    assert shapes == {"data": ("batch", None, "data_2", "data_3")}
-    assert limits(buckets) == [
-        {"batch": (1, 1), "data_2": (4, 5), "data_3": (8, 8)}, {"batch": (1, 1), "data_2": (6, None), "data_3": (8, 8)},
-        {"batch": (2, 2), "data_2": (4, 5), "data_3": (8, 8)}, {"batch": (2, 2), "data_2": (6, None), "data_3": (8, 8)}]
+    assert shapes == {"data": ("batch", None, "data_2", 8)}
+    assert limits(buckets) == [{"batch": (1, 1), "data_2": (4, 5)}, {"batch": (1, 1), "data_2": (6, None)},
+                               {"batch": (2, 2), "data_2": (4, 5)}, {"batch": (2, 2), "data_2": (6, None)}]
+
+
+def test_a_range_of_one_value_is_that_value():
+    """Also where the same symbol stands in another input, and in what the model computes of it."""
+    to = node("Concat", "rows tail", "to", axis=0)
+    nodes = [node("Shape", "x", "shape"), node("Gather", "shape one", "rows"), to, node("Add", "x z", "s"),
+             node("Transpose", "s", "t", perm=[1, 0, 2]), node("Reshape", "t to", "y")]
+    made = model(nodes, {"x": ["batch", "n", 12], "z": ["batch", 1, 1]}, ["y"],
+                 {"one": np.array([1]), "tail": np.array([1, 3, 4])})
+    graph, buckets = import_model(made, dispatch="x[0]=1;x[1]=2..8")
+    assert [str(graph.types[name]) for name in (*graph.inputs, *graph.outputs)] == [
+        "float32[1,n,12]", "float32[1,1,1]", "float32[n,1,3,4]"]
+    assert limits(buckets) == [{"n": (2, 8)}]
+    graph, buckets = import_model(made, dispatch={"x": {0: [(1, 2)], 1: [(5, 6)]}})
+    assert graph.types["y"].shape == (5, 1, 3, 4) and buckets == (EVERYTHING,)
 
 
 def test_a_symbol_is_one_axis_of_the_grid_wherever_it_stands():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import warnings
 
 import tvm
 import tvm_ffi
@@ -49,6 +51,36 @@ def _concerns_us(mod: tvm.IRModule) -> bool:
     return tvm_target.is_ours(tvm.target.Target.current(allow_none=True)) or any(map(is_region, mod.functions.values()))
 
 
+def _default_pipeline_of_cpu(target):
+    """TVM's default pipeline for a CPU; "megcc" for one of ours."""
+    return pipeline(target) if tvm_target.is_ours(target) else theirs("get_default_pipeline")(target)
+
+
+def _build(*arguments, **more):
+    """`relax.build`, which `tvm.compile` calls: says which pipeline to use where another one leaves our regions."""
+    given = inspect.signature(theirs("build")).bind(*arguments, **more)
+    given.apply_defaults()
+    mod, used = given.arguments["mod"], given.arguments["relax_pipeline"]
+    regions = sorted(var.name_hint for var, function in mod.functions.items() if is_region(function))
+    advice = ("leave relax_pipeline out, or give 'megcc'. Before any other pipeline, compile the regions: "
+              "tvm_megcc.build_megcc_kernels(mod)")
+    target = given.arguments["target"]
+    if isinstance(used, str) and used not in _OURS and not regions and "external_mods" not in (mod.attrs or {}) \
+            and tvm_target.is_ours(tvm.target.Target(target) if isinstance(target, (str, dict)) else target):
+        warnings.warn(f"the pipeline '{used}' leaves the whole module to TVM; for kernels of megcc {advice}",
+                      stacklevel=3)
+    try:
+        return theirs("build")(*arguments, **more)
+    except MegccError:
+        raise
+    except Exception as error:
+        if not regions or used in _OURS:
+            raise
+        named = f"'{used}'" if isinstance(used, str) else "that was given"
+        raise MegccError(f"the pipeline {named} does not compile the regions of megcc in this module "
+                         f"({', '.join(regions[:3])}{', …' * (len(regions) > 3)}); {advice}") from error
+
+
 def is_region(function) -> bool:
     """Whether a function is a region of ours that is not compiled yet."""
     return function.attrs is not None and function.attrs.get("Codegen") == "megcc"
@@ -79,8 +111,11 @@ def _export_library(self, file_name, *, fcompile=None, **more):
     return _THEIRS["export_library"](self, file_name, fcompile=fcompile, **more)
 
 
+#: Names of pipelines that compile our regions.
+_OURS = ("default", "megcc")
 #: What TVM has at the places that get ours.
-_THEIRS = {"default": relax.pipeline.PIPELINE_MAP["default"],
+_THEIRS = {"default": relax.pipeline.PIPELINE_MAP["default"], "build": relax.build,
+           "get_default_pipeline": relax.backend.cpu_generic.get_default_pipeline,
            "get_patterns_with_prefix": pattern_registry.get_patterns_with_prefix,
            "get_pattern": pattern_registry.get_pattern, "export_library": relax.VMExecutable.export_library}
 
@@ -92,6 +127,9 @@ def register() -> None:
     tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError
     relax.VMExecutable.export_library = functools.wraps(_THEIRS["export_library"])(_export_library)
     relax.pipeline.PIPELINE_MAP.update(megcc=pipeline, default=default_pipeline)
+    relax.build = functools.wraps(theirs("build"))(_build)
+    relax.backend.cpu_generic.get_default_pipeline = \
+        functools.wraps(theirs("get_default_pipeline"))(_default_pipeline_of_cpu)
     for name, ours in (("get_patterns_with_prefix", _get_patterns_with_prefix), ("get_pattern", _get_pattern)):
         for module in (pattern_registry, relax.backend):
             setattr(module, name, functools.wraps(_THEIRS[name])(ours))

@@ -56,6 +56,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     Raises:
         MegccError: for unknown parameters or options.
     """
+    _require_module(mod, "partition_for_megcc")
     for name, value in options.items():
         if name not in OPTIONS:
             raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, tir, {', '.join(OPTIONS)}")
@@ -68,6 +69,18 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
     return merge(mod, attrs).with_attr(_PARTITIONED, True)
+
+
+def _require_module(mod, function: str) -> None:
+    """Raises MegccError unless it is a module of TVM with a Relax function."""
+    if not isinstance(mod, tvm.IRModule):
+        raise MegccError(f"{function} takes a module of TVM (tvm.IRModule), not {type(mod).__name__}. TVM's importers "
+                         "make one of a model: tvm.relax.frontend.onnx.from_onnx(model), "
+                         "tvm.relax.frontend.torch.from_exported_program(program); of one function "
+                         'tvm.IRModule({"main": function}) does')
+    if not any(isinstance(function, relax.Function) for function in mod.functions.values()):
+        names = ", ".join(var.name_hint for var in mod.functions) or "none"
+        raise MegccError(f"{function} takes a module with Relax functions; the functions of this one are: {names}")
 
 
 def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,
@@ -89,6 +102,7 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
         MegccError: if this machine does not run the target's code and there is no runner; if every device is lost;
             for a log with a line that is no row.
     """
+    _require_module(mod, "tune_megcc_kernels")
     regions = [function for function in mod.functions.values() if is_ours(function)]
     if not regions:
         mod = partition_for_megcc(mod, target=target)
@@ -109,6 +123,7 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
     Returns:
         The module with calls of compiled functions in the place of the regions.
     """
+    _require_module(mod, "build_megcc_kernels")
     regions = [function for function in mod.functions.values() if is_ours(function)]
     if not regions:
         return mod
@@ -174,6 +189,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     Returns:
         TVM's executable: `relax.VirtualMachine` runs it, `export_library` writes it.
     """
+    _require_module(mod, "build")
     cpu = our_target(target)
     if not _is_partitioned(mod):
         mod = partition_for_megcc(mod, params, cpu, **options)

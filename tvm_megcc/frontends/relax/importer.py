@@ -201,7 +201,8 @@ class Importer:
     def _call_tir(self, node: TvmNode) -> Sequence[str]:
         called = node.args[0].name_hint
         if called not in self.tir:
-            raise MegccError(f"the loops of {called} are not known")
+            raise MegccError(f"the loops of {called} are not known. Where a pass such as LegalizeOps, or the pipeline "
+                             "'zero', lowered a region: compile regions first, tvm_megcc.build_megcc_kernels(mod)")
         integers = [value for value in node.args[1].fields if not is_tensor(value)]
         integers += list(node.args[2].values) if len(node.args) > 2 else []
         given = tuple(self.extents.ours(self.extents.raw(value)) for value in integers)

@@ -17,6 +17,7 @@ from ..tvm_versions import (
     MERGES_SELECTIONS,
     Call,
     Constant,
+    RelaxTensor,
     RelaxTuple,
     Tuple,
     TupleGetItem,
@@ -61,6 +62,8 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     Raises:
         MegccError: for a name that the function does not have.
     """
+    if not isinstance(params, Mapping):
+        raise MegccError(f"params is {{name: array}}, not {type(params).__name__}")
     functions = {var.name_hint for var in mod.functions}
     for name, arrays in params.items():
         if name in functions and isinstance(arrays, (Sequence, tvm.ir.Array)):
@@ -70,15 +73,30 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     named = {name: _tensor(value) for name, value in params.items() if name not in functions}
     if not named:
         return mod
-    known = {name_of(var) for var in mod["main"].params}
-    unknown = sorted(set(named) - known)
+    if "main" not in functions:
+        raise MegccError(f"params is for the function main; the module has {', '.join(sorted(functions))}")
+    known = {name_of(var): type_of(var) for var in mod["main"].params}
+    unknown = sorted(set(named) - set(known))
     if unknown:
         raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    for name, value in named.items():
+        _require_fits(name, known[name], value)
     return relax.transform.BindParams("main", named)(mod)
 
 
 def _tensor(value):
     return tvm.runtime.tensor(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
+
+
+def _require_fits(name: str, type_, value) -> None:
+    """Raises MegccError where an array cannot be the value of a parameter of this type."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise MegccError(f"params['{name}'] is no array: {type(value).__name__}")
+    shape, dims = tuple(value.shape), list(getattr(getattr(type_, "shape", None), "values", ()))
+    fits = not dims or (len(dims) == len(shape) and all(
+        not isinstance(dim, tirx.IntImm) or int(dim) == int(extent) for dim, extent in zip(dims, shape, strict=True)))
+    if isinstance(type_, RelaxTensor) and not (fits and str(value.dtype) == str(type_.dtype)):
+        raise MegccError(f"params['{name}'] is {value.dtype} of shape {shape}; the parameter is {type_}")
 
 
 def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:

@@ -65,9 +65,14 @@ def our_target(given=None) -> Target:
         name = given.removeprefix(PREFIX)
         if name == "native" or name in TARGETS:
             return _hosted(parse_targets(name)[0])
-        given = tvm.target.Target(given)
+        if given.startswith(PREFIX):
+            parse_targets(name)  # raises, and says what there is
+        given = _theirs(given)
     elif isinstance(given, (str, dict)):
-        given = tvm.target.Target(given)
+        given = _theirs(given)
+    elif given is not None and not isinstance(given, tvm.target.Target):
+        raise MegccError(f"a target is a name such as '{PREFIX}arm64', a tvm.target.Target or a tvm_megcc.Target, not "
+                         f"{type(given).__name__}")
     given = given if given is not None else tvm.target.Target.current(allow_none=True)
     if given is None:
         return native()
@@ -75,6 +80,14 @@ def our_target(given=None) -> Target:
     if is_ours(given) and attrs.get("model") in TARGETS:
         return TARGETS[attrs["model"]]
     return _closest(str(attrs.get("mtriple", "")), str(attrs.get("mcpu", "")))
+
+
+def _theirs(given: str | dict):
+    try:
+        return tvm.target.Target(given)
+    except Exception as error:
+        raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor one of TVM's: "
+                         f"{str(error).strip().splitlines()[-1]}") from error
 
 
 def _hosted(target: Target) -> Target:

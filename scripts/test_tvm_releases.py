@@ -13,9 +13,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What to install for a release: it, and the tvm-ffi that its libraries were linked with where newer ones do not do.
+#: What to install for a release.
 RELEASES = {
-    "0.25": ("apache-tvm==0.25.0.post1", "apache-tvm-ffi==0.1.12"),
     "0.26": ("apache-tvm==0.26.0",),
     "0.27": ("apache-tvm==0.27.0.post1",),
 }

@@ -31,8 +31,11 @@ LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "bui
 FILES = {".tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
          ".pt2": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
 #: The oldest and the newest release of TVM with Relax that the tests ran on, and what messages say.
-RELAX = ((0, 25), (0, 27))
-SUPPORTED = "0.25 to 0.27, or 0.9 to 0.19"
+RELAX = ((0, 26), (0, 27))
+SUPPORTED = "0.26 to 0.27, or 0.9 to 0.19"
+#: Why not an older one: in 0.25 fused functions that differ in constants only become one, with the constants of one of
+#: them, so results are wrong.
+OLDER = "it is older"
 #: The TVM that we are registered with, or could not be.
 _REGISTERED: list = []
 #: Where the command `tvmc` of the older TVM looks for code generators.
@@ -141,11 +144,11 @@ def register() -> None:
         if hasattr(tvm, "relay"):
             importlib.import_module(f"{__package__}.relay.backend")
         elif hasattr(tvm, "relax"):
-            known = _known(version)
-            if known < 0:
-                raise MegccError("it is older")
+            age = known(version)
+            if age < 0:
+                raise MegccError(OLDER)
             importlib.import_module(f"{__package__}.tvm_backends").register()
-            if known > 0:
+            if age > 0:
                 warnings.warn(f"tvm_megcc was tested with TVM {SUPPORTED}, not with {version}, which is newer",
                               stacklevel=2)
     except Exception as error:  # TVM itself must stay usable
@@ -153,7 +156,7 @@ def register() -> None:
         warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants {SUPPORTED}): {reason}", stacklevel=2)
 
 
-def _known(version: str) -> int:
+def known(version: str) -> int:
     """-1 for a TVM with Relax that is too old, 1 for one that is newer than those that were tested, else 0."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     return -1 if numbers < RELAX[0] else int(numbers > RELAX[1])

@@ -13,6 +13,11 @@ from collections.abc import Sequence
 import tvm
 from tvm import ir, relax, tirx
 
+from ._tvm import OLDER, SUPPORTED, known
+
+if known(tvm.__version__) < 0:
+    raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__} (it wants {SUPPORTED}): {OLDER}")
+
 
 def _first(*places: tuple[object, str]):
     """The first of these attributes that there is.

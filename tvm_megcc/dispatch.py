@@ -187,7 +187,8 @@ def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Co
 
 
 def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] = (),
-               dispatch: Dispatcher | Intervals | None = None) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
+               dispatch: Dispatcher | Intervals | None = None,
+               constants: bool = True) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
     """The shapes to import a model with, and the buckets to compile it for.
 
     Args:
@@ -195,6 +196,7 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
         sets: shapes that the model is compiled for, each a dictionary with the same inputs. One set fixes shapes;
             axes in which several differ become symbols, each set a bucket.
         dispatch: intervals of axes, or a dispatcher that gives them.
+        constants: an axis with a range of one value is imported as that value; else it stays a symbol of the buckets.
 
     Raises:
         MegccError: for unknown inputs or axes, and for symbols that are given two meanings.
@@ -206,7 +208,7 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
     shapes = {name: tuple(shape) for name, shape in (sets[0] if sets else {}).items()}
     if dispatch is None:
         return shapes, (EVERYTHING,)
-    return _grid(inputs, shapes, dispatch)
+    return _grid(inputs, shapes, dispatch, constants)
 
 
 def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
@@ -243,7 +245,7 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
     return imported, tuple(dict.fromkeys(buckets))
 
 
-def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispatcher | Intervals):
+def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispatcher | Intervals, constants: bool):
     known = {name: shapes.get(name, shape) for name, shape in inputs.items()}
     intervals = dispatch(known) if callable(dispatch) else dispatch
     imported = {name: list(shape) for name, shape in shapes.items()}
@@ -265,7 +267,8 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                                  "intervals elsewhere")
             imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
     # A range of one value is that value, which shapes may be compared with when the model is imported.
-    single = {symbol: ranges[0][0] for symbol, ranges in axes.items() if ranges == ((ranges[0][0], ranges[0][0] + 1),)}
+    single = {symbol: ranges[0][0] for symbol, ranges in axes.items()
+              if constants and ranges == ((ranges[0][0], ranges[0][0] + 1),)}
     axes = {symbol: ranges for symbol, ranges in axes.items() if symbol not in single}
     cells = 1
     for ranges in axes.values():

@@ -54,7 +54,7 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
     function = _with_known_extents(mod[var], func_name, input_shape)
     inputs = {name: _named(type_of(_parameter(function, func_name, name)).shape.values) for name in input_shape}
-    buckets = clipped(buckets_of(inputs, [], dispatch_func)[1], bounds_of(function))
+    buckets = clipped(buckets_of(inputs, [], dispatch_func, constants=False)[1], bounds_of(function))
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
     functions = dict(mod.functions.items())

@@ -54,7 +54,7 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     function = _with_known_extents(mod[func_name], func_name, input_shape)
     inputs = {name: extents_of(_parameter(function, func_name, name)) for name in input_shape}
     limits = json.loads(str(attr(function, BOUNDS, "{}")))
-    buckets = clipped(buckets_of(inputs, [], dispatch_func)[1], limits)
+    buckets = clipped(buckets_of(inputs, [], dispatch_func, constants=False)[1], limits)
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within the function's bounds {limits}")
     mod[func_name] = function

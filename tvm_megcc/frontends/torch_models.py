@@ -52,7 +52,7 @@ def of_torch(model: Any, example_inputs: Any = None) -> Any:
     training = [part for part in model.modules() if part.training]
     model.eval()
     try:
-        if importlib.util.find_spec(_EXPORTER):
+        if _installed(_EXPORTER):
             proto = torch.onnx.export(model, arguments, kwargs=named, dynamo=True, verbose=False).model_proto
             proto.graph.name = type(model).__name__
             return proto
@@ -72,7 +72,9 @@ def through_onnx(model: Any, reason: MegccError) -> Any:
     """
     if isinstance(model, (str, Path)) and Path(model).suffix != ".pt2":
         raise reason
-    if not importlib.util.find_spec("torch") or not importlib.util.find_spec(_EXPORTER):
+    if not _installed("torch"):  # which is what the reason says
+        raise reason
+    if not _installed(_EXPORTER):
         raise MegccError(f"{reason}\n  With 'pip install {_EXPORTER}' it comes in as an ONNX model.") from None
     import torch
 
@@ -81,6 +83,14 @@ def through_onnx(model: Any, reason: MegccError) -> Any:
         return torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     except Exception as error:  # any of PyTorch's own
         raise MegccError(f"{reason}\n  As an ONNX model it does not come in either: {_line(error)}") from None
+
+
+def _installed(package: str) -> bool:
+    """Whether a package is there; finders of others may raise for one that is not."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ImportError:
+        return False
 
 
 def _line(error: Exception) -> str:

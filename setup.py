@@ -31,7 +31,7 @@ def version() -> str:
 setup(
     version=version(),
     packages=find_packages(include=["tvm_megcc", "tvm_megcc.*"]),
-    package_data={"tvm_megcc": ["codegen/templates/**/*", "kernels/**/*.j2", "examples/*", "runtime/*.[ch]",
-                                "runtime/*.mjs", "tools/*.j2", "py.typed"]},
+    package_data={"tvm_megcc": ["codegen/templates/**/*", "kernels/**/*.j2", "examples/*", "runtime/**/*.[ch]",
+                                "runtime/**/*.mjs", "tools/**/*.j2", "py.typed"]},
     cmdclass={"build_py": BuildWithData},
 )

@@ -24,8 +24,8 @@ import numpy as np
 
 import tvm_megcc
 from tvm_megcc.errors import MegccError, ToolError
-from tvm_megcc.runtime import firmware
-from tvm_megcc.runtime.emulated import EmulatedSession
+from tvm_megcc.runtime.emulator import firmware
+from tvm_megcc.runtime.emulator.run import EmulatedSession
 from tvm_megcc.runtime.load import load
 from tvm_megcc.tools.run import seeded
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import peers  # tvm_megcc/tools/peers.py, which loads this file
+import peers  # tvm_megcc/tools/bench/peers.py, which loads this file
 
 
 class Engine(peers.Megcc):

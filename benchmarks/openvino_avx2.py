@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import peers  # tvm_megcc/tools/peers.py, which loads this file
+import peers  # tvm_megcc/tools/bench/peers.py, which loads this file
 
 HANDLER = r"""
 #define _GNU_SOURCE

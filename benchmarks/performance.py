@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from tvm_megcc.tools import against_report
-from tvm_megcc.tools.against_report import Table
+from tvm_megcc.tools.bench import against_report
+from tvm_megcc.tools.bench.against_report import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "performance.md"

@@ -25,8 +25,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm_megcc
 from tvm_megcc.runtime.device import local_session
-from tvm_megcc.tools.against_report import machine
-from tvm_megcc.tools.peers import undisturbed
+from tvm_megcc.tools.bench.against_report import machine
+from tvm_megcc.tools.bench.peers import undisturbed
 from tvm_megcc.tools.run import seeded
 
 RESULT = Path(__file__).with_name("results") / "python.md"

@@ -67,7 +67,7 @@ def about_container(path: Path, module: str, runtime: Path, sources: Sequence[Pa
 
 def hand_made(folder: Path) -> list[Subject]:
     """The containers of the runtime's tests, written to `folder`."""
-    from tests.cc.runtime_models import MODELS, MODULES
+    from tests.compiled.runtime.runtime_models import MODELS, MODULES
     from tvm_megcc.codegen import container
     runtime = ROOT / "c_runtime"
     subjects = []

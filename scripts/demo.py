@@ -15,7 +15,8 @@ import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.errors import ToolError
 from tvm_megcc.runtime.load import load
-from tvm_megcc.tools import run, size
+from tvm_megcc.tools import run
+from tvm_megcc.tools.report import size
 
 OUT = Path("demo_out")
 TARGETS = ("native", "arm64")

@@ -26,7 +26,8 @@ import tvm_megcc
 from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
-from tvm_megcc.tools import npm, verify
+from tvm_megcc.tools import verify
+from tvm_megcc.tools.export import npm
 from tvm_megcc.version import VERSION
 
 #: Machines by target; WebAssembly is run twice.

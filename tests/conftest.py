@@ -3,15 +3,18 @@
 out too: more of what it has already. And which run together, and what they share."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from tests import compiled_once
 from tvm_megcc.runtime import build
 
+TESTS = Path(__file__).parent
+
 #: File -> part of the test's name that stays quick; all other tests of the file are slow. "" keeps none.
 QUICK_PART = {
-    "cc/test_runtime_fuzz.py": "corpus[indexed]",
+    "compiled/runtime/test_runtime_fuzz.py": "corpus[indexed]",
     "models/test_compiled.py": "mnist8-native-speed",
     "models/test_builds.py": "",
     "models/test_streaming.py": "dtln_stage1-native",
@@ -19,17 +22,18 @@ QUICK_PART = {
 
 #: File -> tests that take seconds and show little that another quick one does not, by how their names begin.
 SLOW = {
-    "cc/test_runtime.py": ("test_switches[DYNAMIC]", "test_switches[THREADS]", "test_switches[CPU_DETECT]",
+    "compiled/runtime/test_runtime.py": (
+        "test_switches[DYNAMIC]", "test_switches[THREADS]", "test_switches[CPU_DETECT]",
                            "test_no_warnings[clang", "test_no_warnings[aarch64"),
-    "cc/test_builds.py": ("test_all_files_are_free_of_warnings",),
-    "cc/test_math.py": ("test_functions_of_doubles",),
-    "cc/test_precompiled.py": ("test_used_and_the_same_code[x86-64-v4", "test_a_header_for_other_flags"),
-    "cc/test_bundle.py": ("test_two_models_in_one_folder", "test_example_with_shapes_that_change"),
-    "cc/test_tune.py": ("test_every_candidate_is_in_the_log", "test_the_same_log_gives_the_same_bytes"),
-    "cc/test_hostile_data.py": ("test_sequence_lengths_off_the_input",),
+    "compiled/packages/test_builds.py": ("test_all_files_are_free_of_warnings",),
+    "kernels/test_math.py": ("test_functions_of_doubles",),
+    "compiled/packages/test_precompiled.py": ("test_used_and_the_same_code[x86-64-v4", "test_a_header_for_other_flags"),
+    "compiled/packages/test_bundle.py": ("test_two_models_in_one_folder", "test_example_with_shapes_that_change"),
+    "compiled/tools/test_tune.py": ("test_every_candidate_is_in_the_log", "test_the_same_log_gives_the_same_bytes"),
+    "compiled/runtime/test_hostile_data.py": ("test_sequence_lengths_off_the_input",),
     "models/test_memory_bound.py": ("test_arena_meets_the_bound_of_the_onnx_graph[light_resnet50",),
     "relax/test_random.py": tuple(f"test_random_graph[{seed}]" for seed in range(3, 100)),
-    "cc/test_tflite.py": ("test_quantised_network[",),
+    "compiled/models/test_tflite.py": ("test_quantised_network[",),
 }
 
 #: File -> tests that `make test-all` runs alone, by how their names end.
@@ -44,8 +48,8 @@ LONG = {
     "models/test_dynamic.py": tuple(f"find_nothing[{name}]" for name in (
         "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic")),
     "models/test_reference.py": ("[light_vgg19]", "[light_zfnet512]"),
-    "cc/test_bundle.py": ("test_cmake_in_a_project_and_installed[embedded]",),
-    "cc/test_runtime_fuzz.py": ("of_a_network[size]", "of_a_network[buckets]"),
+    "compiled/packages/test_bundle.py": ("test_cmake_in_a_project_and_installed[embedded]",),
+    "compiled/runtime/test_runtime_fuzz.py": ("of_a_network[size]", "of_a_network[buckets]"),
     "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
 }
 
@@ -56,7 +60,7 @@ SHARED = {"models/test_compiled.py": "name", "models/test_builds.py": "name", "m
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        file = "/".join(item.path.parts[-2:])
+        file = item.path.relative_to(TESTS).as_posix()
         if file in SHARED and hasattr(item, "callspec") and SHARED[file] in item.callspec.params:
             item.add_marker(pytest.mark.xdist_group(f"{file} {item.callspec.params[SHARED[file]]}"))
         part = QUICK_PART.get(file)

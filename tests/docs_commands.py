@@ -21,13 +21,14 @@ _INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
 
 #: Begin of a command, and why it is not run here.
 NOT_HERE = (
-    (r"--rpc ", "there is no board"), (r"--for android|--for swift", "tests/cc/test_mobile.py does"),
-    (r"bench .*--against", "tests/cc/test_against.py does, with the engines that are installed"),
+    (r"--rpc ", "there is no board"), (r"--for android|--for swift", "tests/compiled/packages/test_mobile.py does"),
+    (r"bench .*--against", "tests/compiled/tools/test_against.py does, with the engines that are installed"),
     (r"NAME\.onnx", "a name to complete"), (r"--log rpi4", "the log of a board"),
-    (r"--config dtln\.json", "tests/cc/test_dtln.py does"), (r"--folder wrong|run wrong", "it is about a wrong one"),
-    (r"--blocks 100000", "takes a minute"), (r"^report ", "tests/cc/test_report.py does"),
-    (r"--extern my_ops\.py", "tests/cc/test_extern.py does"),
-    (r"--for (go|rust|npm|cpp)", "tests/cc/test_languages.py does"))
+    (r"--config dtln\.json", "tests/compiled/streaming/test_dtln.py does"),
+    (r"--folder wrong|run wrong", "it is about a wrong one"),
+    (r"--blocks 100000", "takes a minute"), (r"^report ", "tests/compiled/tools/test_report.py does"),
+    (r"--extern my_ops\.py", "tests/compiled/packages/test_extern.py does"),
+    (r"--for (go|rust|npm|cpp)", "tests/compiled/packages/test_languages.py does"))
 #: Commands that take seconds, or need one that does.
 LONG = re.compile(r"^(bench|tune|quantize|verify) |--log tune\.jsonl|model_int8|--time|run .*--target wasm32")
 #: What pages have done before.

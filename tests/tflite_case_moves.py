@@ -10,7 +10,7 @@ import numpy as np
 from tests.tflite_cases import BYTES, INTEGERS, PLAIN, QUANTIZED, REALS, RULES, Case, Rule, Spec, rule
 from tests.tflite_draws import FILES
 from tests.tflite_hybrid_draws import FLOATS
-from tvm_megcc.frontends.tflite.quantised import WIDE
+from tvm_megcc.frontends.tflite.quantized.importers import WIDE
 
 MOVED = (*REALS, *INTEGERS, "bool", *PLAIN, *QUANTIZED)
 

@@ -12,7 +12,7 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from .api import compile, load
     from .codegen.artifact import Artifact
-    from .passes.inputs import Input
+    from .passes.canonicalize.preprocess import Input
     from .reports import Report, bench, compare, explain, inspect, quantize
     from .runtime.session import Session
     from .target import Target
@@ -23,7 +23,8 @@ __all__ = ["Artifact", "Input", "MegccError", "Report", "Session", "Target", "__
 
 #: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package, and the
 #: command is there at once, to end without a trace when it is interrupted.
-_LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "Input": ".passes.inputs",
+_LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact",
+         "Input": ".passes.canonicalize.preprocess",
          **dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
          "Session": ".runtime.session", "Target": ".target"}
 

@@ -19,7 +19,7 @@ from .ir.graph import Graph
 from .ir.streams import Stream
 from .ir.types import ORDINARY
 from .named_dims import Size
-from .passes.inputs import LAYOUTS, Input, convert_inputs
+from .passes.canonicalize.preprocess import LAYOUTS, Input, convert_inputs
 from .target import Target, parse_targets
 from .tuning_log import TuningLog
 

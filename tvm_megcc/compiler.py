@@ -28,8 +28,8 @@ from .ir.shapes import EVERYTHING, Bucket, graph_symbols, limitless
 from .ir.text import graph_text
 from .ir.verify import verify
 from .passes import before_layouts
-from .passes.accept import checked
-from .passes.layout import choose_layouts
+from .passes.canonicalize.check import checked
+from .passes.layout.choose import choose_layouts
 from .passes.schedule import peak_bytes, reorder
 from .target import Target
 from .tuning_log import TuningLog

@@ -22,7 +22,7 @@ from typing import Any, Union
 from .codegen.headers import HEADER
 from .errors import MegccError
 from .ir.types import ORDINARY
-from .ops.extern import Function
+from .ops.control.extern import Function
 
 __all__ = ["Operator", "load"]
 

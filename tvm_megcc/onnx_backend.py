@@ -25,7 +25,7 @@ from . import api, folders, paths
 from .codegen.artifact import Artifact
 from .errors import InternalError, MegccError, ToolError
 from .frontends.onnx.sequences import is_sequence
-from .ops.philox import Draw
+from .ops.random.philox import Draw
 from .runtime import build as builds
 from .runtime.native import NativeSession
 from .runtime.precompiled import intrinsics

@@ -141,8 +141,8 @@ def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]
         {model, target, measured, supported, findings, calls: a row each, views}. What cannot be compiled is no error:
         `supported` is False then, and `findings` has every reason.
     """
-    from .tools import explain as tool
     from .tools import source
+    from .tools.report import explain as tool
 
     options = _options("explain", model, target, compiling)
     return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
@@ -169,12 +169,12 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
                        rounds=rounds)
     models = [model] if isinstance(model, (str, Path)) else list(model)
     if against:
-        from .tools import against as peers
-        from .tools import against_report
+        from .tools.bench import against as peers
+        from .tools.bench import against_report
 
         return Report(peers.against(models, options), against_report.text)
-    from .tools import bench as tool
     from .tools import source
+    from .tools.bench import bench as tool
 
     if len(models) != 1:
         raise MegccError("several models are for against=…; without it, bench one at a time")
@@ -189,8 +189,9 @@ def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str 
     Args:
         size: bytes of code and constants instead, built for size for the target.
     """
-    from .tools import describe, source
-    from .tools import size as sizes
+    from .tools import source
+    from .tools.report import describe
+    from .tools.report import size as sizes
 
     folder = source.folder_of(path, _options("inspect", path, target, compiling, cc=cc))
     if size:
@@ -218,7 +219,7 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
         MegccError: where ONNX Runtime is not installed, or the model or samples are not right.
     """
     from .api import inputs_of
-    from .tools import quantize as tool
+    from .tools.quantize import quantize as tool
 
     given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=enough,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels written by hand, as the code generator would print them, for tests/cc/runtime_models.py.
+ * Kernels written by hand, as the code generator would print them, for tests/compiled/runtime/runtime_models.py.
  */
 #include "megcc_kernel.h"
 

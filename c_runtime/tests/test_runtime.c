@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_runtime FOLDER [TEST...]: runs tests on the containers of the folder, which tests/cc/runtime_models.py makes.
+ * test_runtime FOLDER [TEST...]: runs tests on the containers of the folder, which tests/compiled/runtime/runtime_models.py makes.
  * Without names it lists them.
  */
 #if defined(__unix__) || defined(__APPLE__)

@@ -13,7 +13,7 @@ from tests.rows_graphs import fed, person_detection
 from tvm_megcc import api
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import MissingTool
-from tvm_megcc.runtime import firmware
+from tvm_megcc.runtime.emulator import firmware
 from tvm_megcc.runtime.load import load
 from tvm_megcc.target import parse_targets
 

@@ -10,7 +10,7 @@ import pytest
 import tvm_megcc
 from tests.onnx_models import model, node
 from tvm_megcc.errors import MissingTool
-from tvm_megcc.tools.size import size
+from tvm_megcc.tools.report.size import size
 
 #: (output channels, stride) of the depthwise-separable blocks, Howard et al. 2017, table 1.
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))

@@ -14,9 +14,9 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from tests.c_braces import braced
-from tests.cc.kernel_harness import Job, Program, jobs_of
-from tests.cc.test_kernels import slow, toolchain
-from tvm_megcc.codegen.c_format import reindent
+from tests.kernels.kernel_harness import Job, Program, jobs_of
+from tests.kernels.test_kernels import slow, toolchain
+from tvm_megcc.codegen.c_source.format import reindent
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.relax.importer import is_tensor
 from tvm_megcc.frontends.tir import program_of

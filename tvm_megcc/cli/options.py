@@ -11,7 +11,8 @@ from collections.abc import Callable
 from ..version import VERSION
 from . import verbs as run
 
-#: Build systems that `megcc export` writes packages for; what each gets is in codegen/package.py, which would take
+#: Build systems that `megcc export` writes packages for; what each gets is in codegen/packages/base.py, which would
+#: take
 #: longer to import than to print the help.
 SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
            "rust", "cpp", "go", "android", "swift", "npm", "wheel")

@@ -36,7 +36,7 @@ def compile_(args: argparse.Namespace) -> int:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
                           embed=args.embed, force=args.force)
-    from ..tools import describe
+    from ..tools.report import describe
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 
@@ -58,7 +58,8 @@ def _require_same_code(files: Mapping[str, bytes], folder: str) -> None:
 
 def build_(args: argparse.Namespace) -> int:
     from ..runtime.build import build, build_all
-    from ..tools import describe, source
+    from ..tools import source
+    from ..tools.report import describe
 
     folder = source.folder_of(args.path, args)
     with _progress(args, f"building {folder}"):
@@ -91,7 +92,9 @@ def bench_(args: argparse.Namespace) -> int:
     if args.against:
         return _bench_against(args)
     from ..api import parse_shapes
-    from ..tools import bench, board, source
+    from ..tools import source
+    from ..tools.bench import bench
+    from ..tools.board import counts
 
     if len(args.path) > 1:
         raise MegccError("several models are for --against; without it, bench one at a time")
@@ -99,11 +102,11 @@ def bench_(args: argparse.Namespace) -> int:
     with _progress(args, _getting(path)):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     if session.target.bare_metal:
-        _print(args, board.bench(session, args.inputs, seed=args.seed), board.text)
+        _print(args, counts.bench(session, args.inputs, seed=args.seed), counts.text)
         return 0
     if args.blocks:
         from ..runtime.device import DeviceSession
-        from ..tools import realtime
+        from ..tools.bench import realtime
 
         if args.rpc or not isinstance(session, DeviceSession):
             raise MegccError("--blocks wants a thread of this machine: leave out --rpc, and take a target that runs "
@@ -117,7 +120,7 @@ def bench_(args: argparse.Namespace) -> int:
 
 
 def _bench_against(args: argparse.Namespace) -> int:
-    from ..tools import against, against_report
+    from ..tools.bench import against, against_report
 
     if args.rpc:
         raise MegccError("--against times engines of this machine: leave out --rpc")
@@ -130,7 +133,7 @@ def _bench_against(args: argparse.Namespace) -> int:
 
 def tune_(args: argparse.Namespace) -> int:
     from ..target import parse_targets
-    from ..tools import tune
+    from ..tools.bench import tune
 
     models = [tune.graph_of(model, args) for model in args.model]
     report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
@@ -162,11 +165,12 @@ def verify_(args: argparse.Namespace) -> int:
 
 
 def inspect_(args: argparse.Namespace) -> int:
-    from ..tools import describe, source
+    from ..tools import source
+    from ..tools.report import describe
 
     folder = source.folder_of(args.path, args)
     if args.size:
-        from ..tools import size
+        from ..tools.report import size
         with _progress(args, f"building {folder}"):
             report = size.size(folder, args.target or None, args.cc)
         _print(args, report, size.text)
@@ -177,7 +181,8 @@ def inspect_(args: argparse.Namespace) -> int:
 
 def explain_(args: argparse.Namespace) -> int:
     from ..api import parse_inputs
-    from ..tools import explain, source
+    from ..tools import source
+    from ..tools.report import explain
 
     report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
                              args.ram, args.caller_inputs, source.regions_of(args), args.reproducible, args.half,
@@ -187,14 +192,14 @@ def explain_(args: argparse.Namespace) -> int:
 
 
 def report_(args: argparse.Namespace) -> int:
-    from ..tools import report, report_page
+    from ..tools.report import page, report
 
-    report_page.require_bokeh()
+    page.require_bokeh()
     with _progress(args, f"compiling, building and timing {args.path}"):
         facts = report.report(args.path, args)
     output = Path(args.output or f"{Path(args.path).stem}_report.html")
     try:
-        output.write_text(report_page.page(facts), encoding="utf-8")
+        output.write_text(page.page(facts), encoding="utf-8")
     except OSError as error:
         raise MegccError(f"cannot write {output}: {error.strerror}") from None
     _print(args, facts, lambda facts: f"{output}: {facts['model']} on {facts['target']}, "
@@ -204,7 +209,7 @@ def report_(args: argparse.Namespace) -> int:
 
 def quantize_(args: argparse.Namespace) -> int:
     from ..api import parse_inputs
-    from ..tools import quantize
+    from ..tools.quantize import quantize
 
     def say(what: str) -> None:
         if not args.quiet:
@@ -220,48 +225,49 @@ def quantize_(args: argparse.Namespace) -> int:
 
 
 def export_(args: argparse.Namespace) -> int:
-    from ..tools import export, source
+    from ..tools import source
+    from ..tools.export import packages
 
     with _progress(args, f"compiling {args.path}"):
-        args.target = args.target or export.TARGETS.get(args.system)
-        folder = source.folder_of(args.path, args, embed=not args.beside and args.system not in export.BESIDE,
+        args.target = args.target or packages.TARGETS.get(args.system)
+        folder = source.folder_of(args.path, args, embed=not args.beside and args.system not in packages.BESIDE,
                                   name=args.name)
-        report = export.export(folder, args.system, args.output, version=args.package_version, url=args.url,
+        report = packages.export(folder, args.system, args.output, version=args.package_version, url=args.url,
                                force=args.force, name=args.name, cc=args.cc)
-    _print(args, report, export.text)
+    _print(args, report, packages.text)
     return 0
 
 
 def keygen_(args: argparse.Namespace) -> int:
-    from ..tools import signed
+    from ..tools.export import signed
 
     _print(args, signed.keygen(args.name), signed.keygen_text)
     return 0
 
 
 def pack_(args: argparse.Namespace) -> int:
-    from ..tools import signed
+    from ..tools.export import signed
 
     _print(args, signed.pack(args.path, args.key, args.counter, args.output, args.product, args.which), signed.text)
     return 0
 
 
 def unpack_(args: argparse.Namespace) -> int:
-    from ..tools import signed
+    from ..tools.export import signed
 
     _print(args, signed.unpack(args.path, args.key, args.output, args.product), signed.text)
     return 0
 
 
 def cv_(args: argparse.Namespace) -> int:
-    from ..tools import cv
+    from ..tools.export import cv
 
     _print(args, cv.write(args.target, args.output, args.force), cv.text)
     return 0
 
 
 def list_(args: argparse.Namespace) -> int:
-    from ..tools import listing
+    from ..tools.report import listing
 
     what = {"operators": "ops"}.get(args.what, args.what)
     if args.op is None:
@@ -273,7 +279,7 @@ def list_(args: argparse.Namespace) -> int:
         return 0
     if what != "kernels":
         raise MegccError(f"--op is for 'megcc list kernels', not for 'megcc list {what}'")
-    from ..tools import candidates
+    from ..tools.bench import candidates
 
     with _progress(args, f"building candidates of {args.op}"):
         report = candidates.candidates(args.op, args.shape, args.weight, args.attrs, args.target, args.optimize,

@@ -25,6 +25,7 @@ from ..ir.types import DTYPES
 from ..target import TARGETS, Target
 from ..version import VERSION
 from . import container
+from .c_source.render import environment
 from .compiled import Compiled
 from .container import Image
 from .device_model import part_of
@@ -32,7 +33,6 @@ from .headers import HEADER, kernels_header
 from .machines import by_machine, machine_of, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
-from .render import environment
 from .texts import texts_context
 
 #: Names a model cannot have: its header would stand before one of the runtime's or of C's.

@@ -22,7 +22,7 @@ from flatbuffers.table import Table
 
 from ..errors import MegccError
 from ..ir.types import DTYPES
-from .weights import Bytes, Weights
+from .memory.weights import Bytes, Weights
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1

@@ -19,12 +19,12 @@ from ..target import TARGETS
 from . import container
 from .container import Image
 from .flow import Jump, Mark, Move, Turn
+from .memory.weights import Weights
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .shapefn import ShapeTable
 from .states import shortest
 from .table import Code, model_id
-from .weights import Weights
 
 
 class _Rows:

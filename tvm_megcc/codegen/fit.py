@@ -15,17 +15,17 @@ from ..context import Context
 from ..errors import MegccError, quoted
 from ..foreign import printable
 from ..ir.graph import Graph, Op
-from ..passes.layout import Placed
-from ..passes.rows import HEIGHT, strips_of
-from ..passes.strips import Part, Region, cut, is_region, macs_of, parts_of
-from ..passes.views import with_copies
+from ..passes.layout.choose import Placed
+from ..passes.memory.rows import HEIGHT, strips_of
+from ..passes.memory.strips import Part, Region, cut, is_region, macs_of, parts_of
+from ..passes.memory.views import with_copies
 from ..target import Target
 from . import container
 from .container import Image
 from .device_model import part_of
 from .inline import inlined
 from .machines import machines
-from .memory import live_bytes
+from .memory.offsets import live_bytes
 from .plan import KernelPlan, PlannedMemory, own_bytes, plan_kernels
 
 #: Operators that a region has at most.

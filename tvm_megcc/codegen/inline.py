@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir.graph import Graph, Op, bodies_of
 from ..ir.types import TensorType
-from ..passes.views import Place
+from ..passes.memory.views import Place
 from .flow import Control, Jump, Mark, Move, Turn, renamed
 from .plan import KernelPlan, Step, Weight
 

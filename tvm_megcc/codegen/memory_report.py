@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..foreign import printable
-from .memory import Buffer, MemoryPlan, live_bytes
+from .memory.offsets import Buffer, MemoryPlan, live_bytes
 from .plan import KernelPlan, PlannedMemory, own_bytes
 
 #: Fill colour of each kind of buffer, in the order of the legend.

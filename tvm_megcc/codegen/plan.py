@@ -20,12 +20,13 @@ from ..kernels import packing as pack
 from ..kernels.base import Operand
 from ..kernels.site import Site
 from ..ops.base import operator
-from ..passes.layout import Placed
-from ..passes.views import Forwarding, Place, forward
+from ..passes.layout.choose import Placed
+from ..passes.memory.views import Forwarding, Place, forward
 from ..target import Target
-from . import container, memory
-from .bind import Bound, KernelSpec, bind, with_equal_constants
+from . import container
+from .c_source.bind import Bound, KernelSpec, bind, with_equal_constants
 from .flow import Control, Mark
+from .memory import offsets as memory
 from .states import updated_in_place, verify_updates
 
 

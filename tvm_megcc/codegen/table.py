@@ -23,12 +23,12 @@ from ..ir.shapes import Bucket, hull
 from ..ir.types import DTYPES, TensorType
 from ..ops.demands import conditions
 from ..target import Target
-from .bind import KernelSpec
+from .c_source.bind import KernelSpec
+from .c_source.render import render_kernel
 from .container import DType, LayoutKind
 from .headers import HEADER
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
-from .render import render_kernel
 from .shapefn import PUT, UNKNOWN, ShapeTable
 
 

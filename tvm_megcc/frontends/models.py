@@ -15,9 +15,9 @@ from ..ir.graph import Graph
 from ..ir.shapes import Bucket
 from ..ir.streams import Stream
 from ..named_dims import Size, parse_dims, with_dims
-from ..passes.grown import grow_states, growing
-from ..passes.states import expanded
-from ..passes.streams import streamed
+from ..passes.streaming.growing_states import grow_states, growing
+from ..passes.streaming.states import expanded
+from ..passes.streaming.streams import streamed
 from . import _tvm, formats, torch_models
 
 logger = logging.getLogger(__name__)

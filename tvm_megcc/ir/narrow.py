@@ -37,7 +37,7 @@ SMALL_FLOATS = {
     "float8_e5m2fnuz": SmallFloat(8, 2, -15, 0x7f, 0x80, 0x80, False),
     "float4_e2m1fn": SmallFloat(4, 1, 0, 0x7, 0x7, 0x0),
 }
-#: Floats that chains of operators are not rounded to one by one (passes/stored.py).
+#: Floats that chains of operators are not rounded to one by one (passes/precision/storage_types.py).
 SIXTEEN_BITS = ("float16", "bfloat16")
 #: Bits of the integers that have fewer than 8.
 SMALL_INTEGERS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}

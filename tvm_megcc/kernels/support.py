@@ -17,6 +17,8 @@ from .base import ANY, Kernel, View
 from .site import Site
 
 _VIEW = View()
+#: Operands an epilogue may read beside the sum: each takes a pointer and, in the tile, a register.
+MAX_EPILOGUE_OPERANDS = 4
 OTHER_LAYOUTS = "does not work on these layouts"
 OTHER_ORDER = "adds up in an order of its own, and other CPUs' kernels in another"
 

@@ -52,7 +52,7 @@ class Operator:
     channel_axis: axis of the output that per-channel epilogue operands follow, None where there is none.
     commutative: operands may be swapped.
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
-        (passes/trees.py). 0 for all others.
+        (passes/canonicalize/variadic.py). 0 for all others.
     folds: the importer computes it on constants; where not, a pass does when it has seen the operator, or the run.
     on_bits: `compute` gets numbers of stored types (ir/narrow.py) as they are; else in what they are computed in.
     """

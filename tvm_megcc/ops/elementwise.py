@@ -338,7 +338,7 @@ class Cast(Elementwise):
     """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap.
 
     To floats of 8 bits, where they are there: `saturate` (true), `rounding` of powers of two ("up"); ir/narrow.py.
-    `rounds`: the model itself says so, and no operator that was spelled out: passes/stored.py.
+    `rounds`: the model itself says so, and no operator that was spelled out: passes/precision/storage_types.py.
     """
 
     kind = "cast"

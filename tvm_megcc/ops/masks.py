@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph, Op
-from .attention_fused import Attention
+from .nn.fused_attention import Attention
 
 #: Operators between a mask and the scores that it is added to, or chosen by.
 _THROUGH = frozenset({

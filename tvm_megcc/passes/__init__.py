@@ -7,57 +7,50 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from . import (
-    absorb,
-    attention,
-    channels,
-    concats,
+from .canonicalize import split_elementwise, transposes, variadic
+from .fusion import absorb, attention, channel_shuffle, elementwise, epilogue, norms
+from .precision import float16, storage_types
+from .quantization import (
+    constant_channels,
     dead_channels,
-    elementwise,
-    epilogue,
-    fixed_sums,
-    halves,
-    integers,
-    known_sums,
+    fixed_point_sums,
+    int4,
+    lookup_tables,
+    lower_quantized,
     narrow,
-    nibbles,
-    norms,
-    ranges,
-    rescaled_reals,
-    stored,
-    tables,
-    transposes,
-    trees,
+    rescale_real,
+    value_ranges,
 )
 
 Pass = Callable[[Graph, Context], Graph]
 
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
-    ("widen_stored", stored.widen_stored, "first: all other passes then see float32"),
-    ("pack_nibbles", nibbles.pack_nibbles, "before what is dequantised becomes constants"),
+    ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
+    ("pack_nibbles", int4.pack_nibbles, "before what is dequantised becomes constants"),
     ("fuse_norms", norms.fuse_norms, "before integers: between them it is an operator of theirs"),
-    ("lower_quantised", integers.lower_quantised, "before weights are folded and scaled: these are integers"),
-    ("make_trees", trees.make_trees, "before anything asks for a kernel: none has so many operands"),
+    ("lower_quantised", lower_quantized.lower_quantised, "before weights are folded and scaled: these are integers"),
+    ("make_trees", variadic.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
     ("absorb_transposes", transposes.absorb_transposes, "anywhere: they touch nothing else"),
     ("fuse_attention", attention.fuse_attention,
      "behind integers, which keep their own; while masks and factors are operators, and all around softmax is gone"),
-    ("split_elementwise", concats.split_elementwise,
+    ("split_elementwise", split_elementwise.split_elementwise,
      "before scales and epilogues, which then find the convolutions behind a concat"),
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
     ("drop_dead_channels", dead_channels.drop_dead_channels,
      "when scales have gone into filters, and while each operator is one of its own"),
-    ("sum_reals", fixed_sums.sum_reals, "while a sum is an operator on numbers of 8 bits"),
+    ("sum_reals", fixed_point_sums.sum_reals, "while a sum is an operator on numbers of 8 bits"),
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
-    ("tabulate", tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
+    ("tabulate", lookup_tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
-    ("use_ranges", ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
-    ("settle_known_sums", known_sums.settle_known_sums, "on final epilogues, and before their numbers are stored"),
-    ("rescale_by_reals", rescaled_reals.rescale_by_reals, "on final epilogues, whose limits are what matters of a sum"),
+    ("use_ranges", value_ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
+    ("settle_known_sums", constant_channels.settle_known_sums,
+     "on final epilogues, and before their numbers are stored"),
+    ("rescale_by_reals", rescale_real.rescale_by_reals, "on final epilogues, whose limits are what matters of a sum"),
     ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
-    ("absorb_shuffles", channels.absorb_shuffles, "when all that is elementwise is of one kind"),
-    ("compute_in_halves", halves.compute_in_halves, "last: every other pass looks for float32"),
+    ("absorb_shuffles", channel_shuffle.absorb_shuffles, "when all that is elementwise is of one kind"),
+    ("compute_in_halves", float16.compute_in_halves, "last: every other pass looks for float32"),
 )
 
 

@@ -21,7 +21,8 @@ from ..codegen.headers import HEADER, seen_by
 from ..codegen.machines import profile
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target, parse_targets
-from . import calls, firmware
+from . import calls
+from .emulator import firmware
 from .precompiled import intrinsics
 from .toolchain import Compiler, find_compiler, runs_here
 

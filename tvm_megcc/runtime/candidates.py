@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from ..codegen.bind import Bound, bind
+from ..codegen.c_source.bind import Bound, bind
 from ..context import Context
 from ..ir.graph import Graph, Op
 from ..ir.types import PLAIN, Layout, TensorType

@@ -9,11 +9,11 @@ from ..codegen.manifest import read_manifest
 from ..errors import MegccError
 from ..target import Target
 from .build import build, generated_folder, model_of, target_of
-from .emulated import EmulatedSession
+from .emulator.run import EmulatedSession
 from .native import NativeSession
 from .session import Session
 from .toolchain import find_emulator
-from .web import WebSession
+from .wasm.browser import WebSession
 
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from .. import paths
-from ..codegen.bind import Bound, KernelSpec
+from ..codegen.c_source.bind import Bound, KernelSpec
+from ..codegen.c_source.render import render_kernel
 from ..codegen.headers import HEADER, kernels_header
-from ..codegen.render import render_kernel
 from ..errors import MegccError, ToolError
 from ..ir.dims import round_up, substitute
 from ..ir.types import DTYPES, ORDINARY, TensorType, from_layout, to_layout

@@ -133,9 +133,9 @@ def _find_wasi() -> tuple[str, ...]:
         # Versions before 21 have relaxed SIMD, but ask for a word.
         old = int(node.lstrip("v").split(".")[0]) < 21
         return ("node", "--no-warnings", *(["--experimental-wasm-relaxed-simd"] * old),
-                str(Path(__file__).with_name("wasi.mjs")))
+                str(Path(__file__).parent / "wasm" / "wasi.mjs"))
     if importlib.util.find_spec("wasmtime"):
-        return (sys.executable, str(Path(__file__).with_name("wasi.py")))
+        return (sys.executable, str(Path(__file__).parent / "wasm" / "wasi.py"))
     return ()
 
 

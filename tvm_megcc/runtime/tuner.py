@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..codegen.bind import KernelSpec
-from ..codegen.render import render_kernel
+from ..codegen.c_source.bind import KernelSpec
+from ..codegen.c_source.render import render_kernel
 from ..context import Context
 from ..errors import MegccError, MegccWarning
 from ..ir.graph import Graph, network_bytes

@@ -16,7 +16,7 @@ from pathlib import Path
 from .. import paths
 from ..codegen.artifact import Artifact
 from ..codegen.bundle import sources
-from ..codegen.render import environment
+from ..codegen.c_source.render import environment
 from ..errors import ToolError
 from ..foreign import c_string, printable
 from ..ir.shapes import Bucket

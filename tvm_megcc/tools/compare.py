@@ -21,9 +21,9 @@ from ..frontends.models import TFLITE, import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout
-from ..ops.philox import Draw
-from ..passes.accept import checked
-from ..passes.inputs import convert_inputs, with_network
+from ..ops.random.philox import Draw
+from ..passes.canonicalize.check import checked
+from ..passes.canonicalize.preprocess import convert_inputs, with_network
 from ..runtime import reference
 from ..runtime.session import Port
 from ..runtime.texts import Texts

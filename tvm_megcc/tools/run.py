@@ -19,7 +19,7 @@ from ..ir.dim_text import parse_dim
 from ..ir.dims import Symbol, substitute
 from ..runtime.device import DeviceSession
 from ..runtime.session import Port
-from ..runtime.web import WebSession
+from ..runtime.wasm.browser import WebSession
 from . import layers
 
 #: Sessions that say where they run, and read the clock there.

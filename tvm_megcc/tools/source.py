@@ -23,7 +23,7 @@ from . import config
 
 if TYPE_CHECKING:
     from ..runtime.device import DeviceSession
-    from ..runtime.emulated import EmulatedSession
+    from ..runtime.emulator.run import EmulatedSession
     from ..runtime.session import Session
 
 #: Options that change the generated code: as written, in the parsed command line, and where they are not given.
@@ -152,7 +152,7 @@ def timed_session_of(path: str | Path, options) -> DeviceSession | EmulatedSessi
     """A session in this process that takes its own times; on a microcontroller, one whose instructions are counted."""
     from ..runtime.build import read_manifest, target_of
     from ..runtime.device import local_session
-    from ..runtime.emulated import EmulatedSession
+    from ..runtime.emulator.run import EmulatedSession
     from ..runtime.load import load
 
     folder, model = folder_of(path, options), model_of(path, options)

@@ -15,8 +15,8 @@ from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to
-from ...ops.move import FAR
 from ...ops.rules import axis_of
+from ...ops.tensor.move import FAR
 from .builder import Builder, Node
 from .loops import ENDLESS, Looped, loop_of
 from .packed import Packed, bounds_of, changing, largest, room_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...errors import MegccError
 from ...extern import attribute
 from ...ir.graph import Attrs
-from ...ops.extern import Function
+from ...ops.control.extern import Function
 from .builder import Node
 
 

@@ -15,7 +15,7 @@ from ...ir.conditions import require_shape
 from ...ir.dims import Dim, dim_max, interval, symbols
 from ...ir.graph import Op
 from ...ir.types import TensorType
-from ...ops.move import emit_slice
+from ...ops.tensor.move import emit_slice
 from .builder import Builder, Node
 from .packed import Packed, bounds_of, changing, largest, room_of
 

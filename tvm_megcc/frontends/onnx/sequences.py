@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 
 from ...errors import MegccError, ShapeError, quoted
-from ...ops.move import emit_slice
 from ...ops.rules import axis_of
+from ...ops.tensor.move import emit_slice
 from .builder import Node
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...errors import ShapeError
 from .file import flexible
 from .node import Node, Results, Unsupported
-from .quantised import quantised, require_same_scales
+from .quantized.importers import quantised, require_same_scales
 
 #: Steps that are kept of buffers in which every run counts, where a file says nothing: TFLite Micro's own rule.
 _EVERY_RUN = (5, 13, 25)

@@ -9,7 +9,7 @@ from ...ops.elementwise import emit_broadcast
 from .file import flexible
 from .moves import sliced
 from .node import Node, Results, Unsupported, imports
-from .quantised import of_tensor, quantised, zero
+from .quantized.importers import of_tensor, quantised, zero
 from .value import plain
 
 #: Of each class, where the file does not say.

@@ -11,7 +11,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_at_most
 from ...ops.elementwise import cast_to, emit_broadcast
 from ...ops.rules import axis_of, places
-from ...ops.scatter import put_rows
+from ...ops.tensor.scatter import put_rows
 from .node import Node, Results, imports
 
 

@@ -18,7 +18,7 @@ from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
-from ...ops.extern import Function
+from ...ops.control.extern import Function
 from ..onnx.builder import Builder
 from ..onnx.externs import imported
 from . import (  # noqa: F401  (they register importers)
@@ -29,16 +29,7 @@ from . import (  # noqa: F401  (they register importers)
     gathers,
     moves,
     products,
-    quantised_axes,
     quantised_curves,
-    quantised_elementwise,
-    quantised_matrices,
-    quantised_moves,
-    quantised_products,
-    quantised_recurrent,
-    quantised_resize,
-    quantised_wide,
-    quantised_windows,
     recurrent,
     recurrent_steps,
     spectral,
@@ -49,7 +40,7 @@ from .control import CONTROL
 from .file import File, Operator, Subgraph, Tensor, flexible
 from .node import IMPORTERS, Importer, Node, Results, Unsupported
 from .ports import load, names_of
-from .quantised import importer_of
+from .quantized.importers import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
 from .tensor_lists import with_items

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.dims import Dim, floordiv, product
-from ...ops.move import regroup
 from ...ops.rules import FAR, axis_of, broadcast
+from ...ops.tensor.move import regroup
 from .node import Node, Results, imports
 from .value import Value, plain
 

@@ -9,7 +9,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.dims import floordiv, product
 from ...ir.expr import X, arg, call, maximum
 from ...ops.elementwise import emit_broadcast
-from ...ops.reduce import reduce
+from ...ops.math.reduce import reduce
 from ...ops.rules import axis_of
 from .node import Node, Results, Unsupported, imports
 from .value import Value

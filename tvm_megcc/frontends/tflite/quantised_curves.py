@@ -9,11 +9,12 @@ import numpy as np
 
 from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ...ops.elementwise import emit_broadcast
-from . import fixed
 from .file import Quantization
-from .fixed import rounded
 from .node import IMPORTERS, Node, Results
-from .quantised import (
+from .quantized import fixed_point
+from .quantized.elementwise import FUNCTIONS
+from .quantized.fixed_point import rounded
+from .quantized.importers import (
     QUANTISED,
     WIDE,
     WIDTHS,
@@ -27,8 +28,7 @@ from .quantised import (
     typed,
     wide,
 )
-from .quantised_elementwise import FUNCTIONS
-from .quantised_wide import shifted
+from .quantized.int16 import shifted
 
 #: Lines of a table, each over so many bits of a number.
 _LINES, _BITS = 512, 7
@@ -85,7 +85,7 @@ def absolute(node: Node) -> Results:
     x, y = operand(node, 0), result(node)
     size = maximum(X, 0) - minimum(X, 0)
     if x.scale[0] != y.scale[0]:
-        size = rescaled(size, fixed.multiplier(float(x.scale[0] / y.scale[0])))
+        size = rescaled(size, fixed_point.multiplier(float(x.scale[0] / y.scale[0])))
     return [elementwise(node, clip(size, -2**15, 2**15 - 1))]
 
 
@@ -93,11 +93,11 @@ def absolute(node: Node) -> Results:
 def root(node: Node) -> Results:
     """In float32, towards zero. LiteRT ends where a number is negative; here its root is 0."""
     dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
-    low, high = fixed.limits(dtype)
+    low, high = fixed_point.limits(dtype)
     if dtype == "int16":
         real = call("sqrt", maximum(call("real", X), 0) * float(x.scale[0])) / float(y.scale[0])
         return [elementwise(node, call("nearest", minimum(call("floor", real), high)))]
-    real = x.scale[0] * np.maximum(fixed.codes(dtype) - np.int32(x.zero_point[0]), 0).astype(np.float32)
+    real = x.scale[0] * np.maximum(fixed_point.codes(dtype) - np.int32(x.zero_point[0]), 0).astype(np.float32)
     whole = np.trunc(np.sqrt(real) / y.scale[0]) + np.float32(y.zero_point[0])
     return [looked_up(node, np.clip(whole, low, high).astype(dtype), node.value(0))]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
-from .hybrid import hybrid, multiplied, scales
 from .kept import asked_for, begun, end, limit_of
 from .node import Node, Results, Unsupported
+from .quantized.hybrid import hybrid, multiplied, scales
 
 #: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
 INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)

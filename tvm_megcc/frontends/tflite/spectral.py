@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import ShapeError
-from ...ops.move import emit_slice
-from ...ops.spectral import transformed
+from ...ops.math.spectral import transformed
+from ...ops.tensor.move import emit_slice
 from .file import Tensor
 from .node import Node, Results, Unsupported, imports
 from .value import Complex, Value

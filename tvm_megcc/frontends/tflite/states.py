@@ -17,7 +17,7 @@ from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode
 from .file import File, Operator, Tensor
 from .node import Unsupported
-from .quantised import BYTES, of_tensor, zero
+from .quantized.importers import BYTES, of_tensor, zero
 from .value import Value, plain
 
 #: Operators on variables; none of them computes anything.

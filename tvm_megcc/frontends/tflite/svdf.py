@@ -8,10 +8,10 @@ import numpy as np
 from ...errors import ShapeError
 from ...ir.expr import X, arg, clip
 from ...ops.elementwise import emit_broadcast
-from . import fixed
-from .hybrid import hybrid, product_of_rows, scales
 from .node import Node, Results, Unsupported, imports
-from .quantised import of_tensor, operand, quantised, rescaled, result, typed, zero
+from .quantized import fixed_point
+from .quantized.hybrid import hybrid, product_of_rows, scales
+from .quantized.importers import of_tensor, operand, quantised, rescaled, result, typed, zero
 
 #: Operands: x [N,inputs], weights of features [filters,inputs], weights of times [filters,memory], bias, state.
 _FEATURES, _TIMES, _BIAS, _STATE = 1, 2, 3, 4
@@ -80,12 +80,12 @@ def quantised_svdf(node: Node) -> Results:
         raise ShapeError(f"keeps {node.tensors[_STATE].dtype}, and weighs it by {kept}")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
                      b_zero=0)
-    first = fixed.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
+    first = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
     (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=kept,
-                                 expr=clip(rescaled(X, first) + zero(state), *fixed.limits(kept)))
+                                 expr=clip(rescaled(X, first) + zero(state), *fixed_point.limits(kept)))
     remembered, rank = _remembered(node, features)
     (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
                                 expr=(X - zero(state)) * arg(1), dtype="int32")
-    last = fixed.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
-    expr = clip(rescaled(X, last) + zero(y), *fixed.limits("int8"))
+    last = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
+    expr = clip(rescaled(X, last) + zero(y), *fixed_point.limits("int8"))
     return [typed(node, expr, _of_units(node, weighed, rank))]

@@ -11,8 +11,8 @@ import tflite
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, ceildiv
-from ...ops.interpolation import nearest_indices, source_coordinates, tables
-from ...ops.windows import window_attrs
+from ...ops.nn.windows import window_attrs
+from ...ops.vision.interpolation import nearest_indices, source_coordinates, tables
 from .node import Node, Results, Unsupported, imports
 from .value import IMAGES, Value
 

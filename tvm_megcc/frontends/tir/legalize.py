@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ...errors import MegccError
-from ...ops.tir import Program
+from ...ops.control.tir import Program
 from ..tvm_versions import Call, Tuple, Var, type_of, with_arguments
 from .printer import program_of
 

@@ -15,7 +15,7 @@ from ...errors import MegccError
 from ...ir.c_text import ATOM
 from ...ir.dims import Dim, Symbol, floordiv, product, to_c
 from ...ir.types import DTYPES, TensorType
-from ...ops.tir import Program
+from ...ops.control.tir import Program
 from ..tvm_versions import Analyzer, Var, element_type, is_buffer, parameters_of
 from . import helpers
 from .fuse import Fused, Fusion

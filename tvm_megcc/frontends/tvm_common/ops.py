@@ -10,8 +10,8 @@ import numpy as np
 
 from ...errors import MegccError
 from ...ops.elementwise import cast_to
-from ...ops.resample import adaptive_means
 from ...ops.rules import axis_of
+from ...ops.vision.resample import adaptive_means
 from .node import Importer, TvmNode, Values, into, ints
 
 #: Relax puts "relax." in front of the names.

@@ -8,7 +8,7 @@ from ...errors import MegccError, ModelError, ShapeError
 from ...ir.dims import Dim
 from ...ir.graph import Graph
 from ...ops.base import operator
-from ...passes.layout import choose_layouts
+from ...passes.layout.choose import choose_layouts
 from ...target import Target
 
 

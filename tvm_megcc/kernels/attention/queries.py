@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
-from ...ops.attention_fused import extents_of
+from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters
 from ..site import Site

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv, product
-from ...ops.philox import kept_bits, per_block
+from ...ops.random.philox import kept_bits, per_block
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv
-from ...ops.lookup import BYTES, SIZE
+from ...ops.quantized.lookup_table import BYTES, SIZE
 from ..base import ANY, Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..parameters import UnitParameters
 from ..site import Site

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...foreign import digest
 from ...ir.dims import Symbol, product
 from ...ir.expr import c_float
-from ...ops.extern import Function
+from ...ops.control.extern import Function
 from ..base import Kernel, Lowered, Operand
 from ..parameters import Parameters
 from ..site import Site

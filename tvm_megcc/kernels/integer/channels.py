@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ...ir.types import NHWC
-from ...ops.integer import BYTES
+from ...ops.quantized.conv_matmul import BYTES
 from ..base import Kernel, around
 from ..site import Site
 

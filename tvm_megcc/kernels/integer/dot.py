@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.dims import Dim, ceildiv, likely, product, round_up
 from ...ir.types import DTYPES, NHWC
-from ...ops.integer import BYTES, CENTRED
+from ...ops.quantized.conv_matmul import BYTES, CENTRED
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry

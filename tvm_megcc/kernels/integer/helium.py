@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import DTYPES
-from ...ops.integer import BYTES
+from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer

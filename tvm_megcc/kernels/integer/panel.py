@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.types import DTYPES
-from ...ops.integer import BYTES
+from ...ops.quantized.conv_matmul import BYTES
 from ..base import Kernel, Lowered, extent_symbols
 from ..matmul.packed import PanelMatMul, PanelParameters
 from ..site import Site

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import product
-from ...ops.integer import BYTES, CENTRED
+from ...ops.quantized.conv_matmul import BYTES, CENTRED
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..matmul.packed import PanelMatMul, PanelParameters, ProductParameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, ceildiv, product
 from ...ir.types import DTYPES, NHWC, PLAIN
-from ...ops.lookup import BYTES
+from ...ops.quantized.lookup_table import BYTES
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, window_name
 from ..parameters import Parameters

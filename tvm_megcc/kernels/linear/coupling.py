@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.coupling import STEPS
+from ...ops.ml.coupling import STEPS
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..parameters import Parameters
 from ..site import Site

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import product
 from ...ir.types import DTYPES
-from ...ops.fourier import factors_of
+from ...ops.math.fourier import factors_of
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site

@@ -10,7 +10,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.memory import memory_axes
-from ...ops.resize_tables import CROP, interpolation
+from ...ops.vision.resize_tables import CROP, interpolation
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
 from ..parameters import Parameters
 from ..site import Site

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...ir.dims import product
 from ...ir.types import DTYPES
-from ...ops.scatter import REDUCTIONS
+from ...ops.tensor.scatter import REDUCTIONS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..reduce.folds import INTEGER_FOLDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.inverse_root import HALF_ROOT, STEPS
+from ...ops.quantized.rsqrt import HALF_ROOT, STEPS
 from ..base import Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..reduce.along_axis import AlongAxis

@@ -10,7 +10,7 @@ import numpy as np
 from ...foreign import digest
 from ...ir.dims import product
 from ...ir.types import DTYPES
-from ...ops.lookup import BYTES
+from ...ops.quantized.lookup_table import BYTES
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..integer.dot import zero_name
 from ..parameters import Parameters

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import product
-from ...ops.product_fixed import DTYPES
+from ...ops.quantized.reduce_prod import DTYPES
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import Parameters
@@ -15,7 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ProductParameters(Parameters):
-    """Of `products.c.j2`. unit: C type of an element. low, high: what it holds. The others as ops/product_fixed.py has
+    """Of `products.c.j2`. unit: C type of an element. low, high: what it holds. The others as
+    ops/quantized/reduce_prod.py has
     them."""
 
     unit: str

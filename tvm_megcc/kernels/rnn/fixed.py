@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...ir.dims import floordiv
 from ...ops.base import operator
-from ...ops.inverse_root import HALF_ROOT, STEPS
-from ...ops.lstm_fixed import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
+from ...ops.quantized.rsqrt import HALF_ROOT, STEPS
+from ...ops.recurrent.lstm_int8 import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import Parameters
@@ -17,7 +17,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedLstmParameters(Parameters):
-    """Of `fixed.c.j2`. operands, results: those that are there. The others as ops/lstm_fixed.py has them."""
+    """Of `fixed.c.j2`. operands, results: those that are there. The others as ops/recurrent/lstm_int8.py has them."""
 
     operands: tuple[str, ...]
     results: tuple[str, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...foreign import digest
 from ...ops.base import operator
-from ...ops.recurrent_steps import EPSILON
+from ...ops.recurrent.hybrid import EPSILON
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import Parameters
 from ..site import Site
@@ -15,7 +15,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class MeasuredParameters(Parameters):
-    """Of `measured.c.j2`. operands, results: those that are there. The others as ops/recurrent_steps.py has them;
+    """Of `measured.c.j2`. operands, results: those that are there. The others as ops/recurrent/hybrid.py has them;
     clips as C has them, "" for none."""
 
     operands: tuple[str, ...]

@@ -19,7 +19,7 @@ from ...ir.expr import c_float, to_c
 from ...ir.graph import Op
 from ...ir.types import DTYPES
 from ...ops.base import operator
-from ...ops.integer import BYTES
+from ...ops.quantized.conv_matmul import BYTES
 from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name

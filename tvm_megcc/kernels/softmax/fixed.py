@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.softmax_fixed import SUM_BITS
-from ...ops.softmax_wide import POINTS
+from ...ops.quantized.softmax_int8 import SUM_BITS
+from ...ops.quantized.softmax_int16 import POINTS
 from ..base import Lowered, Operand, extent_symbols
 from ..parameters import Parameters, UnitParameters
 from ..reduce.along_axis import AlongAxis

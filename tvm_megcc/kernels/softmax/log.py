@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops import log_softmax_fixed as operator
+from ...ops.quantized import log_softmax as operator
 from ..base import Lowered, Operand, extent_symbols
 from ..parameters import Parameters
 from ..reduce.along_axis import AlongAxis
@@ -14,7 +14,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LogParameters(Parameters):
-    """Of `log.c.j2`: the constants of ops/log_softmax_fixed.py, and where the operand has what."""
+    """Of `log.c.j2`: the constants of ops/quantized/log_softmax.py, and where the operand has what."""
 
     sum_bits: int
     bits: int

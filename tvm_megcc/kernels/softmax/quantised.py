@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import product
-from ...ops.lookup import BYTES
+from ...ops.quantized.lookup_table import BYTES
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import UnitParameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ops.tir import Program
+from ...ops.control.tir import Program
 from ..base import Kernel, Lowered, Operand
 from ..parameters import Parameters
 from ..site import Site

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.expr import c_float
-from ...ops.trees import WORDS
+from ...ops.ml.trees import WORDS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..packing import packer
 from ..parameters import Parameters

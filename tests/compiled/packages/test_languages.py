@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc export` for Rust, C++ and Go: what the packages compute, built by their own tools."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.onnx_models import model, node, saved
+from tvm_megcc import paths
+from tvm_megcc.cli import main
+from tvm_megcc.codegen.packages import base
+from tvm_megcc.codegen.packages.languages import go_module, in_one_folder, ports
+from tvm_megcc.errors import MegccError
+
+DIGITS = paths.examples() / "digits.onnx"
+#: Names that would end comments and literals, or that are words of languages.
+HOSTILE = "*/ \"`\\\u2028\n\r]]--{x}"
+
+
+def needs(*programs: str) -> None:
+    missing = [program for program in programs if not shutil.which(program)]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} on this machine")
+
+
+def of_zeros(folder: Path) -> np.ndarray:
+    """What the digits' network makes of zeros, in plain C."""
+    session = tvm_megcc.load(tvm_megcc.compile(DIGITS, "c").save(folder), "c")
+    return session.run({"image": np.zeros((1, 1, 8, 8), np.float32)})["logits"].ravel()
+
+
+def ran(*command: object, cwd: Path) -> str:
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def written(files: dict[str, bytes], folder: Path) -> Path:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def hostile_network(folder: Path, targets: str) -> Path:
+    """A network that adds its inputs to a state: its names are words of Rust and C++, and worse."""
+    made = model([node("Add", "self h", "s"), node("Add", "s Self", "y"), node("Identity", "y", "n")],
+                 {"self": [4], "h": [4], "Self": [4]}, {"y": [4], "n": [4]})
+    for value in (made.graph.input[2], made.graph.output[0]):
+        value.name += HOSTILE
+    made.graph.node[1].input[1], made.graph.node[1].output[0] = "Self" + HOSTILE, "y" + HOSTILE
+    made.graph.node[2].input[0] = "y" + HOSTILE
+    path = saved(made, folder / "fn.onnx")
+    return tvm_megcc.compile(path, targets, states={"n": "h"}).save(folder / "out", embed=True)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory) -> Path:
+    return hostile_network(tmp_path_factory.mktemp("hostile"), "c")
+
+
+@pytest.mark.slow
+def test_two_crates_in_one_program(tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    for name in ("one", "two"):
+        command = ["export", str(DIGITS), "--for", "rust", "--name", name, "--target", "c", "-q"]
+        assert main([*command, "-o", str(tmp_path / name)]) == 0
+    run = "let mut {0} = Box::new({0}::Arena::new()); println!(\"{{:?}}\", " \
+          "{0}::Model::new(&mut {0}).unwrap().run(&[0.0f32; 64]).unwrap().logits);"
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/main.rs").write_text(f"fn main() {{ {run.format('one')} {run.format('two')} }}")
+    (tmp_path / "Cargo.toml").write_text('[package]\nname = "both"\nversion = "0.1.0"\nedition = "2021"\n'
+                                         '[dependencies]\none = { path = "one" }\ntwo = { path = "two" }\n')
+    first, second = ran("cargo", "run", "-q", cwd=tmp_path).splitlines()
+    assert first == second and first.count(",") == 9
+
+
+@pytest.mark.slow
+def test_rust(tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    made = tmp_path / "crate"
+    command = ["export", str(DIGITS), "--for", "rust", "--name", "some_digits", "--target", "c", "-q", "-o", str(made)]
+    assert main(command) == 0
+    assert "two_models_give_the_same ... ok" in ran("cargo", "test", cwd=made)
+    said = ran("cargo", "run", "-q", "--example", "zeros", cwd=made)
+    found = [float(text) for text in said.partition("[")[2].rstrip("]\n").split(",")]
+    np.testing.assert_array_equal(np.array(found, np.float32), of_zeros(tmp_path / "c"))
+
+
+@pytest.mark.slow
+def test_rust_with_hostile_names_and_states(hostile, tmp_path, monkeypatch):
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    made = written(base.package(hostile, "rust", name="fn_net"), tmp_path / "crate")
+    (made / "tests" / "sums.rs").write_text("""
+#[test]
+fn states_are_kept() {
+    let mut arena = fn_net::Arena::new();
+    let mut model = fn_net::Model::new(&mut arena).unwrap();
+    for turn in 1..4 {
+        assert_eq!(model.run(&[1.0, 2.0, 3.0, 4.0], &[0.5; 4]).unwrap().y_x[3], 4.5 * turn as f32);
+    }
+    model.reset();
+    assert_eq!(model.run(&[1.0; 4], &[0.0; 4]).unwrap().y_x, &[1.0; 4]);
+}
+""")
+    assert "states_are_kept ... ok" in ran("cargo", "test", cwd=made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_cpp(compiler, hostile, tmp_path):
+    needs(compiler, "cc")
+    flags = ["-std=c++17", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Isrc",
+             "-Iinclude"]
+    folder = tvm_megcc.compile(DIGITS, "c").save(tmp_path / "c_megcc", embed=True)
+    for source, name in ((folder, "digits"), (hostile, "hostile")):
+        made = written(base.package(source, "cpp", name=name), tmp_path / name)
+        files = sorted(path.relative_to(made) for path in (made / "src").rglob("*.c"))
+        ran("cc", "-O1", "-Isrc", "-c", *files, cwd=made)
+        objects = sorted(made.glob("*.o"))
+        ran(compiler, *flags, "examples/zeros.cpp", *objects, "-o", "zeros", cwd=made)
+        said = ran("./zeros", cwd=made).splitlines()
+        found = np.array(said[0].split(": ")[1].split(), np.float32)
+        np.testing.assert_array_equal(found, of_zeros(tmp_path / "wanted") if name == "digits" else np.zeros(4))
+
+
+@pytest.mark.slow
+def test_go(tmp_path, monkeypatch):
+    """Digits, and a module in another folder that vendors it."""
+    needs("go", "cc")
+    monkeypatch.setenv("GOCACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("GOFLAGS", "-mod=mod")
+    made = tmp_path / "package"
+    command = ["export", str(DIGITS), "--for", "go", "--name", "some_digits", "--target", "c", "-q", "-o", str(made),
+               "--url", "https://example.com/net/digits/"]
+    assert main(command) == 0
+    said = ran("go", "test", "-v", "./...", cwd=made)
+    assert "PASS: Example" in said and "PASS: TestTwoModelsGiveTheSame" in said and "PASS: TestWhatIsRefused" in said
+    assert ran("go", "vet", "./...", cwd=made) == "" and ran("gofmt", "-l", ".", cwd=made) == ""
+    app = tmp_path / "app"
+    written({"go.mod": b"module app\n\ngo 1.17\n", "main.go": b"""package main
+
+import (
+	"fmt"
+
+	digits "example.com/net/digits"
+)
+
+func main() {
+	model, err := digits.New()
+	if err != nil {
+		panic(err)
+	}
+	outputs, err := model.Run(digits.Inputs{Image: make([]float32, digits.InputImageElements)})
+	fmt.Println(outputs.Logits, err)
+}
+"""}, app)
+    ran("go", "mod", "edit", "-require", "example.com/net/digits@v0.0.0", "-replace", f"example.com/net/digits={made}",
+        cwd=app)
+    ran("go", "mod", "vendor", cwd=app)
+    found = ran("go", "run", "-mod=vendor", ".", cwd=app)
+    assert found.endswith("<nil>\n")
+    values = [float(text) for text in found.partition("[")[2].partition("]")[0].split()]
+    np.testing.assert_array_equal(np.array(values, np.float32), of_zeros(tmp_path / "c"))
+
+
+@pytest.mark.slow
+def test_go_with_hostile_names_and_states(hostile, tmp_path, monkeypatch):
+    needs("go", "cc")
+    monkeypatch.setenv("GOCACHE", str(tmp_path / "cache"))
+    made = written(base.package(hostile, "go", name="x_linux"), tmp_path / "package")
+    (made / "sums_test.go").write_text("""package x_linux
+
+import "testing"
+
+func TestStatesAreKept(t *testing.T) {
+	model, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
+	given := Inputs{Self_in0: []float32{1, 2, 3, 4}, Self_x: []float32{0.5, 0.5, 0.5, 0.5}}
+	for turn := float32(1); turn < 4; turn++ {
+		outputs, err := model.Run(given)
+		if err != nil || outputs.Y_x[3] != 4.5*turn {
+			t.Fatal(outputs, err)
+		}
+	}
+	model.Reset()
+	if outputs, _ := model.Run(given); outputs.Y_x[3] != 4.5 {
+		t.Fatal(outputs)
+	}
+}
+""")
+    assert "PASS: TestStatesAreKept" in ran("go", "test", "-v", "./...", cwd=made)
+
+
+@pytest.mark.parametrize(("system", "name"), [
+    ("go", "func"), ("go", "range"), ("go", "internal"), ("go", "main"), ("android", "java"), ("android", "byte"),
+    ("android", "val"), ("android", "new"), ("swift", "func"), ("swift", "swift"), ("swift", "self")])
+def test_words_of_languages(system, name, hostile):
+    with pytest.raises(MegccError, match="a word of the language"):
+        base.package(hostile, system, name=name)
+
+
+def test_files_in_one_folder():
+    files = {"go.mod": b"", "src/a.c": b'#include "b.h"\n', "src/b.h": b'#include "simd/c.h"\n',
+             "src/simd/c.h": b'#include "d.h"\n#include "b.h"\n#include <math.h>\n', "src/simd/d.h": b"\n"}
+    assert in_one_folder(files) == {"go.mod": b"", "a_.c": b'#include "b.h"\n', "b.h": b'#include "simd_c.h"\n',
+                                    "simd_c.h": b'#include "simd_d.h"\n#include "b.h"\n#include <math.h>\n',
+                                    "simd_d.h": b"\n"}
+    with pytest.raises(MegccError, match="one name"):
+        in_one_folder({"src/simd/c.h": b"", "src/simd_c.h": b""})
+
+
+@pytest.mark.parametrize(("address", "module"), [
+    ("github.com/me/net", "github.com/me/net"), ("example.com", "example.com"), ("localhost", "kws"), ("", "kws"),
+    ("a.b/../c", "kws"), ("a.b/c?d", "kws"), ("a.b:80/c", "kws")])
+def test_paths_of_modules(address, module):
+    assert go_module("kws", address) == module
+
+
+def test_words_of_ports_differ():
+    rows = [{"name": name, "dtype": "float32", "shape": [1]}
+            for name in ("type", "Type", "a b", "a-b", "self", HOSTILE)]
+    inputs, outputs = ports({"inputs": rows, "outputs": rows[:2], "states": []})
+    words = [port.word for port in (*inputs, *outputs)]
+    assert len(set(words)) == len(words) and "type" not in words and "self" not in words
+    assert all(word.isidentifier() and word.isascii() for word in words)
+
+
+@pytest.mark.parametrize("name", ["Digits", "1x", "a-b", "../x", "é", "x" * 300, "fn", "self"])
+def test_names_that_are_none(name, hostile):
+    with pytest.raises(MegccError, match="no name of a package"):
+        base.package(hostile, "rust", name=name)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every notebook runs from top to bottom."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+import tvm_megcc
+
+#: What a notebook imports that may not be there, and what is said then.
+NEEDS = {"03_inside_tvm": ("tvm.relax", "TVM with Relax is not installed"),
+         "07_relay": ("tvm.relay", "TVM with Relay (0.9 to 0.19) is not installed")}
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[3] / "tutorials").glob("*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path, tmp_path, monkeypatch):
+    if path.stem in NEEDS:
+        module, reason = NEEDS[path.stem]
+        pytest.importorskip(module, reason=reason)
+    if path.stem == "03_inside_tvm" and importlib.util.find_spec("tvm.relay"):
+        pytest.skip("this TVM has Relay, which goes first")
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MEGCC_TEMPLATES", raising=False)
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "commit notebooks without outputs"
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3",
+                            resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+@pytest.mark.slow
+def test_a_notebook_that_ends_in_a_value(tmp_path, monkeypatch):
+    """What people write first: the last line of a cell is an artifact or a session, and the notebook stays small."""
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[2]), prepend=os.pathsep)
+    model = tvm_megcc.paths.examples() / "digits.onnx"
+    cells = [f"import tvm_megcc\nartifact = tvm_megcc.compile({str(model)!r})\nartifact",
+             "session = tvm_megcc.load(artifact.save('digits_megcc'))\nsession", f"tvm_megcc.explain({str(model)!r})"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3",
+                            resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [cell.outputs[-1].data for cell in notebook.cells]
+    assert [data["text/plain"][:11] for data in shown] == ["<Artifact d", "<digits on ", f"{model} for"[:11]]
+    assert all("<table>" in data["text/html"] for data in shown[:2]) and "<pre>" in shown[2]["text/html"]
+    assert len(nbformat.writes(notebook)) < 100_000

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A few generated kernels as texts under tests/golden, so that a change of the generator shows what it changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.graphs import assert_golden
+from tests.kernels.kernel_harness import jobs_of
+from tvm_megcc.codegen.c_source.render import render_kernel
+from tvm_megcc.ops.base import Case
+from tvm_megcc.target import TARGETS
+from tvm_megcc.version import VERSION
+
+
+def conv(channels: int, groups: int, kernel: int) -> Case:
+    weights = ((channels, channels // groups, kernel, kernel), "float32")
+    pads = (kernel // 2,) * 4
+    return Case((((1, channels, 6, 9), "float32"), weights, ((channels,), "float32")),
+                {"strides": (1, 1), "pads": pads, "dilations": (1, 1), "groups": groups}, constant=(1, 2))
+
+
+MATMUL = Case((((5, 24), "float32"), ((24, 40), "float32")), {"trans_a": 0, "trans_b": 0}, constant=(1,))
+
+#: Name of the text -> operator, case, kernel, target, what is optimised for, and which of the harness's epilogues.
+TEXTS = {
+    "depthwise_c": ("conv2d", conv(16, 16, 3), "depthwise", "c", "size", 0),
+    "matmul_c": ("matmul", MATMUL, "packed", "c", "speed", 1),
+    "direct_neon": ("conv2d", conv(16, 1, 3), "direct", "arm64", "speed", 2),
+    "depthwise_neon": ("conv2d", conv(16, 16, 3), "depthwise", "arm64", "speed", 1),
+    "direct_avx512": ("conv2d", conv(16, 1, 3), "direct", "x86-64-v4", "speed", 2),
+    "matmul_avx512": ("matmul", MATMUL, "packed", "x86-64-v4", "size", 2),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name: str):
+    kind, case, kernel, target, optimize, epilogue = TEXTS[name]
+    specs = [job.bound.spec for job in jobs_of(kind, case, epilogue, TARGETS[target], optimize)
+             if job.bound.choice.kernel.label == kernel]
+    assert_golden(f"kernel_{name}", render_kernel(specs[-1]).replace(VERSION, "VERSION"))

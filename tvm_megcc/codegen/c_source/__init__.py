@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C text of kernels and calls."""

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator and the candidate that was chosen for it, as a call; and the identity of the kernel that is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...ir.dims import Dim, Symbol, round_up, substitute
+from ...ir.expr import Expr
+from ...ir.graph import Op
+from ...ir.types import DTYPES
+from ...kernels.base import Lowered, Operand
+from ...kernels.choice import Choice
+from ...kernels.parameters import Parameters
+from ...kernels.site import Site
+from ...kernels.support import operand_class
+from ...ops.base import operator
+from ...target import Isa
+from .symbols import expression_name
+
+#: Extent that the generator adds for per-channel operands of an epilogue.
+EPILOGUE_CHANNELS = "EPILOGUE_CHANNELS"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An operand of a kernel: its C name, element type, number of elements it needs, and how it is read.
+
+    kind: "own" for the kernel's own operands, else the epilogue class "full", "channel" or "scalar".
+    size: elements, over the kernel's run-time extents (an int where all are known).
+    """
+
+    name: str
+    dtype: str
+    size: Dim
+    kind: str = "own"
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """What one C function is; equal specs are the same kernel.
+
+    extents: (name, value) in order; the value is None where the extent is an argument of the call.
+    tasks, shared, scratch: over the run-time extents.
+    lanes: what the epilogue gets, as `Kernel` has it.
+    reproducible: the same bits on every CPU: the file defines MEGCC_REPRODUCIBLE.
+    half: floats are computed in half precision (megcc_halves.h).
+    compact: constants leave out code that cannot run, and never add any: loops stay loops.
+    """
+
+    template: str
+    params: Parameters
+    extents: tuple[tuple[str, int | None], ...]
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    tasks: Dim
+    shared: Dim
+    scratch: Dim
+    in_place: tuple[tuple[int, int], ...]
+    takes_over: tuple[tuple[int, int], ...]
+    epilogue: Expr | None
+    isa: Isa
+    operation: str
+    algorithm: str
+    compact: bool = False
+    reproducible: bool = False
+    lanes: str = "f"
+    half: bool = False
+
+    @cached_property
+    def symbol(self) -> str:
+        # Of known extents those of 1 need not be named unless all are 1, run-time extents not if all are.
+        values = {value for _, value in self.extents}
+        silent = () if values == {1} else (None,) if values == {None} else (1,)
+        known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
+                 if value not in silent]
+        dtypes = dict.fromkeys(DTYPES[p.dtype].short for p in (*self.inputs, *self.outputs))
+        parts = [self.operation, "".join(known), "".join(dtypes)]
+        if self.epilogue is not None:
+            kinds = "".join(p.kind[0] for p in self.inputs if p.kind not in ("own", "full"))
+            parts.append(expression_name(self.epilogue) + (f"_{kinds}" if kinds else ""))
+        return "_".join(filter(None, parts)) + (
+            f"__{self.algorithm}{'_small' * self.compact}{'_reproducible' * self.reproducible}_{self.isa.name}")
+
+    @property
+    def runtime_extents(self) -> tuple[str, ...]:
+        """Names of the extents that a call passes, in order."""
+        return tuple(name for name, value in self.extents if value is None)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An operator as a call of the kernel that was chosen for it.
+
+    inputs: for each input parameter of the spec, the operand of the operator it reads and how it is packed.
+    extents: values of the run-time extents. apart: its outputs do not take the place of its inputs, whatever the
+    kernel's may.
+    """
+
+    op: Op
+    choice: Choice
+    spec: KernelSpec
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    extents: tuple[Dim, ...]
+    apart: bool = False
+
+
+def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
+    """The operator lowered to a call of this candidate.
+
+    Extents that are known are constants in its code; where it may be `shared`, and at `-O size`, `with_equal_constants`
+    decides that over all calls that may share it.
+    """
+    lowered = choice.kernel.lower(site)
+    extents = dict(lowered.extents)
+    extra, extra_kinds = _epilogue_operands(site, lowered, extents)
+    operands = (*lowered.inputs, *extra)
+    kinds = ("own",) * len(lowered.inputs) + extra_kinds
+    spec = KernelSpec(
+        template=lowered.template,
+        params=lowered.params,
+        extents=tuple((name, None) for name in extents),
+        inputs=tuple(Parameter(o.name, o.dtype or site.types[o.index].dtype, o.size, kind)
+                     for o, kind in zip(operands, kinds, strict=True)),
+        outputs=tuple(Parameter(o.name, o.dtype or site.outputs[o.index].dtype, o.size) for o in lowered.outputs),
+        tasks=lowered.tasks,
+        shared=lowered.shared,
+        scratch=lowered.scratch,
+        in_place=_in_place(lowered, kinds),
+        takes_over=lowered.takes_over,
+        epilogue=site.op.epilogue,
+        isa=site.isa,
+        operation=lowered.operation,
+        algorithm=lowered.algorithm,
+        compact=site.compact,
+        reproducible=site.context.reproducible,
+        lanes=choice.kernel.lanes,
+        half=site.is_half and choice.kernel.halves)
+    bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.apart)
+    return bound if site.compact or shared else with_constants(bound, _numbers(bound))
+
+
+def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
+    """The call with these of its run-time extents as constants in the kernel's code."""
+    spec = bound.spec
+
+    def sized(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+        return tuple(replace(p, size=substitute(p.size, known)) for p in parameters)
+
+    left = {name: value for name, value in zip(spec.runtime_extents, bound.extents, strict=True) if name not in known}
+    spec = replace(spec, extents=tuple((name, known.get(name, value)) for name, value in spec.extents),
+                   inputs=sized(spec.inputs), outputs=sized(spec.outputs), tasks=substitute(spec.tasks, known),
+                   shared=substitute(spec.shared, known), scratch=substitute(spec.scratch, known))
+    return replace(bound, spec=spec, extents=tuple(left.values()))
+
+
+def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
+    """All calls of a program at `-O size`, or of one operator's parts: what is equal in all calls of a kernel becomes a
+    constant in its code.
+
+    So there are as many kernels as before, each with fewer arguments."""
+    equal: dict[KernelSpec, dict[str, int]] = {}
+    for call in calls:
+        numbers = _numbers(call)
+        before = equal.get(call.spec, numbers)
+        equal[call.spec] = {name: value for name, value in numbers.items() if before.get(name) == value}
+    return [with_constants(call, equal[call.spec]) for call in calls]
+
+
+def _numbers(bound: Bound) -> dict[str, int]:
+    """The run-time extents of a call that are known."""
+    named = zip(bound.spec.runtime_extents, bound.extents, strict=True)
+    return {name: value for name, value in named if isinstance(value, int)}
+
+
+def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \
+        -> tuple[tuple[Operand, ...], tuple[str, ...]]:
+    """Parameters for the operands of the epilogue, after the kernel's own."""
+    if site.op.epilogue is None:
+        return (), ()
+    axis, lanes = operator(site.kind).channel_axis, site.isa.lanes
+    operands, kinds = [], []
+    for position in range(site.op.epilogue_start, len(site.types)):
+        kind = operand_class(site.types[position], site.y, axis)
+        size: Dim = 1
+        pack: tuple = ()
+        if kind == "full":
+            size = lowered.outputs[0].size
+        elif kind == "channel":
+            if lowered.channels is None:
+                extents.setdefault(EPILOGUE_CHANNELS, round_up(site.y.shape[axis], lanes))
+            size = Symbol(EPILOGUE_CHANNELS) if lowered.channels is None else lowered.channels
+            pack = ("channel", lanes)
+        operands.append(Operand(f"e{position - site.op.epilogue_start + 1}", position, size, pack))
+        kinds.append(kind)
+    return tuple(operands), tuple(kinds)
+
+
+def _in_place(lowered: Lowered, kinds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """A full operand of an epilogue is read just before the same place of output 0 is written."""
+    if not lowered.epilogue_in_place:
+        return lowered.in_place
+    return lowered.in_place + tuple((0, i) for i, kind in enumerate(kinds) if kind == "full")

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How templates read and write operands that are float32 or float16 in memory, and vectors of floats in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.types import DTYPES
+
+
+@dataclass(frozen=True)
+class Real:
+    """The functions of C for one element type: `{{ stored.x.load }}(p)`, `{{ stored.y.store }}(p, v)`;
+    both also with `_n`.
+
+    type: of an element. set1: a vector with one element in all lanes.
+    """
+
+    type: str
+    load: str
+    store: str
+    set1: str
+
+    @staticmethod
+    def of(dtype: str, half: bool) -> Real:
+        """half: of a kernel that computes in half precision."""
+        if dtype == "float16" and half:
+            return Real("mgc_half", "mgc_load", "mgc_store", "mgc_set1")
+        suffix = f"_{DTYPES[dtype].short}" if dtype == "float16" else ""
+        return Real(DTYPES[dtype].c_type, f"mgc_load{suffix}", f"mgc_store{suffix}", f"mgc_set1{suffix}")

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of kernels: `<operation>_<extents>_<types>[_<epilogue>]__<algorithm>_<isa>`.
+
+Left of the double underscore stands what is computed, right of it how and for whom. Two kernels of one name are
+the same code; where a name cannot hold everything, a digest of the rest ends its left part.
+"""
+
+from __future__ import annotations
+
+from ...foreign import digest
+from ...ir.expr import Arg, Call, Const, Expr, X, arg, call, clip, maximum
+
+#: Elementwise tails that have a name of their own; the rest is spelled out or digested.
+NAMED_EXPRESSIONS = {
+    maximum(X, 0): "relu",
+    clip(X, 0, 6): "relu6",
+    call("sigmoid", X): "sigmoid",
+    call("tanh", X): "tanh",
+    X * call("sigmoid", X): "silu",
+    X + arg(1): "add",
+    arg(1) + X: "add_to",
+    X * arg(1): "mul",
+    maximum(X + arg(1), 0): "add_relu",
+    maximum(arg(1) + X, 0): "add_to_relu",
+}
+
+
+def expression_name(expr: Expr) -> str:
+    """A word for an expression, unique among expressions."""
+    if expr in NAMED_EXPRESSIONS:
+        return NAMED_EXPRESSIONS[expr]
+    functions = list(dict.fromkeys(_functions(expr)))
+    return "_".join(functions[:3]) + "_" + digest(repr(expr), 4)
+
+
+def _functions(expr: Expr):
+    if isinstance(expr, (Arg, Const)):
+        return
+    assert isinstance(expr, Call)
+    for operand in expr.args:
+        yield from _functions(operand)
+    yield expr.fn

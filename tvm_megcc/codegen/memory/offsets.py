@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each buffer lies in the arena: lifetimes in, offsets out. A pure function; `verify` checks it separately.
+
+A buffer lives from the instruction that writes it (`first`) to the last one that touches it (`last`), both
+included: two buffers may share an address only if no instruction touches both. All but the last of the algorithms
+place buffers one after the other, each at an address that suits it best among those already placed; they differ in
+the order. The local search then permutes the best order found. All are tried, cheapest first, until one meets the
+lower bound.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from types import MappingProxyType
+
+from ...errors import InternalError
+
+#: Steps of work the local search may do; one step is one pair of buffers alive together looked at.
+SEARCH_STEPS = 12_000_000
+#: Most moves it tries.
+SEARCH_MOVES = 4_000
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that one tensor or workspace needs for a while.
+
+    bytes: size without padding. first, last: instruction indices, both included.
+    alignment: of this buffer alone, where it is more than the plan's; a power of two.
+    kind: "activation", "input", "output" or "workspace", for pictures and reports; or "state", which comes first.
+    on: the buffer whose place it takes: it begins at the same address, in the instruction that is the last one of the
+        other, which only makes room for it while it is read.
+    traffic: how often a byte of it is read or written in a run, as far as can be told.
+    """
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+    alignment: int = 1
+    kind: str = "activation"
+    on: str = ""
+    traffic: float = 1.0
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Offsets by buffer name. `lower_bound` is the largest sum of sizes alive at once, padding included.
+
+    regions: bytes of the blocks of memory that the arena consists of, one behind the other; empty: one.
+    missing: bytes that the regions there are do not have; the arena ends so far behind them.
+    """
+
+    arena_bytes: int
+    offsets: Mapping[str, int]
+    lower_bound: int
+    algorithm: str
+    alignment: int
+    regions: tuple[int, ...] = ()
+    missing: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "offsets", MappingProxyType(dict(self.offsets)))
+
+    @property
+    def ratio(self) -> float:
+        """Arena over lower bound; 1.0 is the best that any plan can reach."""
+        return self.arena_bytes / self.lower_bound if self.lower_bound else 1.0
+
+
+def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] = ()) -> MemoryPlan:
+    """The smallest arena that the algorithms find. Every offset and the arena's size are multiples of `alignment`.
+
+    Where it consists of `regions`, of so many bytes at most, nothing lies in two of them, and of the layouts that fit
+    the one is taken with least traffic behind the first region, behind the second, and so on.
+
+    States, which live for ever, lie below everything else: the runtime compares one address to know that nothing is
+    written there.
+
+    Raises:
+        InternalError: if two buffers have one name, a lifetime ends before it begins, or a buffer takes the place of
+            one that does not end as it begins.
+    """
+    named = {b.name: b for b in buffers}
+    if len(named) != len(buffers):
+        raise InternalError("memory plan: two buffers have the same name")
+    if any(b.on and (b.on not in named or not named[b.on].first < named[b.on].last == b.first) for b in buffers):
+        raise InternalError("memory plan: a buffer takes the place of one that does not end as it begins")
+    if any(b.last < b.first or b.bytes < 0 for b in buffers):
+        raise InternalError("memory plan: a buffer ends before it begins, or has a negative size")
+    offsets, states = {}, 0
+    for state in (b for b in buffers if b.kind == "state"):
+        offsets[state.name] = _round_up(states, max(alignment, state.alignment))
+        states = offsets[state.name] + _padded(state, alignment)
+    buffers = [b for b in buffers if b.kind != "state"]
+    states = _round_up(states, max((b.alignment for b in buffers), default=1))
+    if regions and states > regions[0]:
+        raise InternalError("memory plan: the states do not fit into the first region")
+    ends = list(accumulate(regions))
+    problem = _Problem(buffers, alignment, [end - states for end in ends])
+    bound = lower_bound(buffers, alignment)
+    best: _Layout | None = None
+    for name, algorithm in (ALGORITHMS | BY_TRAFFIC if regions else ALGORITHMS).items():
+        layout = algorithm(problem, best, bound)
+        if best is None or problem.cost(layout) < problem.cost(best):
+            best = _Layout(layout.arena, layout.offsets, layout.order, name)
+        if best.arena <= bound and not regions:
+            break
+    offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
+    arena = states + best.arena
+    missing = max(arena - ends[-1], 0) if regions else 0
+    # What does not fit lies behind the last region, which is as large as it would have to be then.
+    regions = (*regions[:-1], regions[-1] + missing) if regions else ()
+    return MemoryPlan(arena, offsets, states + bound, best.name, alignment, regions, missing)
+
+
+def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
+    """A plan in which constants that are read most often are in what is left of the first `hot` regions, and in which
+    no region has more bytes than are in use. Constants for which there is no room have no offset."""
+    ends = list(accumulate(plan.regions))
+    begins = [0, *ends[:-1]]
+    tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
+            for begin, end in zip(begins, ends, strict=True)]
+    tops = [_round_up(top, plan.alignment) for top in tops]
+    offsets = dict(plan.offsets)
+    for b in sorted(constants, key=lambda b: (-b.traffic, b.bytes)):
+        for index in range(hot):
+            if b.bytes and tops[index] + _padded(b, plan.alignment) <= ends[index]:
+                offsets[b.name] = tops[index]
+                tops[index] += _padded(b, plan.alignment)
+                break
+    step = max([plan.alignment, *(b.alignment for b in buffers)])
+    used = [end - begin - (end - top) // step * step for top, begin, end in zip(tops, begins, ends, strict=True)]
+    moved = dict(zip(begins, [0, *accumulate(used[:-1])], strict=True))
+    for name, offset in offsets.items():
+        begin = max(begin for begin in begins if begin <= offset)
+        offsets[name] = moved[begin] + offset - begin
+    copied = sum(_padded(b, plan.alignment) for b in constants if b.name in offsets)
+    return replace(plan, arena_bytes=sum(used), offsets=offsets, regions=tuple(used),
+                   lower_bound=plan.lower_bound + copied)
+
+
+def live_bytes(buffers: Sequence[Buffer], alignment: int = 1) -> list[int]:
+    """Bytes alive at each instruction, padded to `alignment`."""
+    if not buffers:
+        return []
+    change = [0] * (max(b.last for b in buffers) + 2)
+    named = {b.name: b for b in buffers}
+    for b in buffers:
+        change[b.first] += _padded(b, alignment)
+        change[b.last + 1] -= _padded(b, alignment)
+        if b.on:
+            shared = min(_padded(b, alignment), _padded(named[b.on], alignment))
+            change[b.first] -= shared
+            change[b.first + 1] += shared
+    live, total = [], 0
+    for delta in change[:-1]:
+        total += delta
+        live.append(total)
+    return live
+
+
+def lower_bound(buffers: Sequence[Buffer], alignment: int = 1) -> int:
+    """The largest sum of sizes alive at one instruction: no plan needs less."""
+    return max(live_bytes(buffers, alignment), default=0)
+
+
+def verify(buffers: Sequence[Buffer], plan: MemoryPlan) -> None:
+    """Checks a plan against the buffers it is for, without knowing how it was made.
+
+    Raises:
+        InternalError: naming the buffers that overlap, lie outside the arena or are misaligned.
+    """
+    if {b.name for b in buffers} != set(plan.offsets):
+        raise InternalError("memory plan: it does not place exactly the buffers it is for")
+    begins = list(accumulate(plan.regions, initial=0))
+    for b in buffers:
+        offset = plan.offsets[b.name]
+        if offset < 0 or offset + b.bytes > plan.arena_bytes:
+            raise InternalError(f"memory plan: '{b.name}' at {offset} (+{b.bytes}) is outside the arena of "
+                                f"{plan.arena_bytes} bytes")
+        if offset % max(plan.alignment, b.alignment):
+            raise InternalError(f"memory plan: '{b.name}' at {offset} is not aligned to "
+                                f"{max(plan.alignment, b.alignment)}")
+        if b.on and offset != plan.offsets[b.on]:
+            raise InternalError(f"memory plan: '{b.name}' at {offset} is not where '{b.on}' is")
+        if plan.regions and b.bytes and not any(begin <= offset and offset + b.bytes <= begin + size
+                                                for begin, size in zip(begins, plan.regions, strict=False)):
+            raise InternalError(f"memory plan: '{b.name}' at {offset} (+{b.bytes}) lies in no region, or in two")
+    # Sweep over time: among the buffers alive at an instruction, neighbours by address must not overlap.
+    starts = sorted((b for b in buffers if b.bytes), key=lambda b: b.first)
+    alive: list[Buffer] = []
+    for b in starts:
+        alive = [other for other in alive if other.last >= b.first]
+        begin, end = plan.offsets[b.name], plan.offsets[b.name] + b.bytes
+        for other in alive:
+            if other.name != b.on and begin < plan.offsets[other.name] + other.bytes \
+                    and plan.offsets[other.name] < end:
+                raise InternalError(f"memory plan: '{b.name}' and '{other.name}' overlap at instruction {b.first}")
+        alive.append(b)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _padded(buffer: Buffer, alignment: int) -> int:
+    return _round_up(buffer.bytes, alignment)
+
+
+def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
+    """The buffers of each place, in the order of the first ones."""
+    following = {b.on: b for b in buffers if b.on}
+    groups = []
+    for b in buffers:
+        if not b.on:
+            groups.append([b])
+            while groups[-1][-1].name in following:
+                groups[-1].append(following[groups[-1][-1].name])
+    return groups
+
+
+def _span(group: Sequence[Buffer]) -> Buffer:
+    """One buffer as large and as long as all of them."""
+    return replace(group[0], bytes=max(b.bytes for b in group), last=group[-1].last,
+                   alignment=max(b.alignment for b in group), traffic=sum(b.traffic for b in group))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A placement by buffer index, and the order of placing that led to it."""
+
+    arena: int
+    offsets: tuple[int, ...]
+    order: tuple[int, ...]
+    name: str = ""
+
+
+class _Problem:
+    """Places by index: buffers that follow each other in one place are one.
+
+    buffers: of each place its first one, as large and as long as all of them. sizes, alignments: padded. rivals: of
+    each place the others that are in use at the same time, with the bytes that this one and that one have then.
+    borders: offsets where regions end, which nothing may lie across.
+    """
+
+    def __init__(self, buffers: Sequence[Buffer], alignment: int, borders: Sequence[int] = ()):
+        self.borders = borders
+        members = _members(buffers)
+        self.buffers = [_span(group) for group in members]
+        self.place_of = {b.name: i for i, group in enumerate(members) for b in group}
+        self.sizes = [_padded(b, alignment) for b in self.buffers]
+        self.alignments = [max(alignment, b.alignment) for b in self.buffers]
+        self.alignment = alignment
+        heights: dict[tuple[int, int], int] = {}
+        alive: list[Buffer] = []
+        for b in sorted((b for b in buffers if b.bytes), key=lambda b: b.first):
+            alive = [other for other in alive if other.last >= b.first]
+            for other in alive:
+                i, j = self.place_of[b.name], self.place_of[other.name]
+                if i != j:
+                    heights[i, j] = max(heights.get((i, j), 0), _padded(b, alignment))
+                    heights[j, i] = max(heights.get((j, i), 0), _padded(other, alignment))
+            alive.append(b)
+        self.rivals: list[list[tuple[int, int, int]]] = [[] for _ in members]
+        for (i, j), height in heights.items():
+            self.rivals[i].append((j, height, heights[j, i]))
+
+    def place(self, order: Sequence[int], best_fit: bool = False) -> _Layout:
+        """Places buffers in this order, each into the lowest gap it fits into, or the tightest one."""
+        offsets = [-1] * len(self.sizes)
+        ends = [0] * len(self.sizes)
+        for i in order:
+            size, align = self.sizes[i], self.alignments[i]
+            # Where it may not begin: from behind the last address below a rival to before the rival's end.
+            taken = sorted([*((offsets[j] - own, offsets[j] + other)
+                              for j, own, other in self.rivals[i] if offsets[j] >= 0),
+                            *((border - size, border) for border in self.borders)])
+            offset, top, tightest = 0, 0, None
+            for begin, end in taken:
+                start = _round_up(top, align)
+                if begin >= start and (tightest is None or begin - start < tightest):
+                    offset, tightest = start, begin - start
+                    if not best_fit:
+                        break
+                top = max(top, end)
+            if tightest is None:
+                offset = _round_up(top, align)
+            offsets[i], ends[i] = offset, offset + size
+        return _Layout(_round_up(max(ends, default=0), self.alignment), tuple(offsets), tuple(order))
+
+    def cost(self, layout: _Layout) -> tuple:
+        """What is to be least: bytes behind all regions, traffic behind the first one, behind the second; the arena."""
+        behind = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
+                           if offset >= border) for border in self.borders)
+        return (*(max(layout.arena - border, 0) for border in self.borders[-1:]), *behind, layout.arena)
+
+    def sorted(self, key: Callable[[int], tuple]) -> list[int]:
+        """Indices by a key; ties keep the order of the buffers, so that a plan is reproducible."""
+        return sorted(range(len(self.sizes)), key=key)
+
+
+def _by_size(problem: _Problem, best, bound) -> _Layout:
+    return problem.place(problem.sorted(lambda i: (-problem.sizes[i], problem.buffers[i].first)))
+
+
+def _push_down(problem: _Problem, best, bound) -> _Layout:
+    """By time, then each buffer falls as far as those below it allow, until none moves any more."""
+    layout = problem.place(problem.sorted(lambda i: (problem.buffers[i].first, -problem.sizes[i])))
+    while True:
+        lower = problem.place(problem.sorted(lambda i, at=layout.offsets: (at[i],)))
+        if lower.arena >= layout.arena:
+            return layout
+        layout = lower
+
+
+def _by_duration(problem: _Problem, best, bound) -> _Layout:
+    def key(i: int) -> tuple:
+        return problem.buffers[i].first - problem.buffers[i].last, -problem.sizes[i]
+    return problem.place(problem.sorted(key))
+
+
+def _by_traffic(problem: _Problem, best, bound) -> _Layout:
+    return problem.place(problem.sorted(lambda i: (-problem.buffers[i].traffic, -problem.sizes[i])))
+
+
+def _by_all_traffic(problem: _Problem, best, bound) -> _Layout:
+    return problem.place(problem.sorted(lambda i: (-problem.buffers[i].traffic * problem.sizes[i],)))
+
+
+def _by_breadth(problem: _Problem, best, bound) -> _Layout:
+    """The buffers of the fullest instruction first, then those of the next one."""
+    live = live_bytes(problem.buffers, problem.alignment)
+    fullest = [max(live[b.first:b.last + 1]) for b in problem.buffers]
+    return problem.place(problem.sorted(lambda i: (-fullest[i], -problem.sizes[i])))
+
+
+def _best_fit_by_time(problem: _Problem, best, bound) -> _Layout:
+    order = problem.sorted(lambda i: (problem.buffers[i].first, -problem.sizes[i]))
+    return problem.place(order, best_fit=True)
+
+
+def _local_search(problem: _Problem, best: _Layout, bound: int) -> _Layout:
+    """Moves a buffer that reaches the top of the arena, or one that it rests on, forward in the order.
+
+    A move that does not make the arena larger is kept. The number of moves depends only on the problem.
+    """
+    rng = random.Random(1)
+    current = best
+    work = len(problem.sizes) + 2 * sum(map(len, problem.rivals))
+    for _ in range(min(SEARCH_MOVES, SEARCH_STEPS // max(work, 1))):
+        if best.arena <= bound:
+            break
+        at, sizes = current.offsets, problem.sizes
+        top = [i for i in current.order if at[i] + sizes[i] == current.arena]
+        mover = top[int(rng.random() * len(top))]
+        while problem.rivals[mover] and rng.random() < 0.5:
+            mover = problem.rivals[mover][int(rng.random() * len(problem.rivals[mover]))][0]
+        order = list(current.order)
+        source = order.index(mover)
+        order.insert(int(rng.random() * (source + 1)), order.pop(source))
+        trial = problem.place(order)
+        if trial.arena <= current.arena:
+            current = trial
+            best = min(best, trial, key=lambda layout: layout.arena)
+    return best
+
+
+#: Tried in this order; each gets the best layout so far and the lower bound.
+ALGORITHMS: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
+    "greedy by size": _by_size,
+    "push-down": _push_down,
+    "greedy by breadth": _by_breadth,
+    "greedy by duration": _by_duration,
+    "best fit by time": _best_fit_by_time,
+    "local search": _local_search,
+}
+#: Those for regions besides: what is touched most often gets the first one.
+BY_TRAFFIC: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
+    "greedy by traffic": _by_traffic,
+    "greedy by all traffic": _by_all_traffic,
+}

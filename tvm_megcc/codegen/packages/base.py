@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A generated folder as a package of an embedded build system: one layout of the sources for all of them, and the
+files that each system wants, which are the templates below `templates/export/<system>/`.
+
+The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
+`src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from ...errors import MegccError
+from ...foreign import c_name, printable
+from ...ir.types import DTYPES
+from ...target import TARGETS, Target
+from ...version import VERSION
+from ..boards import ONLY, boards_of
+from ..c_source.render import environment
+from ..machines import profile
+from ..manifest import read_manifest
+from ..quantised import Quantisation
+from .languages import LANGUAGES, Memory, go_module, in_one_folder, ports, words
+from .mobile import abis, check_parameters, slices
+
+#: Build systems, and what `megcc export` writes for them.
+SYSTEMS = {
+    "zephyr": "a Zephyr module with a sample",
+    "esp-idf": "an ESP-IDF component with an example",
+    "arduino": "an Arduino library with an example sketch",
+    "platformio": "a PlatformIO library with an example project",
+    "cmsis-pack": "a CMSIS-Pack",
+    "stm32cube": "a folder for Middlewares/Third_Party of an STM32Cube project",
+    "cmake": "a CMake project with a toolchain file and presets",
+    "mlperf-tiny": "the functions that the harness of MLPerf Tiny calls",
+    **LANGUAGES,
+}
+#: Files of the runtime that want an operating system, or check containers that come by themselves.
+_LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_signed.c",
+             "runtime/signed/megcc_signed.h"}
+#: The header that all sources include first, and the line behind which it includes the configuration.
+_FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
+#: Where the configuration is, and the line that asks for it.
+_CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
+
+
+@dataclass(frozen=True)
+class _Benchmark:
+    """A network of MLPerf Tiny as the templates see it. version: as the harness spells it. elements: of the input;
+    bytes: that the runner sends."""
+
+    name: str
+    version: str
+    elements: int
+    data: str
+    is_pixels: bool = False
+    is_reals: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * (4 if self.is_reals else 1)
+
+
+#: The networks of MLPerf Tiny; the number of input elements tells which one it is.
+_BENCHMARKS = {benchmark.elements: benchmark for benchmark in (
+    _Benchmark("keyword spotting", "KWS01", 49 * 10, "The runner sends the features as the network's own int8."),
+    _Benchmark("image classification", "IC01", 32 * 32 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
+    _Benchmark("visual wake words", "VWW01", 96 * 96 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
+    _Benchmark("anomaly detection", "AD01", 640, "The runner sends reals, as float32.", is_reals=True))}
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """An output as the templates see it."""
+
+    index: int
+    c_type: str
+    is_float: bool
+    quant: Quantisation | None
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model as the templates see it. macro: what its macros begin with; states: inputs that a session keeps."""
+
+    name: str
+    macro: str
+    outputs: tuple[_Tensor, ...]
+    states: tuple[int, ...]
+    input_quant: Quantisation | None
+
+
+def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
+            name: str | None = None) -> dict[str, bytes]:
+    """The files of the package: name below its folder -> bytes.
+
+    Args:
+        folder: as `megcc compile --embed` writes it, for a microcontroller or for portable C.
+        system: one of `SYSTEMS`.
+        version: of the package, three numbers.
+        url: where the package will be; registries ask for it.
+        name: of the package, by default those of the models.
+
+    Raises:
+        MegccError: if the folder is none of ours, has its model beside its C or shapes that change, is for no
+            microcontroller, was changed, or the name, the version or the address is none.
+    """
+    package_version(version)
+    web = package_address(url)
+    manifest = read_manifest(folder)
+    models, targets = manifest["models"], _targets(folder, manifest, system)
+    sources = _sources(folder, manifest)
+    name = package_name(name or "_".join(model["name"] for model in models), system)
+    benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
+    context = {"name": name, "benchmark": benchmark,
+               "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
+               "models": [_model(row) for row in models], "model": _model(models[0]), "targets": targets,
+               "target": targets[0], "sources": sorted(sources),
+               "profile": [flag[2:] for flag in profile(models, embedded=True)],
+               "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
+               "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets),
+               "web": web, "url": bool(url)}
+    if system in LANGUAGES:
+        context |= _language(folder, models, sources, system)
+    if system == "go":
+        context["module"] = go_module(name, web[1].rstrip("/") if url else "")
+    elif system == "android":
+        check_parameters(len(context["inputs"]) + len(context["outputs"]))
+        context |= {"abis": abis(targets), "jni": name.replace("_", "_1")}
+    elif system == "swift":
+        context["slices"] = slices(targets)
+    files = {**sources, _CONFIG: _render("config.h", context)}
+    for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
+        path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
+        files[path] = _render(template.removeprefix("export/").removesuffix(".j2"), context)
+    if system == "go":
+        return in_one_folder(files)
+    if system == "cmsis-pack":
+        files[f"tvm_megcc.{name}.{version}.pack"] = zipped(files)
+    return files
+
+
+def package_name(name: str, system: str) -> str:
+    """The name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
+    if system in LANGUAGES and name in words(system):
+        raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
+        raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")
+    return name
+
+
+def package_version(version: str) -> None:
+    """Refuses what is no version."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version, re.ASCII):
+        raise MegccError(f"'{printable(version)}' is no version of a package: three numbers, such as 1.0.0")
+
+
+def package_address(url: str) -> tuple[str, str]:
+    """Scheme and the rest of an address; refuses what is none."""
+    word = "[A-Za-z0-9._~:?#@!$()+,;=%-]+"
+    web = re.fullmatch(f"(https?)://({word}(?:/{word})*/?)", url or "http://localhost", re.ASCII)
+    if not web or len(url) > 200:
+        raise MegccError(f"'{printable(url)}' is no address of a web page, such as https://example.com/network")
+    return web[1], web[2]
+
+
+def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
+    targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
+    if system in LANGUAGES:
+        return targets
+    if system in ONLY:
+        fitting = [target for target in targets if target.name in ONLY[system]]
+        if not fitting:
+            raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which {system} has: compile the "
+                             f"model again, with --target {' or '.join(ONLY[system])} (any of its CPUs)")
+        return fitting
+    fitting = [target for target in targets if target.bare_metal or target.machine == "any"]
+    if not fitting:
+        raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which is a microcontroller: compile "
+                         "the model again, with --target cortex-m4 for example, or --target c for any CPU")
+    return fitting
+
+
+def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
+    """What the templates of languages have besides: ports, and the memory of a session. head: pointers, no fewer than
+    the C structs of a model have; align: of all machines."""
+    if len(models) != 1:
+        raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
+                         "folders of their own")
+    name = models[0]["name"]
+    inputs, outputs = ports(models[0], language)
+    return {"inputs": inputs, "outputs": outputs, "head": 80, "align": max(models[0]["alignment"], 8),
+            "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
+
+
+def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
+    ports = [*models[0]["inputs"], *models[0]["outputs"]]
+    found = _BENCHMARKS.get(math.prod(extent for extent in ports[0]["shape"] if isinstance(extent, int)))
+    if found is None or len(ports) != 2 or len(models) != 1 or any(
+            port["dtype"] != "int8" or "quant" not in port for port in ports):
+        raise MegccError(f"{folder} is none of MLPerf Tiny's networks, which have one input of int8, of "
+                         + ", ".join(f"{row.elements} elements ({row.name})" for row in _BENCHMARKS.values())
+                         + ", and one output of int8")
+    return found
+
+
+def _sources(folder: Path, manifest: dict) -> dict[str, bytes]:
+    """C files and headers, where they are in the package."""
+    found: dict[str, bytes] = {}
+    for model in manifest["models"]:
+        if f"{model['name']}_data.c" not in manifest["files"]:
+            raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, which a microcontroller cannot "
+                             "open: compile it again with --embed")
+        if any(isinstance(extent, str) for port in model["inputs"] for extent in port["shape"]):
+            raise MegccError(f"{folder}: shapes of '{model['name']}' change from run to run, which the runtime of a "
+                             "microcontroller leaves out: compile it again with --input-shapes")
+    for name in manifest["files"]:
+        if name.endswith((".c", ".h")) and name != "main.c" and name not in _LEFT_OUT:
+            try:
+                data = (folder / name).read_bytes()
+            except OSError as error:
+                raise MegccError(f"{folder} is damaged: {name}: {error.strerror}; compile the model again") from None
+            if name == _FIRST:
+                data = data.decode().replace(_AFTER, _AFTER + _INCLUDE, 1).encode()
+            found[_place(name)] = data
+    return found
+
+
+def _place(name: str) -> str:
+    """Where a file of the generated folder is in the package: headers where all find them, C by folders."""
+    for old, new in (("runtime/include/", "src/"), ("runtime/src/", "src/runtime/")):
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return f"src/{name}"
+
+
+def _model(row: dict) -> _Model:
+    macro = c_name(row["name"]).upper()
+    names = [port["name"] for port in row["inputs"]]
+    outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
+                            _quant(port))
+                    for index, port in enumerate(row["outputs"]))
+    kept = {state["output"] for state in row["states"]}
+    shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in kept)
+    return _Model(row["name"], macro, shown or outputs,
+                  tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
+                  _quant(row["inputs"][0]) if row["inputs"] else None)
+
+
+def _quant(port: Mapping) -> Quantisation | None:
+    return Quantisation(port["quant"]["scale"], port["quant"]["zero_point"]) if "quant" in port else None
+
+
+def _render(name: str, context: Mapping) -> bytes:
+    return environment().get_template(f"export/{name}.j2").render(context).encode()
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """The files as an archive; the same files give the same bytes."""
+    result = io.BytesIO()
+    with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), files[name], zipfile.ZIP_DEFLATED)
+    return result.getvalue()

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on images as C functions for one CPU: resizing, turning, warping, colours, blur (`templates/cv/`)."""
+
+from __future__ import annotations
+
+from ... import paths
+from ...target import Target
+from ...version import VERSION
+from ..c_source.render import environment
+
+#: Of elements: what functions end in, and how it is written in C.
+TYPES = (("u8", "uint8_t"), ("f32", "float"))
+#: Headers of the C runtime that the files include, directly or not.
+HEADERS = ("megcc_simd.h", "megcc_math.h", "megcc_double.h", "megcc_small.h", "megcc_integer.h", "simd/*.h")
+
+
+def files(target: Target) -> dict[str, bytes]:
+    """Path in the folder -> content: C files, their header, and what that needs below `include/`."""
+    isa, templates = target.isa, environment()
+    facts = {"version": VERSION, "target": target.name, "isa": isa.name.upper(), "guard": isa.guard, "types": TYPES,
+             "flags": "".join(f"{flag} " for flag in target.cflags)}
+    made = {name.removeprefix("cv/").removesuffix(".j2"): templates.get_template(name).render(facts).encode()
+            for name in templates.list_templates(filter_func=lambda path: path.startswith("cv/"))}
+    root = paths.c_runtime() / "include"
+    for pattern in HEADERS:
+        for path in sorted(root.glob(pattern)):
+            made[f"include/{path.relative_to(root).as_posix()}"] = path.read_bytes()
+    return made

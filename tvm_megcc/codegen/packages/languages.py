@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model as the packages of programming languages see it: names that are identifiers there, types, and the memory
+that its session needs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import MegccError
+from ...foreign import identifier, printable
+from ...ir.types import DTYPES
+
+#: Languages, and what `megcc export` writes for them.
+LANGUAGES = {
+    "rust": "a Rust crate, no_std and without dependencies",
+    "cpp": "a C++17 header with the C sources and CMake",
+    "go": "a Go package, with cgo",
+    "android": "a Java class with the C sources, and CMake presets for the NDK",
+    "swift": "a Swift package, with a script that makes an XCFramework",
+}
+#: Words that are no names in one of them, beside those of ours.
+WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
+    case catch char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
+    dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline int
+    let long loop macro match mod module move mut mutable namespace new noexcept not not_eq nullptr operator or or_eq
+    override priv private protected pub public ref register reinterpret_cast requires return self short signed sizeof
+    static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
+    typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
+    yield arena model outputs reset run ok status block main std core""".split())
+#: Words of some languages besides, which are no names of a package or of its ports; of Java also Kotlin's, and names
+#: of packages and modules that its systems have already.
+WORDS_OF = {
+    "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
+    "android": set("""android assert boolean byte extends finally fun implements instanceof interface is java javax
+        kotlin native null object package strictfp synchronized throws transient typealias val var when""".split()),
+    "swift": set("""actor any associatedtype darwin didset extension fileprivate foundation func get guard indirect init
+        inout internal is lazy nil nonisolated open precedencegroup protocol repeat rethrows set some subscript swift
+        throws typealias unowned var weak""".split()),
+}
+
+
+@dataclass(frozen=True)
+class Element:
+    """A type of C in other languages. array: JavaScript's typed array. Java has no unsigned integers: the bits."""
+
+    array: str
+    rust: str
+    go: str
+    java: str
+    swift: str
+
+
+#: Elements as C has them -> as others have them.
+ELEMENTS = {
+    "float": Element("Float32Array", "f32", "float32", "float", "Float"),
+    "double": Element("Float64Array", "f64", "float64", "double", "Double"),
+    "int8_t": Element("Int8Array", "i8", "int8", "byte", "Int8"),
+    "uint8_t": Element("Uint8Array", "u8", "uint8", "byte", "UInt8"),
+    "int16_t": Element("Int16Array", "i16", "int16", "short", "Int16"),
+    "uint16_t": Element("Uint16Array", "u16", "uint16", "short", "UInt16"),
+    "int32_t": Element("Int32Array", "i32", "int32", "int", "Int32"),
+    "uint32_t": Element("Uint32Array", "u32", "uint32", "int", "UInt32"),
+    "int64_t": Element("BigInt64Array", "i64", "int64", "long", "Int64"),
+    "uint64_t": Element("BigUint64Array", "u64", "uint64", "long", "UInt64"),
+}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output. word: its name as an identifier; kept: the session keeps it from run to run."""
+
+    index: int
+    name: str
+    word: str
+    dtype: str
+    shape: tuple[int, ...]
+    kept: bool
+    quant: Mapping | None
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.count * DTYPES[self.dtype].bytes
+
+    @property
+    def go(self) -> str:
+        return ELEMENTS[self.c_type].go
+
+    @property
+    def field(self) -> str:
+        """Its name in Go, where names with a capital are those that others see."""
+        return self.word[0].upper() + self.word[1:]
+
+    @property
+    def rust(self) -> str:
+        return f"[{ELEMENTS[self.c_type].rust}; {self.count}]"
+
+    @property
+    def java(self) -> str:
+        return ELEMENTS[self.c_type].java
+
+    @property
+    def swift(self) -> str:
+        return ELEMENTS[self.c_type].swift
+
+    @property
+    def array(self) -> str:
+        return ELEMENTS[self.c_type].array
+
+    @property
+    def c_type(self) -> str:
+        return DTYPES[self.dtype].c_type
+
+
+def words(language: str) -> set[str]:
+    """What is no name of a package in the language, and of nothing in it."""
+    return WORDS | WORDS_OF.get(language, set())
+
+
+def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
+    """Inputs and outputs of a model of a manifest, with words that differ from each other, and from the language's.
+
+    Raises:
+        MegccError: for a shape that changes from run to run.
+    """
+    taken = words(language)
+    found: tuple[list[Port], list[Port]] = ([], [])
+    for to, end in zip(found, ("input", "output"), strict=True):
+        for index, port in enumerate(row[f"{end}s"]):
+            name, shape = port["name"], tuple(port["shape"])
+            if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
+                raise MegccError(f"the shape of '{printable(name)}' changes from run to run, which packages leave out: "
+                                 "compile it again with --input-shapes")
+            word = identifier(name)
+            while word in taken:
+                word = f"{word}_{end.removesuffix('put')}{index}"
+            taken.add(word)
+            kept = name in {state[end] for state in row["states"]}
+            to.append(Port(index, name, word, port["dtype"], shape, kept, port.get("quant")))
+    return found
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Arguments of MEGCC_MEMORY_BYTES in a model's header: the largest, of all machines."""
+
+    alignment: int
+    pointers: int
+    words: int
+    arena: int
+
+    @staticmethod
+    def of(header: str, name: str) -> Memory:
+        rows = re.findall(rf"#define {name.upper()}_MEMORY_BYTES MEGCC_MEMORY_BYTES\((\d+)u, (\d+)u, (\d+)u, (\d+)u\)",
+                          header)
+        if not rows:
+            raise MegccError(f"{name}.h does not say what memory a session needs; compile the model again")
+        return Memory(*(max(map(int, column)) for column in zip(*rows, strict=True)))
+
+
+def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """C files and headers of `src/` side by side, as cgo wants them: `src/runtime/vm.c` becomes `runtime_vm_.c`, and
+    includes follow. The last `_` is there because Go leaves out files for other machines by how their names end, such
+    as `_arm64.c`.
+
+    Raises:
+        MegccError: if two files get the same name.
+    """
+    inside = [path for path in files if path.startswith("src/")]
+    names = {path: path.removeprefix("src/").replace("/", "_") for path in inside}
+    names = {path: f"{name[:-2]}_.c" if name.endswith(".c") else name for path, name in names.items()}
+    if len(set(names.values())) < len(names):
+        raise MegccError("two files of the package would have one name: give the model another with --name")
+    found = {name: data for name, data in files.items() if name not in names}
+    for path, name in names.items():
+        def followed(include: re.Match, path: str = path) -> str:
+            near = f"{path.rpartition('/')[0]}/{include[1]}"
+            return f'#include "{names.get(near) or names.get(f"src/{include[1]}") or include[1]}"'
+        found[name] = re.sub(r'^#include "([^"]+)"', followed, files[path].decode(), flags=re.MULTILINE).encode()
+    return found
+
+
+def go_module(name: str, rest: str) -> str:
+    """The path of a module: that of the address where it will be (`rest`, behind the scheme), or the package's name."""
+    return rest if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", rest) else name

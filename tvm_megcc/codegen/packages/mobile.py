@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a folder can be built for on phones: ABIs of Android, slices of an XCFramework."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import MegccError
+from ...target import Target
+
+
+@dataclass(frozen=True)
+class Abi:
+    """An ABI of Android's. level: the oldest API that the package asks for; cflags: what targets want besides what the
+    NDK gives the compiler."""
+
+    name: str
+    machine: str
+    level: int = 21
+    cflags: tuple[str, ...] = ()
+
+
+#: https://developer.android.com/ndk/guides/abis. API 21 is the oldest with 64 bits; the runtime's question to the CPU,
+#: getauxval(), is there since 18.
+_ABIS = (Abi("arm64-v8a", "aarch64"), Abi("armeabi-v7a", "arm"), Abi("x86_64", "x86_64"),
+         Abi("riscv64", "riscv64", 35))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A library of an XCFramework. triples: of clang, one for each architecture; sdk: as `xcrun` calls it; variant:
+    "simulator" or none."""
+
+    platform: str
+    variant: str
+    sdk: str
+    architectures: tuple[str, ...]
+    triples: tuple[str, ...]
+
+    @property
+    def identifier(self) -> str:
+        return "-".join([self.platform, "_".join(self.architectures), *([self.variant] if self.variant else [])])
+
+
+#: Platform, variant, SDK, and what triples end with; devices are arm64, Macs and the simulators on them of two kinds.
+_PLATFORMS = (("ios", "", "iphoneos", "ios13.0"), ("ios", "simulator", "iphonesimulator", "ios13.0-simulator"),
+              ("macos", "", "macosx", "macos11.0"))
+_ARCHITECTURES = {"aarch64": "arm64", "x86_64": "x86_64"}
+
+
+def abis(targets: Sequence[Target]) -> list[Abi]:
+    """The ABIs that run one of the targets.
+
+    Raises:
+        MegccError: if there is none.
+    """
+    flags = {target.machine: target.cflags for target in targets}
+    found = [replace(abi, cflags=flags.get(abi.machine, ())) for abi in _ABIS if _runs(abi.machine, targets)]
+    if not found:
+        raise MegccError(f"no ABI of Android's runs {', '.join(map(str, targets))}: compile the model again, with "
+                         "--target arm64,arm64-v82,armv7,x86-64 for example")
+    return found
+
+
+def check_parameters(count: int) -> None:
+    """Refuses more inputs and outputs than a method of Java has parameters besides `this`."""
+    if count > 254:
+        raise MegccError(f"{count} inputs and outputs: methods of Java have no more than 254 parameters; take the "
+                         "folder as it is, or 'megcc export --for cpp'")
+
+
+def slices(targets: Sequence[Target]) -> list[Slice]:
+    """What an XCFramework has, architectures in the order of their names.
+
+    Raises:
+        MegccError: if no target runs on arm64, which all of Apple's devices are.
+    """
+    if not _runs("aarch64", targets):
+        raise MegccError(f"Apple's devices do not run {', '.join(map(str, targets))}: compile the model again, with "
+                         "--target arm64,arm64-v82,x86-64 for example")
+    found = []
+    for platform, variant, sdk, end in _PLATFORMS:
+        archs = tuple(name for machine, name in _ARCHITECTURES.items()
+                      if _runs(machine, targets) and (name == "arm64" or sdk != "iphoneos"))
+        found.append(Slice(platform, variant, sdk, archs, tuple(f"{name}-apple-{end}" for name in archs)))
+    return found
+
+
+def _runs(machine: str, targets: Sequence[Target]) -> bool:
+    return any(target.machine in (machine, "any") for target in targets)

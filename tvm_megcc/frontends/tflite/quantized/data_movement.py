@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators that move numbers, and change what these stand for or bring in others."""
+
+from __future__ import annotations
+
+from ....errors import ShapeError
+from ..moves import densify, joined, padded, space_in_batch
+from ..node import Node, Results, Unsupported
+from . import fixed_point
+from .importers import WIDTHS, looked_up, operand, quantised, require_same_scales, result, same_types, zero
+
+
+@quantised("CONCATENATION", any_width=True)
+def concatenation(node: Node) -> Results:
+    """Operands of uint8 may have scales of their own."""
+    y, dtype = result(node), same_types(node, WIDTHS)
+    values = []
+    for index, value in enumerate(node.values):
+        x = operand(node, index)
+        if (x.scale[0], zero(x)) != (y.scale[0], zero(y)):
+            if dtype != "uint8":
+                raise Unsupported("its operands have different scales")
+            value = looked_up(node, fixed_point.rescaled_table(x, dtype, y, dtype), value)
+        values.append(value)
+    axis = node.option("Axis")
+    rank = len(values[0].order)
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} of {values[0].type}")
+    return [joined(node, values, axis % rank)]
+
+
+quantised("DENSIFY", any_width=True)(densify)
+
+
+@quantised("PAD", "PADV2", any_width=True)
+def pad(node: Node) -> Results:
+    """PAD adds what stands for 0."""
+    return [padded(node, zero(result(node)))]
+
+
+@quantised("SPACE_TO_BATCH_ND", any_width=True)
+def space_to_batch(node: Node) -> Results:
+    """Around the image is what stands for 0."""
+    require_same_scales(node)
+    return [space_in_batch(node, zero(result(node)))]

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on quantised numbers that compute each element by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+
+import numpy as np
+
+from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ....ops.elementwise import emit_broadcast
+from ..node import Node, Results, Unsupported
+from ..value import Order
+from . import fixed_point
+from .fixed_tables import TABLES, leading, reciprocals, sizes
+from .importers import (
+    BYTES,
+    WIDTHS,
+    activation,
+    elementwise,
+    looked_up,
+    of_tensor,
+    operand,
+    quantised,
+    require_same_scales,
+    rescaled,
+    result,
+    same_types,
+    typed,
+    wide,
+    zero,
+)
+
+#: Bits by which operands of sums are scaled up.
+_UP = 20
+
+
+@quantised("ADD", "SUB")
+def sum_(node: Node) -> Results:
+    """Both operands in a common scale of 2^20 steps for each of the coarser one's, then in the result's."""
+    same_types(node)
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
+    terms = [rescaled((arg(index) - zero(each)) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
+             for index, each in enumerate((a, b))]
+    total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
+    down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
+    expr = clip(rescaled(total, down) + zero(y), *activation(node))
+    return [elementwise(node, expr)]
+
+
+@quantised("MUL", any_width=True)
+def mul(node: Node) -> Results:
+    same_types(node, WIDTHS)
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    factor = fixed_point.multiplier(float(a.scale[0] * b.scale[0] / y.scale[0]))
+    expr = rescaled((X - zero(a)) * (arg(1) - zero(b)), factor)
+    return [elementwise(node, clip(expr + zero(y), *activation(node)))]
+
+
+@quantised("MAXIMUM", "MINIMUM", any_width=True)
+def extreme(node: Node) -> Results:
+    require_same_scales(node)
+    return [elementwise(node, call({"MAXIMUM": "max", "MINIMUM": "min"}[node.kind], X, arg(1)))]
+
+
+def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
+    wide = x.astype(np.float64)
+    inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    return 0.5 * wide * (1 + (np.tanh(inner) if approximate else np.vectorize(erf)(wide / np.sqrt(2))))
+
+
+def _log(x: np.ndarray, node: Node) -> np.ndarray:
+    """What is not positive has the least result."""
+    y = result(node)
+    least = np.float32(fixed_point.limits(node.results[0].dtype).low - zero(y)) * y.scale[0]
+    return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)
+
+
+FUNCTIONS: dict[str, Callable[[np.ndarray, Node], np.ndarray]] = {
+    "LOGISTIC": lambda x, node: np.float32(1) / (np.float32(1) + np.exp(-x)), "TANH": lambda x, node: np.tanh(x),
+    "EXP": lambda x, node: np.exp(x), "ELU": lambda x, node: np.where(x < 0, np.expm1(x), x), "LOG": _log,
+    "GELU": lambda x, node: _gelu(x, bool(node.option("Approximate", False)))}
+
+
+@quantised(*FUNCTIONS)
+def function(node: Node) -> Results:
+    table = fixed_point.table(lambda x: FUNCTIONS[node.kind](x, node), operand(node, 0), same_types(node), result(node),
+                        node.results[0].dtype)
+    return [looked_up(node, table, node.value(0))]
+
+
+@quantised(*TABLES)
+def table(node: Node) -> Results:
+    return [looked_up(node, TABLES[node.kind](operand(node, 0), same_types(node), result(node)), node.value(0))]
+
+
+@quantised("LEAKY_RELU")
+def leaky_relu(node: Node) -> Results:
+    table = fixed_point.leaky_table(operand(node, 0), same_types(node), result(node), float(node.option("Alpha")))
+    return [looked_up(node, table, node.value(0))]
+
+
+@quantised("PRELU")
+def prelu(node: Node) -> Results:
+    """One factor above the zero point, another times alpha below; of the two one is of 0."""
+    same_types(node)
+    x, alpha, y = operand(node, 0), operand(node, 1), result(node)
+    above = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
+    below = fixed_point.multiplier(float(x.scale[0] * alpha.scale[0] / y.scale[0]))
+    centred = X - zero(x)
+    expr = rescaled(maximum(centred, 0), above) + rescaled(minimum(centred, 0) * (arg(1) - zero(alpha)), below)
+    return [elementwise(node, clip(expr + zero(y), *fixed_point.limits(node.results[0].dtype)))]
+
+
+@quantised("SQUARED_DIFFERENCE")
+def squared_difference(node: Node) -> Results:
+    same_types(node)
+    a, b, y, up = operand(node, 0), operand(node, 1), result(node), 7
+    twice = float(np.float32(2) * max(a.scale[0], b.scale[0]))
+    terms = [rescaled((arg(index) - zero(each)) * 2**up, fixed_point.multiplier(fixed_point.scale(each) / twice))
+             for index, each in enumerate((a, b))]
+    down = fixed_point.multiplier(twice * twice / float(np.float32(2**(2 * up)) * y.scale[0]))
+
+    def make(names: list[str], order: Order) -> str:
+        (difference,) = emit_broadcast(node.spelled(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
+        return typed(node, rescaled(X * X, down) + zero(y), difference)
+
+    return [node.alike(node.values, make)]
+
+
+#: Comparisons as operators of ours on int32, and whether their result is turned round.
+_COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS": ("less", False),
+                "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
+
+
+@wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+def raw_comparison(node: Node) -> Results:
+    """Numbers of 16 bits as they are: LiteRT passes over their scales here."""
+    kind, turned = _COMPARISONS[node.kind]
+
+    def make(names: list[str], order: Order) -> str:
+        (found,) = emit_broadcast(node.spelled(), kind, names)
+        return node.emit("logical_not", found) if turned else found
+
+    return [node.alike(node.values, make)]
+
+
+@wide("EQUAL", "NOT_EQUAL")
+@quantised(*_COMPARISONS)
+def comparison(node: Node) -> Results:
+    """Both operands in 1 / 256."""
+    kind, turned = _COMPARISONS[node.kind]
+    terms = [rescaled((X - zero(each)) * 2**8, fixed_point.multiplier(fixed_point.scale(each)))
+             for each in (operand(node, 0), operand(node, 1))]
+
+    def make(names: list[str], order: Order) -> str:
+        wide = [emit_broadcast(node.spelled(), "elementwise", (name,), expr=term, dtype="int32")[0]
+                for name, term in zip(names, terms, strict=True)]
+        (found,) = emit_broadcast(node.spelled(), kind, wide)
+        return node.emit("logical_not", found) if turned else found
+
+    return [node.alike(node.values, make)]
+
+
+@wide("DIV")
+@quantised("DIV")
+def div(node: Node) -> Results:
+    """Times the reciprocal of the size of the divisor, in as many bits as the dividend leaves free."""
+    dtype = same_types(node, WIDTHS)
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    within, factor = activation(node), fixed_point.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
+    most = 255 if dtype in BYTES else 2**15
+    constant = node.spelled().constant
+
+    def integers(expr: Expr, *names: str) -> str:
+        return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype="int32")[0]
+
+    def of_bytes(over: str, under: str) -> tuple[str, str, str]:
+        sign = np.where(fixed_point.codes(dtype) < zero(b), -1, 1).astype(np.int8)
+        signs, *inverse = (node.emit("lookup", under, constant(each))
+                           for each in (sign, *reciprocals(sizes(b, dtype))))
+        return (integers((X - zero(a)) * arg(1), over, signs), *inverse)
+
+    def of_halves(over: str, under: str) -> tuple[str, str, str]:
+        size = integers(maximum(X, 0) - minimum(X, 0), under)
+        inverse, _ = reciprocals(np.arange(2**15 + 1))
+        signed = integers(X * (2 * minimum(maximum(arg(1), -1), 0) + 1), over, under)
+        return signed, node.emit("gather", constant(inverse), size, axis=0), integers(_bits(X) - 1, size)
+
+    def make(names: list[str], order: Order) -> str:
+        over, under = names
+        if node.type_of(under).rank < len(order):
+            under = node.emit("reshape", under, shape=(1,) * (len(order) - node.type_of(under).rank)
+                              + node.type_of(under).shape)
+        signed, inverses, shifts = (of_bytes if dtype in BYTES else of_halves)(over, under)
+        if dtype in BYTES:
+            room = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
+        else:
+            room = integers(31 - _bits(maximum(X, -1 - X)), signed)
+        whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30, and -1 has room for 31
+        expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
+        return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, room)
+
+    return [node.alike(node.values, make)]
+
+
+def _bits(size: Expr) -> Expr:
+    """The bits of a number from 0 to 2^15."""
+    total = minimum(size, 1)
+    for power in range(1, 16):
+        total = total + clip(size - (2**power - 1), 0, 1)
+    return total
+
+
+#: Activations that are operators, as fused ones.
+_CLAMPS = {"RELU": (0.0, None), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0), "RELU_0_TO_1": (0.0, 1.0)}
+
+
+@wide("RELU", "RELU6")
+@quantised(*_CLAMPS)
+def relu(node: Node) -> Results:
+    dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
+    within = fixed_point.between(*_CLAMPS[node.kind], dtype, y)
+    factor = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
+    return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
+
+
+@quantised("QUANTIZE", any_width=True)
+def quantize(node: Node) -> Results:
+    """Reals, or numbers of another scale; those of 16 bits with any zero point, also as int32."""
+    y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.limits(node.results[0].dtype)
+    if node.type(0).dtype == "float32":
+        # The largest float below a half: added to a half it makes one, to what is less it does not.
+        real = clip(X / float(y.scale[0]), within.low - zero(y), within.high - zero(y))
+        size = call("floor", call("abs", real) + 0.49999997)
+        return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]
+    x = of_tensor(node.tensors[0], any_zero=True)
+    factor = fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))
+    return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
+
+
+@quantised("DEQUANTIZE", any_width=True)
+def dequantize(node: Node) -> Results:
+    tensor = node.tensors[0]
+    if tensor is None or tensor.quantization is None or node.results[0].dtype != "float32":
+        raise Unsupported("it has no scale, or does not give float32")
+    value, given = node.value(0), tensor.quantization
+    several = len(given.scale) > 1
+    scales = node.spelled().constant(given.scale if several else given.scale.reshape(()))
+    points = given.zero_point.astype(value.type.dtype)
+    name = node.emit("dequantize_linear", value.name, scales,
+                     node.spelled().constant(points if several else points.reshape(())),
+                     axis=value.order.index(given.axis) if several else 0, block=0, dtype="float32")
+    return [node.made(name, value.order)]

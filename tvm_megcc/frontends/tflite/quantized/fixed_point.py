@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's arithmetic of quantised numbers at compile time: real factors as integers, ranges, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tflite
+
+from ....ir.expr import FUNCTIONS
+from ...fixed_point import Multiplier, Range, limits, multiplier
+from ..file import Quantization
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """float32 to the nearest whole numbers, halves away from zero."""
+    whole = np.trunc(values)
+    return whole + np.where(np.abs(values - whole) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
+
+
+#: Fused activations: the reals between which results lie.
+_BOUNDS: dict[int, tuple[float | None, float | None]] = {
+    tflite.ActivationFunctionType.NONE: (None, None), tflite.ActivationFunctionType.RELU: (0.0, None),
+    tflite.ActivationFunctionType.RELU6: (0.0, 6.0), tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0)}
+
+
+def activation_range(function: int, dtype: str, result: Quantization) -> Range | None:
+    """Of the results behind a fused activation; None for one that quantised numbers have not."""
+    return None if function not in _BOUNDS else between(*_BOUNDS[function], dtype, result)
+
+
+def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
+    """The numbers that stand for reals between two; None: for no bound."""
+    ends = limits(dtype)
+    low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
+                 for bound, end in zip((least, most), ends, strict=True))
+    return Range(max(low, ends.low), min(high, ends.high))
+
+
+def scale(quantization: Quantization) -> float:
+    """The only one, as TFLite computes on in float64."""
+    return float(quantization.scale[0])
+
+
+def products(x: Quantization, w: Quantization, result: Quantization, per_channel: bool) -> list[Multiplier]:
+    """From sums of products to results: a factor for each scale of the weights. Those with scales per channel are
+    multiplied in float64, the others' product is rounded to float32."""
+    if per_channel:
+        return [multiplier(scale(x) * float(own) / scale(result)) for own in w.scale]
+    return [multiplier(float(x.scale[0] * w.scale[0]) / scale(result))]
+
+
+def rescale(values: np.ndarray, factor: Multiplier) -> np.ndarray:
+    """`rescale_fixed` of int32."""
+    significand, shift = (np.full(values.shape, part, np.int64) for part in factor)
+    return FUNCTIONS["rescale_fixed"].numpy(values.astype(np.int32), significand, shift)
+
+
+def codes(dtype: str) -> np.ndarray:
+    """All numbers of a type of 8 bits, in the order of a table."""
+    low, high = limits(dtype)
+    return np.arange(low, high + 1, dtype=np.int32)
+
+
+def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: str, result: Quantization,
+          result_dtype: str) -> np.ndarray:
+    """What a function of reals makes of each number of 8 bits, computed in float32."""
+    real = x.scale[0] * (codes(dtype) - np.int32(x.zero_point[0])).astype(np.float32)
+    with np.errstate(all="ignore"):
+        made = rounded(function(real).astype(np.float32) * (np.float32(1) / result.scale[0]))
+    return _saturated(np.nan_to_num(made, nan=0.0) + np.float32(result.zero_point[0]), result_dtype)
+
+
+def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
+    return np.clip(values, *limits(dtype)).astype(dtype)
+
+
+def rescaled_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:
+    """The same reals in another scale, as CONCATENATION of uint8 computes them."""
+    factor = x.scale[0] * (np.float32(1) / result.scale[0])
+    bias = -np.float32(x.zero_point[0]) * factor
+    return _saturated(rounded(codes(dtype).astype(np.float32) * factor + bias) + np.float32(result.zero_point[0]),
+                      result_dtype)
+
+
+def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float) -> np.ndarray:
+    """LEAKY_RELU: one factor for numbers above the zero point, another below."""
+    centred = codes(dtype) - np.int32(x.zero_point[0])
+    identity = multiplier(float(x.scale[0] / result.scale[0]))
+    slope = multiplier(float(x.scale[0] * np.float32(alpha) / result.scale[0]))
+    made = np.where(centred >= 0, rescale(centred, identity), rescale(centred, slope))
+    return _saturated(made + int(result.zero_point[0]), dtype)
+
+
+def mean_multiplier(x: Quantization, result: Quantization, count: int) -> Multiplier:
+    """From the sum of `count` numbers to their mean in the result's scale."""
+    factor = multiplier(scale(x) / scale(result))
+    shift = min(count.bit_length() - 1, 32, 31 + factor.shift)
+    return Multiplier((factor.significand << shift) // count, factor.shift - shift)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of one number of 8 bits as LiteRT computes them without a table: in fixed point. A table each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....ops.quantized.rsqrt import inverse_root
+from ....ops.quantized.softmax_int8 import doubling_high, halved
+from ..file import Quantization
+from .fixed_point import Multiplier, codes, limits, multiplier, rescale
+
+
+def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
+    return np.clip(values, *limits(dtype)).astype(dtype)
+
+
+def sizes(x: Quantization, dtype: str) -> np.ndarray:
+    """Of each number."""
+    return np.abs(_centred(x, dtype))
+
+
+def _centred(x: Quantization, dtype: str) -> np.ndarray:
+    return codes(dtype) - np.int32(x.zero_point[0])
+
+
+def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
+    size = np.abs(_centred(x, dtype))
+    if x.scale[0] != result.scale[0]:
+        size = rescale(size, multiplier(float(x.scale[0] / result.scale[0])))
+    return _saturated(size + int(result.zero_point[0]), dtype)
+
+
+def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
+    """1 / sqrt(x); of what is not positive the largest number."""
+    up, (low, high) = 20, limits(dtype)
+    factor = multiplier(1.0 / float(np.sqrt(x.scale[0]) * result.scale[0]))
+    table = []
+    for value in _centred(x, dtype).tolist():
+        if value <= 0:
+            table.append(high)
+            continue
+        significand, shift = inverse_root(np.array([value]))
+        root = rescale(np.array([1]), Multiplier(int(significand[0]), int(shift[0]) + up))
+        last = rescale(root, Multiplier(factor.significand, factor.shift - up))
+        table.append(min(max(int(last[0]) + int(result.zero_point[0]), low), high))
+    return np.array(table, dtype)
+
+
+def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
+    """x * relu6(x + 3) / 6 in fixed-point numbers of 16 bits.
+
+    Raises:
+        ValueError: where the result's scale is more than 128 times finer than that of x.
+    """
+    fine = np.float32(1 / 128) * x.scale[0]
+    out = multiplier(float(fine / result.scale[0]))
+    bend = multiplier(float(fine / np.float32(3 / 32768)))
+    if out.shift > 0:
+        raise ValueError("the result's scale is too fine")
+
+    def half(a: np.ndarray, b: int) -> np.ndarray:
+        return np.minimum((a * b + (1 << 14)) >> 15, 2**15 - 1)
+
+    def left(a: np.ndarray, bits: int) -> np.ndarray:
+        return np.clip(a << bits, -2**15, 2**15 - 1)
+
+    wide = _centred(x, dtype).astype(np.int64) * 128
+    scaled = half(wide, _short(out.significand))
+    bent = half(left(wide, bend.shift - 1) if bend.shift > 0 else wide, _short(bend.significand))
+    bent = left(bent, 1) if bend.shift > 0 else halved(bent, -bend.shift)
+    share = (bent + 2**15) >> 1
+    product = np.sign(scaled) * ((np.abs(scaled) * share) >> 15)
+    return _saturated(halved(product, -out.shift) + int(result.zero_point[0]), dtype)
+
+
+def _short(significand: int) -> int:
+    """A significand of 31 bits in 15, saturated."""
+    return min((significand + (1 << 15)) >> 16, 2**15 - 1)
+
+
+def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """1 / size for numbers that are not negative, as significands and shifts: of 0 that of 1."""
+    size = np.maximum(size, 1).astype(np.int64)
+    bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
+    half = (((size << (32 - bits)) - 2**31) + 2**31) // 2
+    guess = 1515870810 + doubling_high(half, np.int64(-1010580540))
+    for _ in range(3):
+        guess = guess + 4 * doubling_high(guess, (1 << 29) - doubling_high(half, guess))
+    return np.minimum(2 * guess, 2**31 - 1).astype(np.int32), (bits - 1).astype(np.int32)
+
+
+def leading(most: int) -> np.ndarray:
+    """How often each number from -most to most can be doubled in int32."""
+    values = np.arange(-most, most + 1)
+    size = np.where(values < 0, ~values, values)
+    return (31 - np.where(size > 0, np.frexp(size.astype(np.float64))[1], 0)).astype(np.int32)
+
+
+TABLES = {"ABS": absolute, "RSQRT": reciprocal_root, "HARD_SWISH": hard_swish}

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of floats with weights of 8 bits: LiteRT measures the floats in the run, makes 8 bits of them, sums products
+of integers and takes the sums back into floats. So does this, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....ir.dims import Dim, floordiv, product
+from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ....ops.elementwise import emit_broadcast
+from ..file import Tensor
+from ..node import Importer, Node, Results, Unsupported
+from ..value import IMAGES
+from ..windows import channels, convolution
+
+#: Importers of operators on floats with weights of 8 bits.
+HYBRID: dict[str, Importer] = {}
+
+#: The largest numbers below a half: added to a half they make one, to what is less they do not.
+_HALF, _HALF64 = 0.49999997, 0.49999999999999994
+
+
+def hybrid(*kinds: str, fused: bool = False):
+    """A decorator that registers importers; fused: an activation may be behind the first result."""
+    def add(function: Importer) -> Importer:
+        def activated(node: Node) -> Results:
+            first, *rest = function(node)
+            return [node.activated(first), *rest]
+
+        HYBRID.update(dict.fromkeys(kinds, activated if fused else function))
+        return function
+    return add
+
+
+def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> bool:
+    """Whether an operator reads and gives floats, and has weights of 8 bits."""
+    first = operands[0] if operands else None
+    return kind in HYBRID and first is not None and first.quantization is None \
+        and first.dtype == ("int32" if kind == "EMBEDDING_LOOKUP" else "float32") \
+        and any(tensor is not None and tensor.quantization is not None for tensor in operands) \
+        and all(tensor.dtype == "float32" for tensor in results)
+
+
+def scales(node: Node, index: int, axis: int) -> np.ndarray:
+    """Those of weights: one, or one for each element of an axis."""
+    tensor = node.tensors[index] if index < len(node.tensors) else None
+    given = None if tensor is None else tensor.quantization
+    if tensor is None or tensor.dtype != "int8" or given is None:
+        raise Unsupported("weights other than int8 beside operands of float32 are not supported")
+    if given.zero_point.any() or (len(given.scale) > 1 and given.axis != axis):
+        raise Unsupported("its weights have zero points, or scales along another axis than that of the results, which "
+                          "is not supported")
+    return given.scale
+
+
+def rounded(value: Expr, half: float = _HALF) -> Expr:
+    """To the nearest whole number, halves away from zero."""
+    size = call("floor", call("abs", value) + half)
+    return call("if_lt", value, 0, -size, size)
+
+
+def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
+    """x as int8, its scale and, where it is asymmetric, its zero point in float32 ("" for 0): one for all along `axes`.
+    """
+    ends = {"axes": tuple(axes), "keepdims": True}
+    if not asymmetric:
+        size = node.emit("reduce_max", node.emit("abs", x), **ends)
+        scale = node.compute(call("if_lt", 0, X, X / 127, 1), size)
+        real = X * call("if_lt", 0, arg(1), 127 / maximum(arg(1), float(np.float32(1e-38))), 0)
+        expr = call("nearest", clip(rounded(real), -127, 127))
+        return emit_broadcast(node.spelled(), "elementwise", (x, size), expr=expr, dtype="int8")[0], scale, ""
+    low, high = (node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **ends)), dtype="float64")
+                 for kind, bound in (("reduce_min", minimum), ("reduce_max", maximum)))
+    step = node.compute(call("if_lt", X, arg(1), (arg(1) - X) / 255, 1), low, high)
+    # From the end that is nearer in steps.
+    below, above = X / arg(2), arg(1) / arg(2)
+    point = call("if_lt", 128 + call("abs", below), 127 + call("abs", above), -128 - below, 127 - above)
+    point = call("if_lt", X, arg(1), clip(rounded(point, _HALF64), -128, 127), 0)
+    zero = node.emit("cast", node.compute(point, low, high, step), dtype="float32")
+    scale = node.emit("cast", step, dtype="float32")
+    expr = call("nearest", clip(rounded(arg(2) + X * (1 / arg(1))), -128, 127))
+    return emit_broadcast(node.spelled(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
+
+
+def _reals(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, behind: int) -> str:
+    """Sums of products as floats: times both scales, with the bias. behind: axes behind that of the channels."""
+    factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * behind))
+    operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
+    if bias:
+        shape = (-1, *(1,) * behind)
+        operands.append(node.emit("reshape", bias, shape=(node.type_of(bias).size, *shape[1:])))
+        expr = expr + arg(3)
+    return emit_broadcast(node.spelled(), "elementwise", operands, expr=expr, dtype="float32")[0]
+
+
+@hybrid("CONV_2D", "DEPTHWISE_CONV_2D", fused=True)
+def conv(node: Node) -> Results:
+    """Each image has a scale of its own; a zero point too, where channels have their own scales or inputs."""
+    depthwise = node.kind == "DEPTHWISE_CONV_2D"
+    own, image = scales(node, 1, 3 if depthwise else 0), channels(node)
+    w, attrs = convolution(node, image, depthwise)
+    asymmetric = depthwise or len(set(own.tolist())) > 1 or attrs["groups"] > 1
+    x, scale, zero = measured(node, image, (1, 2, 3), asymmetric)
+    if zero:
+        expr = X - call("nearest", arg(1))
+        x = emit_broadcast(node.spelled(), "elementwise", (x, zero), expr=expr, dtype="int16")[0]
+    sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
+    if len(set(own.tolist())) == 1:
+        own = own[:1]
+    return [node.made(_reals(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]
+
+
+@hybrid("FULLY_CONNECTED", fused=True)
+def fully_connected(node: Node) -> Results:
+    """Each row has a scale of its own."""
+    if node.option("WeightsFormat", 0):
+        raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
+    own, shape = scales(node, 1, 0), node.type(0).shape
+    if node.type(1).rank != 2:
+        raise ShapeError(f"weights {node.type(1)} are no matrix")
+    outputs, inputs = node.type(1).shape
+    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
+    rows: Dim = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
+    asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+    value = node.made(product_of_rows(node, matrix, 1, own, asymmetric, node.optional(2)))
+    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+
+
+def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
+                    turned: bool = True) -> str:
+    """A matrix of floats times operand `index` or, turned, its transposed. own: its scales."""
+    weights = node.const(index, "weights") if asymmetric else None
+    return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, turned)
+
+
+def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
+               bias: str = "", turned: bool = True) -> str:
+    """The same of the value `name`. weights: what it is, wanted where the matrix is measured with zero points."""
+    rank = node.type_of(matrix).rank
+    x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
+    sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(turned), a_zero=0, b_zero=0)
+    if zero:
+        assert weights is not None
+        columns = weights.astype(np.int64).sum(-1 if turned else -2, keepdims=True)
+        rows = node.spelled().constant((columns.swapaxes(-1, -2) if turned else columns).astype(np.int32))
+        expr = X - call("nearest", arg(1)) * arg(2)
+        sums = emit_broadcast(node.spelled(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
+    return _reals(node, sums, scale, own, bias, 0)
+
+
+@hybrid("BATCH_MATMUL")
+def batch_matmul(node: Node) -> Results:
+    """Each row of the first operand has a scale of its own."""
+    own = scales(node, 1, -1)
+    if len(own) > 1:
+        raise Unsupported("a matrix with several scales is not supported")
+    matrix = node.plain(0)
+    if node.option("AdjX"):
+        rank = node.type(0).rank
+        matrix = node.emit("transpose", matrix, perm=(*range(rank - 2), rank - 1, rank - 2))
+    asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
+    return [product_of_rows(node, matrix, 1, own, asymmetric, turned=bool(node.option("AdjY")))]
+
+
+@hybrid("EMBEDDING_LOOKUP")
+def embedding_lookup(node: Node) -> Results:
+    """Operands: rows that are wanted, table."""
+    own = scales(node, 1, 0)
+    if len(own) > 1:
+        raise Unsupported("a table with several scales is not supported")
+    (rows,) = node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
+    return [emit_broadcast(node.spelled(), "elementwise", (rows,), expr=call("real", X) * float(own[0]),
+                           dtype="float32")[0]]

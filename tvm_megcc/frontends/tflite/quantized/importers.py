@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators of 8 bits, in integers: the bits of LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....ir.expr import Expr, call, clip
+from ....ops.elementwise import emit_broadcast
+from ..file import Quantization, Tensor
+from ..node import IMPORTERS, Importer, Node, Results, Unsupported
+from ..value import Order, Value
+from . import fixed_point
+from .fixed_point import Multiplier, Range
+from .hybrid import HYBRID, is_hybrid
+
+BYTES = ("int8", "uint8")
+WIDTHS = (*BYTES, "int16")
+#: Importers of operators with quantised operands or results, and of those with numbers of 16 bits among them.
+QUANTISED: dict[str, Importer] = {}
+WIDE: dict[str, Importer] = {}
+
+#: Operators that move numbers or choose among them, and do not mind what they stand for.
+MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "UNPACK", "PACK", "SLICE", "TILE",
+         "STRIDED_SLICE", "GATHER", "GATHER_ND", "BROADCAST_TO", "REVERSE_V2", "MIRROR_PAD", "SPACE_TO_DEPTH",
+         "DEPTH_TO_SPACE", "EMBEDDING_LOOKUP", "RESIZE_NEAREST_NEIGHBOR", "ARG_MAX", "ARG_MIN", "SHAPE", "RANK",
+         "BATCH_TO_SPACE_ND", "SELECT", "SELECT_V2", "TOPK_V2", "FILL", "REVERSE_SEQUENCE", "SCATTER_ND", "ONE_HOT",
+         "DYNAMIC_UPDATE_SLICE")
+
+
+def quantised(*kinds: str, any_width: bool = False):
+    """A decorator that registers an importer of quantised operators; any_width: of 16 bits too."""
+    def add(function: Importer) -> Importer:
+        QUANTISED.update(dict.fromkeys(kinds, function))
+        if any_width:
+            WIDE.update(dict.fromkeys(kinds, function))
+        return function
+    return add
+
+
+def wide(*kinds: str):
+    """A decorator that registers an importer of quantised operators on numbers of 16 bits."""
+    def add(function: Importer) -> Importer:
+        WIDE.update(dict.fromkeys(kinds, function))
+        return function
+    return add
+
+
+def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: bool = False) -> Quantization:
+    """The one scale of a tensor of 8 or 16 bits. any_zero: 16 bits may have a zero point."""
+    if tensor is None or tensor.dtype not in dtypes or tensor.quantization is None:
+        raise Unsupported(f"an operand or result of {'nothing' if tensor is None else tensor.dtype} beside quantised "
+                          "ones is not supported")
+    if len(tensor.quantization.scale) != 1 or not tensor.quantization.scale[0] > 0:
+        raise Unsupported(f"{tensor.dtype} with {len(tensor.quantization.scale)} scales is not supported here")
+    low, high = fixed_point.limits(tensor.dtype)
+    if not low <= tensor.quantization.zero_point[0] <= high:
+        raise ShapeError(f"its zero point {tensor.quantization.zero_point[0]} is no {tensor.dtype}")
+    if tensor.dtype == "int16" and tensor.quantization.zero_point[0] and not any_zero:
+        raise Unsupported("numbers of 16 bits with a zero point are not supported")
+    return tensor.quantization
+
+
+def operand(node: Node, index: int) -> Quantization:
+    return of_tensor(node.tensors[index] if index < len(node.tensors) else None)
+
+
+def result(node: Node) -> Quantization:
+    return of_tensor(node.results[0])
+
+
+def zero(quantization: Quantization) -> int:
+    return int(quantization.zero_point[0])
+
+
+def activation(node: Node) -> Range:
+    """Range of the results behind the fused activation."""
+    found = fixed_point.activation_range(node.option("FusedActivationFunction", 0), node.results[0].dtype, result(node))
+    if found is None:
+        raise Unsupported(f"its fused activation {node.option('FusedActivationFunction')} is not supported")
+    return found
+
+
+def typed(node: Node, expr: Expr, *names: str) -> str:
+    """An expression over integers, of the result's element type."""
+    return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
+
+
+def rescaled(expr: Expr, factor: Multiplier) -> Expr:
+    """Times a factor. 2^30 and more take what is not 0 beyond every result; LiteRT's shifts are not defined there."""
+    if factor.shift > 30:
+        return clip(expr, -1, 1) * 2**30
+    return call("rescale_fixed", expr, factor.significand, factor.shift)
+
+
+def shortened(factor: Multiplier) -> Multiplier:
+    """With a significand of 15 bits, as `rescale_once` takes it."""
+    significand = min((factor.significand + (1 << 15)) >> 16, 2**15 - 1)
+    return Multiplier(significand, factor.shift + 16)
+
+
+def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
+    dtypes = {tensor.dtype for tensor in (*node.tensors, *node.results) if tensor is not None}
+    if len(dtypes) != 1 or not dtypes <= {*supported}:
+        raise Unsupported(f"{node.kind} of {', '.join(sorted(dtypes))} is not supported")
+    return dtypes.pop()
+
+
+def require_same_scales(node: Node) -> None:
+    """Raises Unsupported where quantised operands and results do not all stand for the same reals."""
+    found = [tensor for tensor in (*node.tensors, *node.results) if tensor is not None and tensor.quantization]
+    pairs = {(tensor.dtype, of_tensor(tensor).scale[0].item(), zero(of_tensor(tensor))) for tensor in found}
+    if len(pairs) > 1:
+        raise Unsupported("its operands and results have different scales")
+
+
+def elementwise(node: Node, expr: Expr) -> Value:
+    def make(names: list[str], order: Order) -> str:
+        return typed(node, expr, *names)
+
+    return node.alike(node.values, make)
+
+
+def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
+    """A table at the numbers of 8 bits of a value."""
+    return node.made(node.emit("lookup", value.name, node.spelled().constant(table)), value.order)
+
+
+def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> Importer:
+    """What imports an operator on some tensors.
+
+    Raises:
+        Unsupported: where nothing does.
+    """
+    if kind not in IMPORTERS and kind not in QUANTISED and kind not in HYBRID:
+        raise Unsupported("this operator is not supported")
+    if is_hybrid(kind, operands, results):
+        return HYBRID[kind]
+    if all(tensor is None or tensor.quantization is None for tensor in (*operands, *results)):
+        if kind not in IMPORTERS:
+            raise Unsupported("is supported for quantised numbers only")
+        return IMPORTERS[kind]
+    if kind in MOVES:
+        return _moved
+    if any(tensor is not None and tensor.dtype == "int16" for tensor in (*operands, *results)):
+        if kind not in WIDE:
+            raise Unsupported("is not supported for quantised numbers of 16 bits; convert it with int8 or float32")
+        return WIDE[kind]
+    if kind not in QUANTISED:
+        raise Unsupported("is not supported for quantised numbers")
+    return QUANTISED[kind]
+
+
+def _moved(node: Node) -> Results:
+    require_same_scales(node)
+    return IMPORTERS[node.kind](node)

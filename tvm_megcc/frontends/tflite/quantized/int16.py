@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators with numbers of 16 bits and weights of 8, in integers: the bits of LiteRT's reference kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....ir.dims import floordiv, product
+from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ....ops.elementwise import emit_broadcast
+from ....ops.nn.windows import window_attrs
+from ....ops.quantized import softmax_int16
+from ..file import Quantization
+from ..node import Node, Results, Unsupported
+from ..value import IMAGES
+from ..windows import channels, windows
+from . import fixed_point
+from .fixed_point import Multiplier
+from .importers import QUANTISED, activation, elementwise, operand, rescaled, result, same_types, shortened, typed, wide
+from .products import spread, weights
+
+#: Bits by which operands of sums are scaled up.
+_UP = 15
+#: The largest number below a half: added to a half it makes one, to what is less it does not.
+_HALF = 0.49999999999999994
+#: Sigmoids at steps of 1 / 24 in 2^16, to the nearest, are these, but for one more where this has a bit.
+_MORE = (0x80000000000000000000000000000080
+         << 128 | 0x11009020440005c0467baefa7bd110)
+
+
+def _sums(node: Node, x: str, w: np.ndarray, own: Quantization, index: int, groups: int, **attrs) -> str:
+    """Sums of products of a convolution, with the bias of operand `index`.
+
+    Raises:
+        Unsupported: where some input has sums that need more than 32 bits.
+    """
+    bias = node.const(index, "bias").astype(object).reshape(-1) if node.has(index) else np.zeros(len(w), object)
+    most = np.abs(w.astype(np.int64)).reshape(len(w), -1).sum(1).astype(object) * 2**15 + abs(bias)
+    if (most >= 2**31).any():
+        raise Unsupported(f"its sums may need {int(max(most)).bit_length() + 1} bits, and 32 are supported; use int8 "
+                          "for the inputs of this operator")
+    constant = node.spelled().constant
+    operands = [x, constant(np.ascontiguousarray(w)), *([constant(bias.astype(np.int32))] if node.has(index) else [])]
+    return node.emit("conv2d_integer", *operands, groups=groups, x_zero=0, w_zero=0, **attrs)
+
+
+def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: int) -> str:
+    """Sums as results: with a bias of 64 bits or none the factors have 15 bits, and sums are rounded once."""
+    y = result(node)
+    if own.zero_point.any():
+        raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
+    factors, how = fixed_point.products(x, own, y, True), "rescale_fixed"
+    if not (node.has(index) and node.type(index).dtype == "int32" and node.option("QuantizedBiasType", 0)):
+        factors, how = [shortened(factor) for factor in factors], "rescale_once"
+    within = activation(node)
+    if max(factor.shift for factor in factors) > 30:
+        raise Unsupported("its scales differ too much")
+    parts = [np.array(part, np.int32).reshape(-1, 1, 1) for part in zip(*factors, strict=True)]
+    names = [sums, *map(node.spelled().constant, parts)]
+    return typed(node, clip(call(how, X, arg(1), arg(2)), *within), *names)
+
+
+@wide("CONV_2D", "DEPTHWISE_CONV_2D")
+def conv(node: Node) -> Results:
+    depthwise = node.kind == "DEPTHWISE_CONV_2D"
+    own, image = weights(node, 3 if depthwise else 0), channels(node)
+    w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else IMAGES[4])
+    inputs, each = node.type_of(image).shape[1], w.shape[1]
+    if not isinstance(inputs, int) or not inputs or not each or (w.shape[0] % inputs or each != 1 if depthwise
+                                                                 else inputs % each):
+        raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
+    name = node.spelled().constant(np.ascontiguousarray(w))
+    attrs = window_attrs(node.spelled("Conv", (image, name), windows(node)), w.shape[2:])
+    attrs.pop("kernel"), attrs.pop("ceil")
+    sums = _sums(node, image, w, own, 2, inputs // each, **attrs)
+    return [node.made(_results(node, sums, own, operand(node, 0), 2), IMAGES[4])]
+
+
+@wide("TRANSPOSE_CONV")
+def conv_transpose(node: Node) -> Results:
+    own, (image, w, attrs) = weights(node, 0), spread(node, 0)
+    sums = _sums(node, image, w, own, 3, 1, **attrs)
+    return [node.made(_results(node, sums, own, operand(node, 2), 3), IMAGES[4])]
+
+
+@wide("FULLY_CONNECTED")
+def fully_connected(node: Node) -> Results:
+    """A convolution of images of one pixel."""
+    own, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
+    if node.option("WeightsFormat", 0) or w.ndim != 2:
+        raise Unsupported(f"weights {node.type(1)}, or shuffled ones, are not supported")
+    outputs, inputs = w.shape
+    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
+    rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs, 1, 1)))
+    sums = _sums(node, matrix, w[:, :, None, None], own, 2, 1, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+    value = node.reshaped(node.made(_in_doubles(node, sums, own)), (rows, outputs))
+    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+
+
+def _in_doubles(node: Node, sums: str, own: Quantization) -> str:
+    """Sums times their scale in float64, to the nearest, halves away from zero."""
+    if own.zero_point.any():
+        raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
+    factors = fixed_point.scale(operand(node, 0)) * own.scale.astype(np.float64) / fixed_point.scale(result(node))
+    scales = node.spelled().constant(factors.reshape(-1, 1, 1))
+    real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)
+    size = call("floor", call("abs", X) + _HALF)
+    nearest = node.compute(clip(call("if_lt", X, 0, -size, size), *activation(node)), real)
+    return node.emit("cast", nearest, dtype="int16")
+
+
+@wide("ADD", "SUB")
+def sum_(node: Node) -> Results:
+    """With scales that are powers of two, the numbers of one operand are shifted, unless the file forbids it."""
+    same_types(node, ("int16",))
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    powers = [power for power in map(_power, (a, b, y)) if power is not None]
+    twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
+    if len(powers) == 3 and node.option("PotScaleInt16", True):
+        shifts = [power - powers[2] for power in powers[:2]]
+        if max(shifts) > 0 or all(shifts):
+            raise ShapeError(f"operands in steps of 2^{powers[0]} and 2^{powers[1]}, a result of 2^{powers[2]}")
+        terms = [call("rescale_fixed", arg(index) * 2, 2**30, shift) if shift else arg(index)
+                 for index, shift in enumerate(shifts)]
+        down: Multiplier | None = None
+    else:
+        terms = [rescaled(arg(index) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
+                 for index, each in enumerate((a, b))]
+        down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
+    total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
+    total = clip(total, -2**15, 2**15 - 1) if down is None else rescaled(total, down)
+    return [elementwise(node, clip(total, *activation(node)))]
+
+
+def _power(quantization: Quantization) -> int | None:
+    """The scale as a power of two, None where it is none."""
+    power = np.log2(quantization.scale[0])
+    return int(np.rint(power)) if abs(power - np.rint(power)) < 1e-3 else None
+
+
+@wide("LEAKY_RELU")
+def leaky_relu(node: Node) -> Results:
+    """Of the terms for both signs one is of 0."""
+    same_types(node, ("int16",))
+    x, y, alpha = operand(node, 0), result(node), np.float32(node.option("Alpha"))
+    if not alpha >= 0:
+        raise Unsupported(f"alpha {alpha}, which is negative, is not supported")
+    above = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
+    below = fixed_point.multiplier(float(x.scale[0] * alpha / y.scale[0]))
+    total = rescaled(maximum(X, 0), above) + rescaled(minimum(X, 0), below)
+    return [elementwise(node, clip(total, -2**15, 2**15 - 1))]
+
+
+@wide("LOGISTIC", "TANH")
+def curve(node: Node) -> Results:
+    """Between two of 256 sigmoids at steps of 1 / 24, of 1 / 48 for tanh, in a straight line."""
+    same_types(node, ("int16",))
+    if _power(result(node)) != -15:
+        raise Unsupported("its result is not in steps of 2^-15")
+    logistic, value = node.kind == "LOGISTIC", node.value(0)
+    bits = 9 if logistic else 8
+    (place,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=_place(node), dtype="int32")
+    size = maximum(X, 0) - minimum(X, 0)
+    # floor(size / 2^bits), which is at least 0; what is beyond the table has the last place.
+    step = minimum(shifted(size, bits), 255)
+    (index,) = emit_broadcast(node.spelled(), "elementwise", (place,), expr=step, dtype="int32")
+    table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
+    table += [_MORE >> place & 1 for place in range(256)]
+    base, rise = table << bits, np.append(np.diff(table), 0)
+    base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8
+    ends = [node.emit("gather", node.spelled().constant(part.astype(np.int32)), index, axis=0) for part in (base, rise)]
+    height = arg(1) + (size - arg(3) * 2**bits) * arg(2)
+    (height_,) = emit_broadcast(node.spelled(), "elementwise", (place, *ends, index), expr=height, dtype="int32")
+    negative = minimum(maximum(arg(1), -1), 0)
+    if logistic:  # for negative numbers 2^25 - 1 less the height, and half a unit more
+        total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
+    else:
+        total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
+    return [node.made(typed(node, total, height_, place), value.order)]
+
+
+def _place(node: Node) -> Expr:
+    """The operand in 1 / (3 * 2^12)."""
+    scale, power = operand(node, 0).scale[0], _power(operand(node, 0))
+    left = 12 + power if power is not None else -1
+    if left == 0 or (left == 1 and node.kind == "TANH"):
+        return X * (3 << left)
+    factor, shift = float(scale) * 4096.0 * 3.0, 0
+    while factor <= 32767.0 / 2.0 and shift <= 30:
+        shift, factor = shift + 1, factor * 2.0
+    if factor > 65535:
+        raise Unsupported(f"numbers in steps of {scale:g} are too coarse")
+    return call("rescale_once", X, int(factor), 31 - shift) if shift else X * int(factor)
+
+
+def shifted(value: Expr, bits: int) -> Expr:
+    """value / 2^bits, down."""
+    return call("rescale_once", value - 2**(bits - 1), 2**30, 1 - bits)
+
+
+@wide("SOFTMAX")
+def softmax(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 2^-15, of bytes in those of `quantised_axes.softmax`."""
+    if node.type(0).dtype != "int16":
+        return QUANTISED["SOFTMAX"](node)
+    same_types(node, ("int16",))
+    value = node.value(0)
+    if _power(result(node)) != -15:
+        raise Unsupported("its result is not in steps of 2^-15")
+    beta = np.float32(node.option("Beta"))
+    factor = fixed_point.multiplier(float(operand(node, 0).scale[0] * beta) / (softmax_int16.LEAST / 65535.0))
+    name = node.emit("softmax_wide", value.name, node.spelled().constant(softmax_int16.tables()),
+                     axis=value.order.index(len(value.order) - 1), significand=factor.significand, shift=factor.shift)
+    return [node.made(name, value.order)]

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of two matrices of which one at least has 16 bits: LiteRT sums them up in 64."""
+
+from __future__ import annotations
+
+from ....errors import ShapeError
+from ....ir.expr import Expr, X, arg, call, clip
+from ....ops.elementwise import emit_broadcast
+from ..node import Node, Results, Unsupported
+from . import fixed_point
+from .importers import operand, result, shortened, wide, zero
+
+#: Sums of so many products of halves stay in int32.
+_MOST = 2**15
+
+
+@wide("BATCH_MATMUL")
+def batch_matmul(node: Node) -> Results:
+    """Numbers of 16 bits are 256 times their upper half and the lower one: sums of products of halves fit in int32, and
+    what they come to in float64."""
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    types = node.type(0).dtype, node.type(1).dtype, node.results[0].dtype
+    if types[0] != "int16" or types[1] not in ("int8", "int16") or types[2] != "int16" or zero(b):
+        raise Unsupported(f"a product of {types[0]} and {types[1]} in {types[2]} is not supported")
+    turned = {"trans_a": int(bool(node.option("AdjX"))), "trans_b": int(bool(node.option("AdjY")))}
+    if node.type(0).rank < 2:
+        raise ShapeError(f"{node.type(0)} is no matrix")
+    depth = node.type(0).shape[-2 if turned["trans_a"] else -1]
+    if not isinstance(depth, int) or depth >= _MOST:
+        raise Unsupported(f"sums of {depth} products of 16 bits are not supported")
+    total = None
+    for left, upper in _halves(node, node.plain(0)):
+        for right, more in _halves(node, node.plain(1)) if types[1] == "int16" else [(node.plain(1), 0)]:
+            sums = node.emit("matmul_integer", left, right, **turned, a_zero=0, b_zero=0)
+            part = node.compute(X * 2.0**(upper + more), node.emit("cast", sums, dtype="float64"))
+            total = part if total is None else node.compute(X + arg(1), total, part)
+    (factor,) = fixed_point.products(a, b, y, False)
+    significand, shift = shortened(factor)
+    bits = 31 - shift  # to be taken off the product with the significand, of 15 bits
+    if bits < 1 or (bits <= 20 and depth > 128):
+        raise Unsupported(f"its scales differ by a factor of 2^{15 - bits}")
+    assert total is not None
+    whole = node.compute(clip(_shifted(significand, bits, depth), *map(float, fixed_point.limits("int16"))), total)
+    return [node.emit("cast", whole, dtype="int16")]
+
+
+def _halves(node: Node, name: str) -> list[tuple[str, int]]:
+    """Values of 8 bits and by how many bits they are shifted."""
+    def made(expr: Expr, dtype: str) -> str:
+        return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
+
+    upper = call("rescale_once", X - 128, 2**30, -7)  # X / 2^8, down
+    return [(made(upper, "int8"), 8), (made(X - upper * 256, "uint8"), 0)]
+
+
+def _shifted(significand: int, bits: int, depth: int) -> Expr:
+    """(X * significand + 2^(bits - 1)) / 2^bits, down; no number on the way has more than 53 bits."""
+    if depth <= 128:
+        return call("floor", (X * significand + 2.0**(bits - 1)) / 2.0**bits)
+    upper = call("floor", X / 2.0**20)
+    lower = call("floor", ((X - upper * 2.0**20) * significand + 2.0**(bits - 1)) / 2.0**20)
+    return call("floor", (upper * significand + lower) / 2.0**(bits - 20))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and products of quantised numbers: sums of int32, rescaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....ir.dims import floordiv, product
+from ....ir.expr import Expr, X, arg, call, clip, maximum
+from ..file import Quantization
+from ..moves import sliced
+from ..node import Node, Results, Unsupported
+from ..value import IMAGES
+from ..windows import channels, convolution, windows
+from . import fixed_point
+from .fixed_point import Multiplier
+from .importers import BYTES, activation, of_tensor, operand, quantised, rescaled, result, same_types, typed, zero
+
+
+def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behind: int, how: str) -> str:
+    """Sums of products as results; with several factors they are those of channels. how: the function; where results
+    can lie between two numbers, `rescale_once` takes the one farther from zero."""
+    within, end = activation(node), zero(result(node))
+    if max(factor.shift for factor in factors) > 30:
+        raise Unsupported("its scales differ too much")
+    both_sides = how == "rescale_once" and any(map(_has_halves, factors))
+
+    def scaled(*factor) -> Expr:
+        if both_sides:
+            return call(how, maximum(X, 0), *factor) - call(how, maximum(0 - X, 0), *factor)
+        return call(how, X, *factor)
+
+    if len(set(factors)) == 1:
+        return typed(node, clip(scaled(*factors[0]) + end, *within), sums)
+    parts = (np.array(part, np.int32).reshape(-1, *(1,) * axes_behind) for part in zip(*factors, strict=True))
+    return typed(node, clip(scaled(arg(1), arg(2)) + end, *within), sums, *map(node.spelled().constant, parts))
+
+
+def _has_halves(factor: Multiplier) -> bool:
+    """Whether some int32 times the factor lies between two numbers."""
+    significand, shift = factor
+    return significand > 0 and (significand & -significand) * 2**31 > 2**(30 - shift)
+
+
+def weights(node: Node, axis: int) -> Quantization:
+    """Those of operand 1: one scale, or one for each element of an axis, and one zero point."""
+    tensor = node.tensors[1]
+    quantization = None if tensor is None else tensor.quantization
+    if tensor is None or tensor.dtype not in BYTES or quantization is None:
+        raise Unsupported("its weights are not quantised to 8 bits")
+    several = len(quantization.scale) != 1
+    if (several and (quantization.axis != axis or quantization.zero_point.any())) or not (quantization.scale > 0).all():
+        raise Unsupported("its weights have scales or zero points that are not supported")
+    if not several:
+        of_tensor(tensor)
+    return quantization
+
+
+def bias(node: Node, index: int) -> str:
+    if not node.has(index):
+        return ""
+    if node.type(index).dtype != "int32":
+        raise Unsupported(f"a bias of {node.type(index).dtype} is not supported")
+    return node.plain(index)
+
+
+@quantised("CONV_2D", "DEPTHWISE_CONV_2D")
+def conv(node: Node) -> Results:
+    depthwise = node.kind == "DEPTHWISE_CONV_2D"
+    x, own = operand(node, 0), weights(node, 3 if depthwise else 0)
+    image = channels(node)
+    w, attrs = convolution(node, image, depthwise)
+    operands = [image, w, *filter(None, (bias(node, 2),))]
+    sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(own))
+    factors = fixed_point.products(x, own, result(node), node.type(0).dtype == "int8")
+    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+
+
+@quantised("FULLY_CONNECTED")
+def fully_connected(node: Node) -> Results:
+    """Its kernel in LiteRT multiplies in float64 and rounds once, where all others round the high half of the product
+    and then the shift."""
+    if node.option("WeightsFormat", 0):
+        raise Unsupported("its weights are shuffled, which is not supported")
+    x, own, shape = operand(node, 0), weights(node, 0), node.type(0).shape
+    if node.type(1).rank != 2:
+        raise ShapeError(f"weights {node.type(1)} are no matrix")
+    outputs, inputs = node.type(1).shape
+    keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
+    rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
+    matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
+    sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
+                     a_zero=zero(x), b_zero=zero(own))
+    factors = fixed_point.products(x, own, result(node), True)
+    value = node.made(requantised(node, sums, factors, 0, "rescale_once"))
+    return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+
+
+@quantised("BATCH_MATMUL")
+def batch_matmul(node: Node) -> Results:
+    a, b, y = operand(node, 0), operand(node, 1), result(node)
+    if same_types(node) != "int8":
+        raise Unsupported("products of matrices of uint8 are not supported")
+    sums = node.emit("matmul_integer", node.plain(0), node.plain(1), trans_a=int(bool(node.option("AdjX"))),
+                     trans_b=int(bool(node.option("AdjY"))), a_zero=zero(a), b_zero=zero(b))
+    (factor,) = fixed_point.products(a, b, y, False)
+    return [typed(node, rescaled(X, factor) + zero(y), sums)]
+
+
+@quantised("TRANSPOSE_CONV")
+def conv_transpose(node: Node) -> Results:
+    x, own = operand(node, 2), weights(node, 0)
+    image, w, attrs = spread(node, zero(x))
+    operands = [image, node.spelled().constant(w), *filter(None, (bias(node, 3),))]
+    sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(own))
+    factors = fixed_point.products(x, own, result(node), node.type(2).dtype == "int8")
+    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+
+
+def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
+    """A transposed convolution as one of the image with `fill` between its elements, by the weights turned round: both,
+    and its attributes."""
+    shape, image = node.dims(0, "output_shape"), channels(node, 2)
+    w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
+    strides = attrs["strides"]
+    value, pads = _apart(node, image, strides, fill), np.zeros((2, 2), np.int64)
+    starts, ends = [0, 0], list(node.type_of(value).shape[2:])
+    for axis, (wanted, kernel, stride) in enumerate(zip(shape[1:3], w.shape[2:], strides, strict=True)):
+        if not isinstance(wanted, int):
+            raise Unsupported(f"a result of {shape}, which is not known, is not supported")
+        total = max((-(-wanted // stride) - 1) * stride + kernel - wanted, 0)
+        before = kernel - 1 - (total // 2 if attrs["auto_pad"] == "SAME_UPPER" else 0)
+        behind = wanted - ends[axis] - before + kernel - 1
+        pads[axis] = max(before, 0), max(behind, 0)
+        starts[axis], ends[axis] = max(-before, 0), ends[axis] + min(behind, 0)
+        if ends[axis] <= starts[axis] or pads.max() >= 2**20:
+            raise ShapeError(f"a result of {shape} for {node.type(2)}")
+    rows = node.type_of(value).shape
+    cut = sliced(node, node.made(value), (0, 0, *starts), (rows[0], rows[1], *ends), (1, 1, 1, 1)).name
+    return cut, np.ascontiguousarray(w), {"strides": (1, 1), "dilations": (1, 1),
+                                          "pads": (*pads[:, 0].tolist(), *pads[:, 1].tolist())}
+
+
+def _apart(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
+    """An image [N,C,H,W] with stride - 1 numbers between its elements."""
+    n, c, height, width = node.type_of(image).shape
+    if not isinstance(height, int) or not isinstance(width, int) or min(strides) < 1:
+        raise Unsupported(f"an image {node.type(2)} of extents that are not known, or strides {strides}")
+    down, right = strides
+    if down == right == 1:
+        return image
+    node.require_room(height * down, width * right)
+    apart = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
+    filled = node.emit("pad", apart, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
+                       value=fill)
+    whole = node.made(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
+    return sliced(node, whole, (0,) * 4, (n, c, (height - 1) * down + 1, (width - 1) * right + 1), (1,) * 4).name

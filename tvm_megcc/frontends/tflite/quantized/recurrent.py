@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised recurrent layers, in integers. Each run begins with states of zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....ir.expr import X, arg, call, clip
+from ....ops.elementwise import emit_broadcast
+from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MOST_BITS, NORMS, PEEPHOLES, PROJECTION
+from ..file import Quantization
+from ..kept import asked_for, begun, end, limit_of
+from ..node import Node, Results, Unsupported
+from . import fixed_point
+from .fixed_point import Multiplier
+from .importers import of_tensor, operand, quantised, result, zero
+
+#: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
+_INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
+_PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
+#: What stands for one in gates before their functions.
+_ONE = np.float32(2**-12)
+#: The least variance of normalised gates, in steps of their factors.
+_GUARD = np.float32(10000)
+
+
+@quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_width=True)
+def lstm(node: Node) -> Results:
+    """int8 with cells of int16. What inputs add to the gates is one product for all steps."""
+    coupled, normalised, projects = not node.has(_INPUT[0]), any(map(node.has, _NORMS)), node.has(_PROJECTION[0])
+    gates = range(1 if coupled else 0, 4)
+    x, cell = operand(node, 0), of_tensor(node.tensors[_CELL], ("int16",))
+    state = of_tensor(node.tensors[_STATE], ("int8",))
+    hidden = _between(node, 4, ("int8", "int16")) if len(node.intermediates) > 4 else result(node)
+    bits = 15 + _power(cell)
+    if not 0 <= bits <= MOST_BITS or node.type(0).dtype != "int8":
+        raise Unsupported(f"cells of {bits} whole bits, or inputs that are not int8, are not supported")
+    ones = [_between(node, gate, ("int16",)).scale[0] if normalised else _ONE for gate in range(4)]
+    weights, recurrent = (_stacked(node, [operands[gate] for gate in gates]) for operands in (_INPUT, _RECURRENT))
+    units, made = recurrent.shape[0] // len(gates), recurrent.shape[1]
+    from_inputs = [_factor(_scale(node, _INPUT[gate]) * x.scale[0] / ones[gate]) for gate in gates]
+    factors = np.zeros((FACTORS, 2), np.int32)
+    for gate in gates:
+        factors[gate] = _factor(_scale(node, _RECURRENT[gate]) * state.scale[0] / ones[gate])
+    constant = node.spelled().constant
+    peepholes = any(map(node.has, _PEEPHOLES))
+    peeps = np.zeros((3, units), np.int16)
+    for row, index in enumerate(_PEEPHOLES if peepholes else ()):
+        if not (coupled and row == 0):
+            peeps[row] = node.const(index, "peepholes").reshape(-1)
+            own, gate = of_tensor(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
+            factors[PEEPHOLES][row] = _factor(np.float32(2.0**(bits - 15) * float(own) / float(ones[gate])))
+    factors[HIDDEN] = _factor(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
+    norms, guards = ["", ""], (1, 1, 1, 1)
+    if normalised:
+        scales = [of_tensor(node.tensors[_NORMS[gate]], ("int16",)).scale[0] if gate in gates else _ONE
+                  for gate in range(4)]
+        for gate in gates:
+            significand, shift = fixed_point.multiplier(float(scales[gate]))
+            factors[NORMS][gate] = significand, _least(shift + 12)
+        guards = tuple(max(1, int(_GUARD * scale)) for scale in scales)
+        norms = [constant(_stacked(node, [operands[gate] for gate in gates]).reshape(len(gates), -1).astype(dtype))
+                 for operands, dtype in ((_NORMS, np.int16), (_BIAS, np.int32))]
+    # TFLite takes the zero point of what is projected off, where one would add it; nothing shows but what saturates.
+    projection, between = ["", ""], -zero(hidden)
+    if projects:
+        own = node.const(_PROJECTION[0], "projection")
+        factors[PROJECTION] = _factor(_scale(node, _PROJECTION[0]) * hidden.scale[0] / state.scale[0])
+        bias = node.const(_PROJECTION[1], "bias").reshape(-1) if node.has(_PROJECTION[1]) else np.zeros(made, np.int32)
+        projection = [constant(own), constant(_less(bias, own, between))]
+    sums = _inputs(node, weights, [] if normalised else [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
+    operands = [sums, constant(recurrent), constant(_less(np.zeros(len(recurrent)), recurrent, zero(state))),
+                constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
+    batch = node.type_of(sums).shape[1]
+    first = [begun(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
+    made_zero = zero(state if projects else hidden)
+    if not first[0] and zero(state) != made_zero:
+        # What a state begins with is its own zero point, whatever that of the results is.
+        first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, made))
+    kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
+    y, *last = node.spelled().emit(
+        "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
+        projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
+        zero=made_zero, hidden_zero=between, coupled=coupled, guards=guards,
+        apart=not node.option("TimeMajor", False),
+        results=("Y", *(name for name, _ in kept)))
+    for (_, index), value in zip(kept, last, strict=True):
+        end(node, index, value)
+    return [node.made(y, _order(node))]
+
+
+def _between(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
+    """How one of the operator's intermediate tensors is quantised."""
+    if index >= len(node.intermediates):
+        raise ShapeError(f"has {len(node.intermediates)} intermediate tensors, and wants number {index}")
+    return of_tensor(node.intermediates[index], dtypes)
+
+
+def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
+    """A bound in steps of what it bounds; 0 for none."""
+    limit = limit_of(node, option)
+    return int(min(np.float32(limit) / of.scale[0], most)) if limit > 0 else 0
+
+
+def _less(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
+    """A bias less the products of weights with the zero point; int32 wraps."""
+    return (bias.astype(np.int64) - zero_point * weights.astype(np.int64).sum(1)).astype(np.int32)
+
+
+def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
+            units: int) -> str:
+    """What the inputs of all steps add to the gates: int16 [T, N, gates * units]."""
+    x = node.images(node.value(0), _order(node))
+    steps, batch, inputs = node.type_of(x).shape
+    rows = node.emit("reshape", x, shape=(steps * batch, inputs))
+    constant = node.spelled().constant
+    bias = constant(_stacked(node, biases).astype(np.int32)) if biases else ""
+    sums = node.emit("matmul_integer", rows, constant(weights), bias, trans_a=0, trans_b=1, a_zero=zero_point, b_zero=0)
+    columns = [constant(np.repeat(np.array(part, np.int32), units)) for part in zip(*factors, strict=True)]
+    expr = clip(call("rescale_fixed", X, arg(1), arg(2)), -2**15, 2**15 - 1)
+    (gates,) = emit_broadcast(node.spelled(), "elementwise", (sums, *columns), expr=expr, dtype="int16")
+    return node.emit("reshape", gates, shape=(steps, batch, weights.shape[0]))
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
+
+
+def _stacked(node: Node, operands: list[int]) -> np.ndarray:
+    return np.concatenate([node.const(index, "weights") for index in operands])
+
+
+def _scale(node: Node, index: int) -> np.float32:
+    return of_tensor(node.tensors[index], ("int8",)).scale[0]
+
+
+def _factor(real: np.float32) -> Multiplier:
+    factor = fixed_point.multiplier(float(real))
+    return Multiplier(factor.significand, _least(factor.shift))
+
+
+def _least(shift: int) -> int:
+    if shift > 30:
+        raise Unsupported(f"its scales differ by a factor of 2^{shift}")
+    return shift
+
+
+def _power(cell: Quantization) -> int:
+    """The scale of cells as a power of two."""
+    fraction, power = np.frexp(cell.scale[0])
+    if abs(2 * float(fraction) - 1) > 1e-3:
+        raise ShapeError(f"its cells have the scale {cell.scale[0]}, which is no power of two")
+    return int(power) - 1

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised operators along axes: means, softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....ir.dims import product
+from ....ir.expr import X, call
+from ....ops.quantized import log_softmax as log_softmax_fixed
+from ....ops.quantized import reduce_prod, softmax_int8
+from ....ops.quantized.lookup_table import BYTES
+from ..node import Node, Results, Unsupported
+from ..products import reduced
+from . import fixed_point
+from .importers import operand, quantised, require_same_scales, rescaled, result, same_types, shortened, typed, zero
+
+#: The largest float32 below a half: added to a half it makes one, to what is less it does not.
+_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
+
+
+@quantised("MEAN", "SUM", any_width=True)
+def mean(node: Node) -> Results:
+    """SUM of int8 and int16 is what LiteRT's optimised kernel makes of it: the reference kernel takes their bytes for
+    uint8, and of the two only the other is the sum to the nearest."""
+    value, x, y = node.value(0), operand(node, 0), result(node)
+    in_reals = node.kind == "SUM" and value.type.dtype != "uint8"
+    axes = node.axes(1, len(value.order))
+    count = product(value.type.shape[axis] for axis in axes)
+    if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
+        raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
+    along = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
+    if value.type.dtype in BYTES:
+        total = node.emit("reduce_sum_integer", value.name, x_zero=0 if in_reals else zero(x), **along)
+    else:
+        total = node.emit("reduce_sum", node.emit("elementwise", value.name, expr=X, dtype="int32"), **along)
+    if in_reals:
+        factor = x.scale[0] / y.scale[0]
+        real = call("real", X) * float(factor) + float(np.float32(-zero(x)) * factor * np.float32(count))
+        size = call("floor", call("abs", real) + _HALF)
+        expr = call("nearest", call("if_lt", real, 0, -size, size)) + zero(y)
+    else:
+        expr = rescaled(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
+                        fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))) + zero(y)
+    made = node.made(typed(node, expr, total), value.order)
+    return [made if node.option("KeepDims") else node.without(made, axes)]
+
+
+@quantised("REDUCE_MAX", "REDUCE_MIN", any_width=True)
+def extreme(node: Node) -> Results:
+    require_same_scales(node)
+    value = node.value(0)
+    axes = node.axes(1, len(value.order))
+    return [reduced(node, value, node.kind.lower(), axes, bool(node.option("KeepDims")))]
+
+
+@quantised("REDUCE_PROD", any_width=True)
+def product_along(node: Node) -> Results:
+    """Rescaled after each factor, by the root of the result's scale."""
+    value, x, y = node.value(0), operand(node, 0), result(node)
+    if node.type(0).dtype not in reduce_prod.DTYPES or node.results[0].dtype != node.type(0).dtype:
+        raise Unsupported(f"the product of {node.type(0).dtype} in {node.results[0].dtype} is not supported")
+    axes, shape = node.axes(1, len(value.order)), value.type.shape
+    count = product(shape[axis] for axis in axes)
+    if not isinstance(count, int) or count < 1:
+        raise Unsupported(f"the product of {count} numbers is not supported")
+    significand, shift = shortened(
+        fixed_point.multiplier(fixed_point.scale(x) / float(np.power(fixed_point.scale(y), 1.0 / count))))
+    if not -31 <= shift <= 30:
+        raise Unsupported(f"its scales differ by a factor of 2^{shift - 15}")
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    moved = node.in_order(value, (*kept, *axes))
+    rows = node.emit("reshape", moved, shape=(*(shape[axis] for axis in kept), count))
+    name = node.emit("product_fixed", rows, zero=zero(x), result_zero=zero(y), significand=significand, bits=31 - shift)
+    return [node.reshaped(node.made(name), node.results[0].shape) if node.option("KeepDims") else name]
+
+
+@quantised("SOFTMAX")
+def softmax(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 1 / 256, of int16 in steps of 1 / 65536."""
+    dtype, value, made = node.type(0).dtype, node.value(0), node.results[0]
+    y, steps = made.quantization, 2**16 if made.dtype == "int16" else 2**8
+    if made.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
+            or zero(y) != fixed_point.limits(made.dtype).low:
+        raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
+    axis, wide = value.order.index(len(value.order) - 1), made.dtype == "int16"
+    powers = softmax_int8.significant(softmax_int8.table(float(np.float32(node.option("Beta"))),
+                                                           fixed_point.scale(operand(node, 0))), wide)
+    attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
+    return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), **attrs), value.order)]
+
+
+@quantised("L2_NORMALIZATION")
+def l2_normalization(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 1 / 128."""
+    dtype, y, value = same_types(node), result(node), node.value(0)
+    if y.scale[0] != np.float32(1 / 128) or zero(y) != (0 if dtype == "int8" else 128):
+        raise Unsupported("its result is not in steps of 1 / 128 above and below the middle")
+    if node.option("FusedActivationFunction", 0):
+        raise Unsupported("an activation behind it is not supported")
+    axis = value.order.index(len(value.order) - 1)
+    return [node.made(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]
+
+
+@quantised("LOG_SOFTMAX")
+def log_softmax(node: Node) -> Results:
+    """Along the last axis; the result is in steps of 1 / 16 below the largest number."""
+    y, value = result(node), node.value(0)
+    if same_types(node) != "int8" or y.scale[0] != np.float32(1 / 16) or zero(y) != 127:
+        raise Unsupported("numbers of uint8, or results that are not in steps of 1 / 16 below 127, are not supported")
+    tables = log_softmax_fixed.tables(fixed_point.scale(operand(node, 0)))
+    axis = value.order.index(len(value.order) - 1)
+    return [node.made(node.emit("log_softmax_fixed", value.name, node.spelled().constant(tables), axis=axis),
+                      value.order)]

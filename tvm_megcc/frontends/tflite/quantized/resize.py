@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bilinear resizing of quantised images: in whole numbers for int8 and int16, in floats for uint8, as LiteRT does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....errors import ShapeError
+from ....ir.dims import Dim
+from ....ir.expr import Expr, X, arg, call, maximum, minimum
+from ....ops.elementwise import emit_broadcast
+from ..node import Node, Results, Unsupported
+from ..value import IMAGES
+from ..windows import channels
+from .importers import quantised, require_same_scales, typed
+
+#: Places between two elements.
+_STEPS = 1 << 10
+
+
+@quantised("RESIZE_BILINEAR", any_width=True)
+def bilinear(node: Node) -> Results:
+    require_same_scales(node)
+    x, sizes, dtype = channels(node), node.dims(1, "size"), node.type(0).dtype
+    if len(sizes) != 2:
+        raise ShapeError(f"wants two sizes, not {sizes}")
+    corners, half = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
+    for axis, size in enumerate(sizes):
+        extent = node.type_of(x).shape[2 + axis]
+        if not isinstance(extent, int) or not isinstance(size, int):
+            raise Unsupported(f"resizing an extent {extent} to {size}, which are not known, is not supported")
+        if extent < 1 or size < 1:
+            raise ShapeError(f"resizes {extent} elements to {size}")
+        node.require_room(size)
+    make = {"int8": _whole, "int16": _wide, "uint8": _real}[dtype]
+    return [node.made(make(node, x, sizes, corners, half), IMAGES[4])]
+
+
+def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+    """Rows first: sums of products with 2^10 steps are exact in int32, and so are those of their columns."""
+    value = x
+    for axis, size in enumerate(sizes):
+        below, above, share = _places(node.type_of(x).shape[2 + axis], size, corners, half)
+        value = _between(node, value, 2 + axis, below, above, share, X * (_STEPS - arg(2)) + arg(1) * arg(2), "int32")
+    # Halves away from zero: of negative numbers, one less.
+    expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
+    return typed(node, expr, value)
+
+
+def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+    """Sums of numbers of 16 bits with 2^20 steps: in float64, which holds them."""
+    value = node.emit("cast", x, dtype="float64")
+    for axis, size in enumerate(sizes):
+        below, above, share = _places(node.type_of(x).shape[2 + axis], size, corners, half)
+        value = _between(node, value, 2 + axis, below, above, share.astype(np.float64),
+                         X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
+    steps = float(_STEPS * _STEPS)
+    size = call("floor", (call("abs", X) + steps / 2) / steps)
+    return node.emit("cast", node.compute(call("if_lt", X, 0, -size, size), value), dtype="int16")
+
+
+def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr, dtype: str) -> str:
+    """`expr` over the elements below and above of each place, and how far it is from the first to the second. dtype: of
+    the result, "" for that of the operands."""
+    constant = node.spelled().constant
+    ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
+    shares = constant(share.reshape(-1, *(1,) * (3 - axis)))
+    return emit_broadcast(node.spelled(), "elementwise", (*ends, shares), expr=expr,
+                          **({"dtype": dtype} if dtype else {}))[0]
+
+
+def _places(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
+    """Indices of the elements below and above, and how far it is between them in 2^10 steps."""
+    aligned = corners and size > 1
+    over, under = (extent - 1, size - 1) if aligned else (extent, size)
+    scale = (_STEPS * over + under // 2) // under
+    place = np.arange(size, dtype=np.int64) * scale + (scale // 2 - _STEPS // 2 if half else 0)
+    below = np.maximum(np.trunc(place / _STEPS).astype(np.int64), 0)
+    above = np.minimum(np.trunc((place + _STEPS - 1) / _STEPS).astype(np.int64), extent - 1)
+    return below, above, (place - _STEPS * below).astype(np.int32)
+
+
+def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+    """Four products in float32, each with both shares in LiteRT's order, added up in its order, and cut off."""
+    tables = []
+    for axis, size in enumerate(sizes):
+        extent = node.type_of(x).shape[2 + axis]
+        aligned = corners and size > 1
+        scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
+        place = np.arange(size, dtype=np.float32)
+        place = (place + np.float32(0.5)) * scale - np.float32(0.5) if half else place * scale
+        below = np.maximum(np.floor(place).astype(np.int64), 0)
+        above = np.minimum(np.ceil(place).astype(np.int64), extent - 1)
+        tables.append((below, above, (place - below.astype(np.float32)).astype(np.float32)))
+    constant = node.spelled().constant
+    corner = []
+    for column in (0, 1):
+        for row in (0, 1):
+            rows = node.emit("gather", x, constant(tables[0][row].astype(np.int32)), axis=2)
+            corner.append(node.emit("gather", rows, constant(tables[1][column].astype(np.int32)), axis=3))
+    down, right = constant(tables[0][2].reshape(-1, 1)), constant(tables[1][2])
+    y, x_ = arg(4), arg(5)
+    parts = [call("real", arg(index)) for index in range(4)]
+    total = parts[0] * (1 - y) * (1 - x_) + parts[1] * y * (1 - x_) + parts[2] * (1 - y) * x_ + parts[3] * y * x_
+    expr = call("nearest", call("floor", total + 0.5))
+    return typed(node, expr, *corner, down, right)

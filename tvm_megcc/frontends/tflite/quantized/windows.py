@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools of quantised images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....ir.expr import X, arg, call, clip, maximum
+from ....ops.nn.windows import output_extent, window_attrs
+from ..node import Node, Results, Unsupported
+from ..value import IMAGES
+from ..windows import channels, windows
+from . import fixed_point
+from .fixed_point import Multiplier
+from .importers import activation, quantised, require_same_scales, typed
+
+
+@quantised("MAX_POOL_2D", any_width=True)
+def max_pool(node: Node) -> Results:
+    require_same_scales(node)
+    attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
+    (y,) = node.onnx("MaxPool", channels(node), **attrs)
+    within = activation(node)
+    if within != fixed_point.limits(node.results[0].dtype):
+        y = typed(node, clip(X, *within), y)
+    return [node.made(y, IMAGES[4])]
+
+
+#: Quotients of sums of so many numbers are exact by a factor of 31 bits (`_factor`); of 16 bits, sums in float32.
+_MOST_COUNTED = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
+
+
+@quantised("AVERAGE_POOL_2D", any_width=True)
+def average_pool(node: Node) -> Results:
+    """Sums over how many numbers there are, halves away from zero."""
+    require_same_scales(node)
+    image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
+    attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)
+    dtype = node.type(0).dtype
+    if kernel[0] * kernel[1] > _MOST_COUNTED[dtype]:
+        raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
+    counts = [_counts(node, extent, *(attrs[name][axis] for name in ("kernel", "strides")), attrs["pads"][axis::2])
+              for axis, extent in enumerate(node.type_of(image).shape[2:])]
+    count = np.outer(*counts)
+    if dtype == "int16":
+        real = node.emit("elementwise", image, expr=call("real", X), dtype="float32")
+        sums, total = node.emit("sum_pool", real, **attrs), call("nearest", X)
+    else:
+        sums, total = node.emit("sum_pool_integer", image, **attrs, x_zero=0), X
+    several = np.unique(count).size > 1
+    factors = [_factor(int(each)) for each in (count.flat if several else count.flat[:1])]
+    parts = [np.array(part, np.int32).reshape(1, 1, *count.shape) for part in zip(*factors, strict=True)] \
+        if several else []
+    factor = (arg(1), arg(2)) if several else factors[0]
+    mean = call("rescale_once", total, *factor)
+    if dtype != "uint8" and not (count % 2).all():  # sums below zero may be halfway between two multiples
+        mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
+    expr = clip(mean, *activation(node))
+    return [node.made(typed(node, expr, sums, *map(node.spelled().constant, parts)), IMAGES[4])]
+
+
+def _factor(count: int) -> Multiplier:
+    """1 / count in 31 bits, rounded up: what lies on a half stays there. It is less than 2^-30 / count too large, and
+    sums of `count` numbers of 8 bits times that are less than 1 / (2 count), the way to the next half."""
+    bits = (count - 1).bit_length()
+    return Multiplier(-(-2**(30 + bits) // count), 1 - bits)
+
+
+def _counts(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
+    """How many elements of an axis each window has."""
+    if not isinstance(extent, int):
+        if any(pads):
+            raise Unsupported(f"average pools with pads over a symbolic extent {extent} are not supported")
+        return np.array([kernel])
+    positions = output_extent(extent, kernel, stride, 1, *pads)
+    node.require_room(positions)
+    begins = np.arange(positions) * stride - pads[0]
+    return np.minimum(begins + kernel, extent) - np.maximum(begins, 0)

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The domain com.microsoft."""
+
+from . import attention, fused, norm, qlinear, quantized
+
+__all__ = ["attention", "fused", "norm", "qlinear", "quantized"]

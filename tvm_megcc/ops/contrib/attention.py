@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention and rotary embeddings of com.microsoft."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, dim_max
+from ..base import OnnxNode
+from ..elementwise import cast_to, emit_broadcast
+from ..nn.attention import (
+    LOWEST,
+    angles,
+    appended,
+    attend,
+    causal,
+    count_up,
+    heads,
+    joined,
+    parts,
+    rotated,
+    unless,
+    up_to,
+    within,
+)
+from ..spelling import given, no_attributes, no_operands, number
+from ..tensor.scatter import put_rows
+from .fused import contrib
+from .quantized import integer_product
+
+
+def _scale(node: OnnxNode, width: Dim) -> float:
+    if not isinstance(width, int):
+        raise MegccError("has heads of an extent that is not known")
+    return float(node.attr("scale", 0.0)) or 1 / math.sqrt(width)
+
+
+def _masked(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
+    allowed = within(node, mask, batch, length, past, total) if mask else ""
+    return unless(node, allowed, float(node.attr("mask_filter_value", -10000.0)), "float32") if allowed else ""
+
+
+def _self_attention(node: OnnxNode, projected: str, mask: int, past: int, bias: str = "") -> tuple[str, ...]:
+    """Of queries, keys and values beside each other [B, S, 3 * hidden]; `mask`, `past`: operands."""
+    no_attributes(node, "do_rotary", "past_present_share_buffer")
+    batch, length, hidden = node.type_of(projected).shape
+    sizes = tuple(node.attr("qkv_hidden_sizes", ())) or (hidden // 3,) * 3
+    if len(sizes) != 3 or sum(sizes) != hidden or sizes[0] != sizes[1]:
+        raise ShapeError(f"parts of {sizes} of {hidden} numbers")
+    q, k, v = (heads(node, part, node.attr("num_heads")) for part in parts(node, projected, 2, sizes))
+    before: Dim = 0
+    if node.has(past):
+        before = node.type(past).shape[3]
+        shape = node.type(past).shape[1:]
+        k_past, v_past = (node.emit("reshape", (part,), shape=shape)[0]
+                          for part in parts(node, node.inputs[past], 0, (1, 1)))
+        k, v = appended(node, k_past, k), appended(node, v_past, v)
+    total = before + length
+    masks = [bias, _masked(node, given(node, mask), batch, length, before, total)]
+    if node.attr("unidirectional", 0):
+        masks.append(causal(node, length, total, "float32"))
+    y = attend(node, q, k, v, _scale(node, node.type_of(q).shape[3]), masks)
+    results = [joined(node, y)]
+    if node.num_outputs > 1:
+        both = [node.emit("reshape", (value,), shape=(1, *node.type_of(value).shape))[0] for value in (k, v)]
+        results += node.emit("concat", both, axis=0)
+    return tuple(results)
+
+
+@contrib("Attention")
+def attention(node: OnnxNode) -> tuple[str, ...]:
+    """input, weights, bias, mask, past, what is added to scores."""
+    no_operands(node, 6, what="past_sequence_length")
+    if not node.has(1):
+        raise MegccError("has no weights")
+    (projected,) = node.emit("matmul", node.inputs[:2], trans_a=0, trans_b=0)
+    if node.has(2):
+        (projected,) = emit_broadcast(node, "add", (projected, node.inputs[2]))
+    return _self_attention(node, projected, 3, 4, given(node, 5))
+
+
+@contrib("QAttention")
+def quantised_attention(node: OnnxNode) -> tuple[str, ...]:
+    """input, weights, bias, scales of both, mask, zero points of both, past."""
+    scale = node.inputs[3]
+    if node.type(3).rank:
+        (scale,) = node.emit("reshape", (scale,), shape=())
+    projected = integer_product(node, *node.inputs[:2], scale, node.inputs[4], given(node, 6), given(node, 7),
+                                node.inputs[2])
+    return _self_attention(node, projected, 5, 8)
+
+
+def _packed(node: OnnxNode, index: int) -> list[str]:
+    """[B, L, N, parts, H] → the parts, [B, N, L, H] each."""
+    batch, length, count, several, width = node.type(index).shape
+    (value,) = node.emit("transpose", (node.inputs[index],), perm=(3, 0, 2, 1, 4))
+    return [node.emit("reshape", (part,), shape=(batch, count, length, width))[0]
+            for part in parts(node, value, 0, (1,) * several)]
+
+
+def _biased(node: OnnxNode, value: str, bias: str) -> str:
+    """Heads [B, N, S, H] plus [N * H]."""
+    if not bias:
+        return value
+    _, count, _, width = node.type_of(value).shape
+    return emit_broadcast(node, "add", (value, *node.emit("reshape", (bias,), shape=(count, 1, width))))[0]
+
+
+@contrib("MultiHeadAttention")
+def multi_head_attention(node: OnnxNode) -> tuple[str, ...]:
+    """query, key, value, bias, mask, what is added to scores, past keys and values."""
+    no_operands(node, 8, 9, what="of buffers that runs share")
+    count = node.attr("num_heads")
+    if node.type(0).rank == 5:
+        q, k, v = _packed(node, 0)
+    else:
+        q = heads(node, node.inputs[0], count)
+        if node.has(1) and node.type(1).rank == 5:
+            k, v = _packed(node, 1)
+        else:
+            k, v = (node.inputs[index] if node.type(index).rank == 4 else heads(node, node.inputs[index], count)
+                    for index in (1, 2))
+    if node.has(3):
+        widths = [node.type_of(value).shape[1] * node.type_of(value).shape[3] for value in (q, k, v)]
+        q, k, v = (_biased(node, value, bias) for value, bias in
+                   zip((q, k, v), parts(node, node.inputs[3], 0, widths), strict=True))
+    before = node.type(6).shape[2] if node.has(6) else 0
+    k, v = appended(node, given(node, 6), k), appended(node, given(node, 7), v)
+    (batch, _, length, width), total = node.type_of(q).shape, node.type_of(k).shape[2]
+    masks = [given(node, 5), _masked(node, given(node, 4), batch, length, before, total)]
+    if node.attr("unidirectional", 0):
+        masks.append(causal(node, length, total, "float32"))
+    if node.num_outputs > 3:
+        raise MegccError("gives its scores, which is not supported")
+    return joined(node, attend(node, q, k, v, _scale(node, width), masks)), k, v
+
+
+@contrib("RotaryEmbedding")
+def rotary_embedding(node: OnnxNode) -> tuple[str, ...]:
+    """x, positions [B, S] or the first one, cosines and sines; x [B, S, hidden] or [B, N, S, H]."""
+    no_attributes(node, "is_packed_batching")
+    x, flat, pairs = node.inputs[0], node.type(0).rank == 3, node.type(2).shape[1]
+    if flat:
+        count = node.attr("num_heads", 0) or node.type(0).shape[2] // (2 * pairs)
+        x = heads(node, x, count)
+    length = node.type_of(x).shape[2]
+    positions = node.inputs[1]
+    if node.type(1).rank < 2:
+        (first,) = node.emit("reshape", cast_to(node, positions, "int32"), shape=(1, 1))
+        (positions,) = emit_broadcast(node, "add", (count_up(node, length, 1, length), first))
+    y = rotated(node, x, *(angles(node, node.inputs[index], positions) for index in (2, 3)),
+                bool(node.attr("interleaved", 0)))
+    return (joined(node, y) if flat else y,)
+
+
+@contrib("GroupQueryAttention")
+def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
+    """query (or all three beside each other), key, value, past keys and values, the last key of each of the batch,
+    length of the longest, cosines and sines, positions, what is added to scores, a score of nothing for each head.
+
+    Where past keys leave room, the new ones are put behind the last that counts.
+    """
+    no_attributes(node, "sliding_window_cache", "qk_output")
+    if {node.attr("k_quant_type", "NONE"), node.attr("v_quant_type", "NONE")} != {"NONE"}:
+        raise MegccError("has quantised keys, which is not supported")
+    no_operands(node, 12, 13, 14, 15, 16, what="of quantised keys, norms of queries or their lengths")
+    count, groups = node.attr("num_heads"), node.attr("kv_num_heads")
+    q, k, v = _grouped(node, count, groups)
+    batch, _, length, width = node.type_of(q).shape
+    (last,) = node.emit("reshape", cast_to(node, node.inputs[5], "int32"), shape=(batch, 1))
+    (before,) = emit_broadcast(node, "add", (last, _number_of(node, 1 - length)))
+    (before,) = emit_broadcast(node, "max", (before, number(node, 0, "int32")))
+    (places,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
+    if node.attr("do_rotary", 0):
+        positions = given(node, 9) or places
+        turn = [angles(node, node.inputs[index], positions) for index in (7, 8)]
+        q, k = (rotated(node, value, *turn, bool(node.attr("rotary_interleaved", 0))) for value in (q, k))
+    k, v = (_put_behind(node, given(node, index), value, before) for index, value in ((3, k), (4, v)))
+    total = node.type_of(k).shape[2]
+    masks = [given(node, 10)]
+    if node.attr("causal", 1):
+        (ends,) = node.emit("reshape", (places,), shape=(batch, 1, length, 1))
+    else:
+        (ends,) = node.emit("reshape", (last,), shape=(batch, 1, 1, 1))
+    masks.append(unless(node, up_to(node, ends, total, max(node.attr("local_window_size", -1), 0)), LOWEST, "float32"))
+    sink = ""
+    if node.has(11):
+        (sink,) = node.emit("reshape", (node.inputs[11],), shape=(1, count, 1, 1))
+    elif node.attr("smooth_softmax", 0):
+        sink = node.constant(np.zeros((1, count, 1, 1), np.float32))
+    y = attend(node, q, k, v, _scale(node, width), masks, float(node.attr("softcap", 0.0)), sink)
+    return joined(node, y), k, v
+
+
+def _grouped(node: OnnxNode, count: int, groups: int) -> list[str]:
+    if node.has(1):
+        return [heads(node, node.inputs[index], number_) for index, number_ in enumerate((count, groups, groups))]
+    hidden = node.type(0).shape[2]
+    if count < 1 or groups < 1 or hidden % (count + 2 * groups):
+        raise ShapeError(f"{hidden} numbers do not make {count} heads and {groups} of keys and values")
+    return parts(node, heads(node, node.inputs[0], count + 2 * groups), 1, (count, groups, groups))
+
+
+def _number_of(node: OnnxNode, extent: Dim) -> str:
+    if isinstance(extent, int):
+        return number(node, extent, "int32")
+    return node.emit("dims", (), extents=(extent,), shape=(), dtype="int32")[0]
+
+
+def _put_behind(node: OnnxNode, past: str, new: str, before: str) -> str:
+    """Past keys with new ones from place `before` [B, 1] on: [B, N, longest, H]. What lies beyond does not count, and
+    stays; where the result is no longer than the past, new ones that do not fit are refused by the run."""
+    if not past or node.type_of(past).shape[2] == 0:
+        return new
+    (batch, count, length, width), room = node.type_of(new).shape, node.type_of(past).shape[2]
+    total = dim_max(room, node.dims(6)[0]) if node.is_known(6) else (node.declared(1) or (0, 0, room + length))[2]
+    if total == room:
+        (place,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
+        (place,) = node.emit("reshape", (place,), shape=(batch, 1, length, 1))
+        return put_rows(node, past, place, new, 2)
+    (both,) = node.emit("concat", (past, new), axis=2)
+    place = count_up(node, total)
+    (behind,) = emit_broadcast(node, "sub", (place, before))
+    (moved,) = emit_broadcast(node, "add", (behind, _number_of(node, room)))
+    (new_ones,) = node.emit("logical_and", (
+        *emit_broadcast(node, "greater_equal", (behind, number(node, 0, "int32"))),
+        *emit_broadcast(node, "less", (behind, _number_of(node, length)))))
+    (place,) = emit_broadcast(node, "where", (new_ones, moved, place))
+    (place,) = emit_broadcast(node, "min", (place, _number_of(node, room + length - 1)))
+    (place,) = node.emit("reshape", (place,), shape=(batch, 1, total))
+    (rows,) = emit_broadcast(node, "mul", (count_up(node, batch * count, batch, count, 1),
+                                           _number_of(node, room + length)))
+    (rows,) = emit_broadcast(node, "add", (rows, place))
+    (flat,) = node.emit("reshape", (both,), shape=(batch * count * (room + length), width))
+    return node.emit("gather", (flat, rows), axis=0)[0]

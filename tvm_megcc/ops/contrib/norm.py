@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisations of ONNX Runtime's optimiser: with what was added before them, or looked up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..base import OnnxNode, decomposes
+from ..elementwise import cast_to, emit_broadcast
+from ..math.reduce import reduce
+from ..rules import axis_of
+from ..spelling import given, number, onnx_operator, onnx_operators
+from .fused import contrib
+
+
+def _added(node: OnnxNode, value: str, *others: str) -> str:
+    for other in filter(None, others):
+        (value,) = emit_broadcast(node, "add", (value, other))
+    return value
+
+
+@contrib("SkipLayerNormalization")
+def skip_layer_norm(node: OnnxNode) -> tuple[str, ...]:
+    """input + skip + bias, normalised; the sum is the fourth result."""
+    total = _added(node, node.inputs[0], node.inputs[1], given(node, 4))
+    results = onnx_operators(node, "LayerNormalization", total, node.inputs[2], given(node, 3), axis=-1,
+                             epsilon=node.attr("epsilon", 1e-12))
+    return (*results, total)
+
+
+def _rms(node: OnnxNode, value: str, scale: str, axis: int) -> tuple[str, str]:
+    """x / root of the mean of squares, times the scale; and the inverse root."""
+    rank, dtype = node.type_of(value).rank, node.type_of(value).dtype
+    axes = tuple(range(axis_of(axis, rank), rank))
+    (square,) = node.emit("mul", (value, value))
+    (mean,) = reduce(node, "reduce_mean", square, axes, True)
+    (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", 1e-5), dtype))))
+    (value,) = node.emit("mul", (value, inverse))
+    return emit_broadcast(node, "mul", (value, scale))[0], inverse
+
+
+@decomposes("SimplifiedLayerNormalization")
+def simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
+    """In ONNX's own domain, where ONNX Runtime puts it."""
+    return _rms(node, node.inputs[0], node.inputs[1], node.attr("axis", -1))
+
+
+contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
+
+
+@contrib("SkipSimplifiedLayerNormalization")
+def skip_simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Its second result is no mean: there is none."""
+    total = _added(node, node.inputs[0], node.inputs[1], given(node, 3))
+    value, inverse = _rms(node, total, node.inputs[2], -1)
+    return value, inverse, inverse, total
+
+
+@contrib("EmbedLayerNormalization")
+def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Rows of words, positions and segments, added and normalised; with how many words the mask leaves, and the sum."""
+    batch, length = node.type(0).shape
+    words = onnx_operator(node, "Gather", node.inputs[2], node.inputs[0], axis=0)
+    if node.has(8):
+        positions = onnx_operator(node, "Gather", node.inputs[3], node.inputs[8], axis=0)
+    else:
+        hidden = node.type(3).shape[1]
+        positions = onnx_operator(node, "Slice", node.inputs[3], node.constant(np.array([0])),
+                                  node.constant(np.array([length])), node.constant(np.array([0])))
+        (positions,) = node.emit("reshape", (positions,), shape=(1, length, hidden))
+    total = _added(node, words, positions)
+    if node.has(1):
+        total = _added(node, total, onnx_operator(node, "Gather", node.inputs[4], node.inputs[1], axis=0))
+    value = onnx_operator(node, "LayerNormalization", total, node.inputs[5], node.inputs[6], axis=-1,
+                          epsilon=node.attr("epsilon", 1e-12))
+    if node.num_outputs < 2:
+        return (value,)
+    if node.has(7):
+        (count,) = reduce(node, "reduce_sum", *cast_to(node, node.inputs[7], "int32"), (1,), False)
+    else:
+        (count,) = node.emit("expand", (node.constant(np.zeros(1, np.int32)),), shape=(batch,))
+    return value, count, total
+
+
+@contrib("GroupNorm", "SkipGroupNorm")
+def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
+    """X, gamma, beta, and what is added first: skip ([N, C] or broadcast over the image) and bias [C]."""
+    last = bool(node.attr("channels_last", 1))
+    rank = node.type(0).rank
+    order = (0, rank - 1, *range(1, rank - 1))
+    back = tuple(order.index(axis) for axis in range(rank))
+    value = node.inputs[0]
+    if node.has(3):
+        skip = node.inputs[3]
+        if node.type(3).rank == 2:
+            ones = (1,) * (rank - 2)
+            n, c = node.type(3).shape
+            (skip,) = node.emit("reshape", (skip,), shape=(n, *ones, c) if last else (n, c, *ones))
+        bias = given(node, 4)
+        if bias and not last:
+            (bias,) = node.emit("reshape", (bias,), shape=(-1, *(1,) * (rank - 2)))
+        value = _added(node, value, skip, bias)
+    total = value
+    if last:
+        (value,) = node.emit("transpose", (value,), perm=order)
+    value = onnx_operator(node, "GroupNormalization", value, *node.inputs[1:3], num_groups=node.attr("groups"),
+                          epsilon=node.attr("epsilon", 1e-5))
+    if node.attr("activation", 0):
+        (value,) = node.emit("silu", (value,))
+    if last:
+        (value,) = node.emit("transpose", (value,), perm=back)
+    return value, total

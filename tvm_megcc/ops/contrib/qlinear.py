@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of the domain com.microsoft on quantised numbers, as ONNX Runtime's quantiser writes them: dequantised
+operands, the operator that ONNX has for reals, and its result quantised. passes/quantization/lower_quantized.py brings
+these onto integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+
+from ...errors import ShapeError
+from ..base import DECOMPOSITIONS, OPERATORS, OnnxNode, decomposes
+from ..elementwise import emit_broadcast
+from ..rules import axis_of
+
+DOMAIN = "com.microsoft"
+#: Operator set that the spelled operators are those of, unless they are told by an attribute.
+_OPSET = 13
+
+
+def _real(node: OnnxNode, index: int, axis: int = 0) -> str:
+    """Operand `index` dequantised by the scale and zero point behind it."""
+    return node.emit("dequantize_linear", node.inputs[index:index + 3], axis=axis, block=0, dtype="float32")[0]
+
+
+def _quantised(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
+    """The value quantised by operand `scale` and the zero point behind it; of operand `like`'s type without one."""
+    dtype = node.type(scale + 1 if node.has(scale + 1) else like).dtype
+    return node.emit("quantize_linear", (value, *node.inputs[scale:scale + 2]), axis=0, block=0, dtype=dtype)
+
+
+def _spelled(node: OnnxNode, kind: str, inputs: Sequence[str], opset: int = _OPSET) -> str:
+    """ONNX's operator of this name on other operands, with the node's attributes."""
+    spelled = copy(node)
+    spelled.inputs, spelled.op_type, spelled.opset, spelled.num_outputs = tuple(inputs), kind, opset, 1
+    declared = (declaration.from_onnx for declaration in OPERATORS.values() if kind in declaration.onnx)
+    return (DECOMPOSITIONS.get(kind) or next(declared))(spelled)[0]
+
+
+def _of_two(kind: str):
+    def emit(node: OnnxNode) -> tuple[str, ...]:
+        return _quantised(node, emit_broadcast(node, kind, (_real(node, 0), _real(node, 3)))[0], 6)
+    return emit
+
+
+#: A, its scale and zero point, B, its scale and zero point, C's scale and zero point.
+for _name in ("Add", "Mul"):
+    decomposes(f"{DOMAIN}::QLinear{_name}")(_of_two(_name.lower()))
+
+
+@decomposes(f"{DOMAIN}::QLinearSigmoid", f"{DOMAIN}::QLinearLeakyRelu", f"{DOMAIN}::QLinearReduceMean")
+def of_one(node: OnnxNode) -> tuple[str, ...]:
+    """X, its scale and zero point, Y's scale and zero point; attributes are those of ONNX's operator."""
+    return _quantised(node, _spelled(node, node.op_type.removeprefix("QLinear"), (_real(node, 0),)), 3)
+
+
+@decomposes(f"{DOMAIN}::QLinearAveragePool", f"{DOMAIN}::QLinearGlobalAveragePool")
+def pool(node: OnnxNode) -> tuple[str, ...]:
+    """The same; with `channels_last` the operand has its channels there."""
+    value, rank = _real(node, 0), node.type(0).rank
+    last = bool(node.attr("channels_last", 0)) and rank > 2
+    if last:
+        (value,) = node.emit("transpose", (value,), perm=(0, rank - 1, *range(1, rank - 1)))
+    value = _spelled(node, node.op_type.removeprefix("QLinear"), (value,))
+    if last:
+        (value,) = node.emit("transpose", (value,), perm=(0, *range(2, rank), 1))
+    return _quantised(node, value, 3)
+
+
+@decomposes(f"{DOMAIN}::QLinearSoftmax")
+def softmax(node: OnnxNode) -> tuple[str, ...]:
+    """X, its scale and zero point, Y's scale and zero point; attribute `opset` says whose softmax it is."""
+    return _quantised(node, _spelled(node, "Softmax", (_real(node, 0),), node.attr("opset", _OPSET)), 3)
+
+
+@decomposes(f"{DOMAIN}::QLinearConcat")
+def concat(node: OnnxNode) -> tuple[str, ...]:
+    """Y's scale and zero point, then each operand with its scale and zero point."""
+    values = [_real(node, index) for index in range(2, len(node.inputs), 3)]
+    axis = axis_of(node.attr("axis"), node.type(2).rank)
+    value = node.emit("concat", values, axis=axis)[0] if len(values) > 1 else values[0]
+    return _quantised(node, value, 0, 2)
+
+
+@decomposes(f"{DOMAIN}::QLinearWhere")
+def where(node: OnnxNode) -> tuple[str, ...]:
+    """condition, X, its scale and zero point, Y, its scale and zero point, Z's scale and zero point."""
+    return _quantised(node, _spelled(node, "Where", (node.inputs[0], _real(node, 1), _real(node, 4))), 7, 1)
+
+
+@decomposes(f"{DOMAIN}::QGemm")
+def gemm(node: OnnxNode) -> tuple[str, ...]:
+    """A, its scale and zero point, B, its scale and zero point, C (int32, in units of alpha * both scales), Y's scale
+    and zero point; without the last two the result is real."""
+    alpha, trans = node.constant(np.float32(node.attr("alpha", 1.0))), node.attr("transB", 0)
+    (a_scale,) = node.emit("mul", (node.inputs[1], alpha))
+    (a,) = node.emit("dequantize_linear", (node.inputs[0], a_scale, *node.inputs[2:3]), axis=0, block=0,
+                     dtype="float32")
+    operands = [a, _real(node, 3, 0 if trans else 1)]
+    addend = ""
+    if node.has(6):
+        (scale,) = emit_broadcast(node, "mul", (a_scale, node.inputs[4]))
+        shape, columns = node.type(6).shape, node.type(3).shape[0 if trans else 1]
+        value, by_column = node.inputs[6], shape in ((columns,), (1, columns))
+        if len(shape) > 2:
+            raise ShapeError(f"C is {node.type(6)}")
+        if by_column:
+            (value,) = node.emit("reshape", (value,), shape=(columns,))
+        (addend,) = node.emit("dequantize_linear", (value, scale), axis=0 if by_column else 1, block=0,
+                              dtype="float32")
+        if by_column:
+            operands, addend = [*operands, addend], ""
+    (y,) = node.emit("matmul", operands, trans_a=node.attr("transA", 0), trans_b=trans)
+    if addend:
+        (y,) = emit_broadcast(node, "add", (y, addend))
+    return _quantised(node, y, 7) if node.has(7) else (y,)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of ONNX Runtime on dynamically quantised numbers: operands of 8 bits, results of reals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ..base import OnnxNode
+from ..elementwise import cast_to, emit_broadcast
+from ..rules import axis_of
+from ..spelling import given, onnx_operator
+from .fused import contrib
+
+
+def dynamically_quantised(node: OnnxNode, value: str) -> tuple[str, str, str]:
+    """ONNX's DynamicQuantizeLinear: numbers of uint8, scale and zero point."""
+    numbers, scale, point = node.emit("dynamic_quantize", (value,))
+    return numbers, scale, point
+
+
+def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str,
+                    bias: str) -> str:
+    """Sums of integers times both scales, plus a bias."""
+    if b_zero and node.is_constant(b_zero) and node.type_of(b_zero).rank == 1:
+        (b_zero,) = node.emit("reshape", (b_zero,), shape=() if node.type_of(b_zero).size == 1 else (-1,))
+    sums = onnx_operator(node, "MatMulInteger", a, b, a_zero, b_zero)
+    (factor,) = emit_broadcast(node, "mul", (a_scale, b_scale))
+    (y,) = emit_broadcast(node, "mul", (*cast_to(node, sums, "float32"), factor))
+    return emit_broadcast(node, "add", (y, bias))[0] if bias else y
+
+
+@contrib("MatMulIntegerToFloat")
+def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
+    """A, B, scales of both, zero points of both, bias."""
+    scale = node.inputs[2]
+    if node.type(2).size != 1:
+        raise MegccError(f"A has scales {node.type(2)}; one is supported")
+    if node.type(2).rank:
+        (scale,) = node.emit("reshape", (scale,), shape=())
+    return (integer_product(node, *node.inputs[:2], scale, node.inputs[3], given(node, 4), given(node, 5),
+                            given(node, 6)),)
+
+
+@contrib("DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
+    """A of reals, B, its scale and zero point, bias."""
+    a, scale, zero = dynamically_quantised(node, node.inputs[0])
+    return (integer_product(node, a, node.inputs[1], scale, node.inputs[2], zero, given(node, 3), given(node, 4)),)
+
+
+def _halves(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
+    """Numbers of 4 bits, two in a byte along the last axis, the first in the low half; bytes as they are."""
+    if bits == 8:
+        return array
+    return np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], -1)[..., :extent]
+
+
+def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers, scales and zero points of a GatherBlockQuantized. Bytes of two numbers have the type of numbers of
+    4 bits here: the number of scales tells them apart, or values."""
+    data, scales = node.const(0, "data"), node.const(2, "scales")
+    zeros = node.const(3, "zero_points") if node.has(3) else None
+    if bits not in (4, 8):
+        raise MegccError(f"has numbers of {bits} bits; those of 4 and 8 are supported")
+    pairs = bits == 4 and data.dtype == np.uint8 and (
+        (data.size > 0 and data.max() > 15) or scales.shape[along] != -(-data.shape[along] // block))
+    middle = 1 << bits - 1 if bits == 8 or pairs else 0
+    if pairs:
+        data = _halves(data, bits, 2 * data.shape[-1])
+        zeros = None if zeros is None else _halves(zeros, bits, scales.shape[-1])
+    if zeros is None:
+        zeros = np.full(scales.shape, middle if data.dtype == np.uint8 else 0, data.dtype)
+    wanted = tuple(-(-extent // block) if axis == along else extent for axis, extent in enumerate(data.shape))
+    if scales.shape != wanted or zeros.shape != wanted:
+        raise ShapeError(f"scales {list(scales.shape)} and zero points {list(zeros.shape)} for numbers "
+                         f"{list(data.shape)} in blocks of {block} on axis {along}")
+    return data, scales, zeros
+
+
+@contrib("GatherBlockQuantized")
+def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
+    """data, indices, scales, zero points: rows of numbers with a scale a block, as reals."""
+    bits, block, rank = node.attr("bits", 4), node.attr("block_size", 128), node.type(0).rank
+    if block < 1:
+        raise ShapeError(f"blocks of {block} numbers")
+    axis, along = axis_of(node.attr("gather_axis", 0), rank), axis_of(node.attr("quantize_axis", 1), rank)
+    arrays = _numbers(node, along, block, bits)
+    extent, indices = arrays[0].shape[along], node.inputs[1]
+    if (rank, axis, along, bits) == (2, 0, 1, 4) and block % 2 == 0:  # stays packed: passes/quantization/int4.py
+        real = onnx_operator(node, "DequantizeLinear", *map(node.constant, arrays), axis=1, block_size=block)
+        return (onnx_operator(node, "Gather", real, indices, axis=0),)
+    if extent % block == 0 and axis != along:
+        picked = [onnx_operator(node, "Gather", node.constant(array), indices, axis=axis) for array in arrays]
+        shift = node.type(1).rank - 1 if along > axis else 0
+        return (onnx_operator(node, "DequantizeLinear", *picked, axis=along + shift, block_size=block),)
+    numbers, scales, zeros = arrays
+    scales, zeros = (np.repeat(array, block, along).take(np.arange(extent), along) for array in (scales, zeros))
+    real = node.constant((numbers.astype(np.int32) - zeros).astype(scales.dtype) * scales)
+    return (onnx_operator(node, "Gather", real, indices, axis=axis),)

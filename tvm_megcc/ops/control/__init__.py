@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops and branches; operators given by C code."""
+
+from . import extern, loops, tir
+
+__all__ = ["extern", "loops", "tir"]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The long tail: operators that are given by their C code, printed by a front end from loops that TVM made of them
+(frontends/tir)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_shape
+from ...ir.dims import Dim, Symbol, differ, substitute
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, f32, register
+
+
+@dataclass(frozen=True)
+class Program:
+    """Loops over operands, as C.
+
+    name: what it computes, a C identifier. digest: tells programs of one name apart.
+    inputs, outputs: name in the C code and type of each operand, its shape over the extents.
+    extents: (name, operand, axis) of each extent that is an axis of an input.
+    given: names of the extents that the operator's attributes state.
+    helpers: definitions in front of the kernel. body: of the kernel; computes tasks [begin, end).
+    tasks, shared, scratch, macs: as in `Lowered` and `Operator.macs`, over the extents.
+    evaluate: the meaning, on arrays; no part of what the program is.
+    """
+
+    name: str
+    digest: str
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    body: str
+    helpers: tuple[str, ...] = ()
+    extents: tuple[tuple[str, int, int], ...] = ()
+    given: tuple[str, ...] = ()
+    tasks: Dim = 1
+    shared: Dim = 0
+    scratch: Dim = 0
+    macs: Dim = 0
+    evaluate: Callable[..., tuple[np.ndarray, ...]] | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"{self.name}_{self.digest}"
+
+    def values(self, attrs: Attrs, inputs: Types) -> dict[str, Dim]:
+        """The extents of a call."""
+        values = {name: inputs[operand].shape[axis] for name, operand, axis in self.extents}
+        return {**values, **dict(zip(self.given, attrs.get("given", ()), strict=True))}
+
+
+_REVERSED_SUM = Program(
+    "reversed_sum", "example", (("x", TensorType("float32", (Symbol("N"),))),),
+    (("y", TensorType("float32", (Symbol("N"),))),),
+    "float total = 0.0f;\nfor (int32_t i = begin == 0 ? 0 : N; i < N; i++) {\n"
+    "total = add(total, x[N - 1 - i]);\ny[i] = total;\n}\nreturn 0;",
+    ("static MGC_INLINE float add(float a, float b)\n{\nreturn a + b;\n}",), (("N", 0, 0),),
+    evaluate=lambda x: (np.cumsum(x[::-1], dtype=x.dtype),))
+
+
+@register
+class Tir(Operator):
+    """A `program`. Attribute `given`: values of the extents that no operand has."""
+
+    kind = "tir"
+    operands = ("x*",)
+    cases = (Case((f32(17),), {"program": _REVERSED_SUM}),)
+
+    @staticmethod
+    def infer(attrs: Attrs, *inputs: TensorType) -> tuple[TensorType, ...]:
+        program: Program = attrs.program
+        values = program.values(attrs, inputs)
+        for (name, type_), given in zip(program.inputs, inputs, strict=True):
+            shape = tuple(substitute(dim, values) for dim in type_.shape)
+            why = f"{program.name}: {name} is {given}; expected {type_.with_shape(shape)}"
+            if type_.dtype != given.dtype or len(shape) != given.rank or any(map(differ, shape, given.shape)):
+                raise ShapeError(why)
+            require_shape(given.shape, shape, why)
+        return tuple(type_.with_shape(substitute(dim, values) for dim in type_.shape)
+                     for _, type_ in program.outputs)
+
+    @staticmethod
+    def evaluates(attrs: Attrs) -> bool:
+        return attrs.program.evaluate is not None
+
+    @staticmethod
+    def compute(attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        if attrs.program.evaluate is None:
+            raise MegccError(f"{attrs.program.name} is known as C code only")
+        return attrs.program.evaluate(*inputs)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs, outputs) -> Dim:
+        return substitute(attrs.program.macs, attrs.program.values(attrs, inputs))

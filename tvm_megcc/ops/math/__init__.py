@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products, reductions and transforms."""
+
+from . import einsum, fourier, matmul, reduce, spectral
+
+__all__ = ["einsum", "fourier", "matmul", "reduce", "spectral"]

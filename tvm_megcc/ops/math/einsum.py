@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Einsum in simpler operators: diagonals and sums of single operands first, then products of pairs, left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, product
+from ..base import OnnxNode, decomposes
+from ..elementwise import emit_broadcast
+from .reduce import reduce
+
+#: Labels of the axes behind an ellipsis, counted from the last.
+_ELLIPSIS = "0123456789"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value with one label an axis, all different."""
+
+    value: str
+    labels: str
+
+
+@decomposes("Einsum")
+def einsum(node: OnnxNode) -> tuple[str, ...]:
+    """Sums over products of operands, as attribute `equation` labels their axes."""
+    inputs, result = _labels(node)
+    sizes: dict[str, Dim] = {}
+    for index, labels in enumerate(inputs):
+        for label, extent in zip(labels, node.type(index).shape, strict=True):
+            if sizes.get(label, 1) == 1:
+                sizes[label] = extent
+            elif extent not in (1, sizes[label]):
+                raise ShapeError(f"axes '{label}' have {sizes[label]} and {extent} elements")
+    waiting = [_diagonal(node, Term(value, labels)) for value, labels in zip(node.inputs, inputs, strict=True)]
+    done = _summed(node, waiting.pop(0), _wanted(result, waiting))
+    while waiting:
+        other = waiting.pop(0)
+        wanted = _wanted(result, waiting)
+        other = _summed(node, other, wanted | set(done.labels))
+        done = _summed(node, _contracted(node, done, other, wanted, sizes), wanted)
+    return (_arranged(node, done, result),)
+
+
+def _labels(node: OnnxNode) -> tuple[list[str], str]:
+    """One label for each axis of each operand, and of the result."""
+    equation = node.attr("equation").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(node.inputs):
+        raise ShapeError(f"equation '{equation}' has {len(terms)} terms for {len(node.inputs)} operands")
+    inputs, widest = [], 0
+    for index, term in enumerate(terms):
+        rank = node.type(index).rank
+        behind = rank - len(term.replace("...", ""))
+        if behind < 0 or (behind and "..." not in term) or behind > len(_ELLIPSIS):
+            raise ShapeError(f"term '{term}' of equation '{equation}' for an operand of {rank} axes")
+        inputs.append(term.replace("...", _ELLIPSIS[:behind][::-1]))
+        widest = max(widest, behind)
+    if not arrow:
+        once = sorted(label for label in set("".join(terms)) - {"."} if "".join(terms).count(label) == 1)
+        right = "..." * ("..." in left) + "".join(once)
+    result = right.replace("...", _ELLIPSIS[:widest][::-1])
+    if len(set(result)) != len(result) or not set(result) <= set("".join(inputs)):
+        raise MegccError(f"equation '{equation}' does not label the axes of its result")
+    return inputs, result
+
+
+def _wanted(result: str, waiting: Sequence[Term]) -> set[str]:
+    """Labels that are needed later."""
+    return set(result).union(*(term.labels for term in waiting))
+
+
+def _diagonal(node: OnnxNode, term: Term) -> Term:
+    """Of axes with one label only what has one index on all of them: a product with the identity, summed."""
+    for label in dict.fromkeys(term.labels):
+        while term.labels.count(label) > 1:
+            first = term.labels.index(label)
+            second = term.labels.index(label, first + 1)
+            type_ = node.type_of(term.value)
+            if type_.shape[first] != type_.shape[second] or not isinstance(type_.shape[first], int):
+                raise ShapeError(f"no diagonal of axes {first} and {second} of {type_}")
+            shape = [type_.shape[first] if axis in (first, second) else 1 for axis in range(type_.rank)]
+            node.require_room(type_.shape[first], type_.shape[first])
+            identity = node.constant(np.eye(type_.shape[first], dtype=np.dtype(type_.dtype)).reshape(shape))
+            (value,) = node.emit("mul", (term.value, identity))
+            (value,) = reduce(node, "reduce_sum", value, (second,), False)
+            term = Term(value, term.labels[:second] + term.labels[second + 1:])
+    return term
+
+
+def _summed(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
+    axes = tuple(axis for axis, label in enumerate(term.labels) if label not in wanted)
+    if not axes:
+        return term
+    (value,) = reduce(node, "reduce_sum", term.value, axes, False)
+    return Term(value, "".join(label for label in term.labels if label in wanted))
+
+
+def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[str, Dim]) -> Term:
+    """The product of two terms, summed over what only they have: a batch of matrix products, or elementwise."""
+    both = [label for label in a.labels if label in b.labels]
+    summed = [label for label in both if label not in wanted]
+    if not summed:
+        labels = a.labels + "".join(label for label in b.labels if label not in a.labels)
+        values = [_spread(node, term, labels) for term in (a, b)]
+        return Term(*emit_broadcast(node, "mul", values), labels)
+    batch = [label for label in both if label in wanted]
+    rows = [label for label in a.labels if label not in both]
+    columns = [label for label in b.labels if label not in both]
+
+    def matrix(term: Term, first: list[str], second: list[str]) -> str:
+        value = _arranged(node, term, "".join(batch + first + second))
+        for axis, label in enumerate(batch + first + second):
+            if node.type_of(value).shape[axis] != sizes[label]:  # an axis of one element that broadcasts
+                shape = [*node.type_of(value).shape]
+                shape[axis] = sizes[label]
+                (value,) = node.emit("expand", (value,), shape=tuple(shape))
+        groups = (batch, first, second)
+        return node.emit("reshape", (value,), shape=tuple(product(sizes[x] for x in group) for group in groups))[0]
+
+    (value,) = node.emit("matmul", (matrix(a, rows, summed), matrix(b, summed, columns)), trans_a=0, trans_b=0)
+    labels = "".join(batch + rows + columns)
+    return Term(node.emit("reshape", (value,), shape=tuple(sizes[label] for label in labels))[0], labels)
+
+
+def _spread(node: OnnxNode, term: Term, labels: str) -> str:
+    """The value with an axis for every label, of one element where it has none."""
+    value = _arranged(node, term, "".join(label for label in labels if label in term.labels))
+    extents = iter(node.type_of(value).shape)
+    return node.emit("reshape", (value,), shape=tuple(next(extents) if x in term.labels else 1 for x in labels))[0]
+
+
+def _arranged(node: OnnxNode, term: Term, labels: str) -> str:
+    """The value with its axes in this order."""
+    perm = tuple(term.labels.index(label) for label in labels)
+    return term.value if perm == tuple(range(len(perm))) else node.emit("transpose", (term.value,), perm=perm)[0]

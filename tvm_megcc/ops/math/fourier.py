@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fast Fourier transforms of complex lines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_shape
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, register
+
+#: The factors of a length that there are passes for, in their order.
+FACTORS = (4, 2, 3, 5)
+
+
+def factors_of(length: int) -> tuple[int, ...] | None:
+    """Of a line's length, for its passes; None where it has others. A single 2 comes first."""
+    found: list[int] = []
+    for factor in FACTORS:
+        while length % factor == 0:
+            found.insert(0 if factor == 2 else len(found), factor)
+            length //= factor
+    return tuple(found) if length == 1 and found else None
+
+
+def turns(length: int, inverse: bool, dtype: str) -> np.ndarray:
+    """exp(-2 pi i k / length), of the inverse its conjugate: [length][2]."""
+    angle = (2 if inverse else -2) * np.pi * np.arange(length) / length
+    return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.dtype(dtype))
+
+
+@register
+class Fourier(Operator):
+    """The transform of x [..., N, 2], real and imaginary parts, along N; with the attribute `inverse` the inverse one.
+    With `pairs` x are 2N real numbers, two neighbours side by side, and the result is the first half of their
+    transform, [..., N + 1, 2]. Operand: the `turns` of N, or of 2N.
+
+    C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983); of pairs
+    W. H. Press et al., Numerical Recipes in C (1992), 12.3.
+    """
+
+    kind = "fourier"
+    operands = ("x", "turns")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, table: TensorType) -> tuple[TensorType, ...]:
+        why = f"turns {table} for lines {x}"
+        if x.rank < 2 or x.dtype != table.dtype or not isinstance(x.shape[-2], int) or factors_of(x.shape[-2]) is None:
+            raise ShapeError(why)
+        require_shape(x.shape[-1:], (2,), why)
+        require_shape(table.shape, (x.shape[-2] * (2 if attrs.pairs else 1), 2), why)
+        return (x.with_shape((*x.shape[:-2], x.shape[-2] + 1, 2)) if attrs.pairs else x,)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
+        if attrs.pairs:
+            result = np.fft.rfft(x.reshape(*x.shape[:-2], -1).astype(np.float64), axis=-1)
+        else:
+            numbers = x[..., 0].astype(np.float64) + 1j * x[..., 1].astype(np.float64)
+            result = (np.fft.ifft if attrs.inverse else np.fft.fft)(numbers, axis=-1)
+        return (np.stack([result.real, result.imag], -1).astype(x.dtype),)
+
+    @classmethod
+    def of(cls, node: OnnxNode, value: str, inverse: bool, pairs: bool = False) -> str:
+        type_ = node.type_of(value)
+        length = type_.shape[-2] * (2 if pairs else 1)
+        node.require_room(length, 2)
+        table = node.constant(turns(length, inverse, type_.dtype))
+        return node.emit(cls.kind, (value, table), inverse=int(inverse), pairs=int(pairs))[0]
+
+
+def _case(shape: tuple[int, ...], inverse: int, dtype: str = "float32", pairs: int = 0) -> Case:
+    lines = shape[-2] * (pairs + 1)
+    return Case(((shape, dtype), ((lines, 2), dtype)), {"inverse": inverse, "pairs": pairs}, (1,),
+                {1: turns(lines, bool(inverse), dtype)})
+
+
+Fourier.cases = (_case((3, 10, 2), 1), _case((2, 2, 60, 2), 0), _case((1, 16, 2), 0), _case((8, 2), 1),
+                 _case((2, 81, 2), 1, "float64"), _case((1, 2, 2), 0), _case((2, 400, 2), 0),
+                 _case((3, 30, 2), 0, pairs=1), _case((2, 4, 2), 0, "float64", 1), _case((1, 200, 2), 0, pairs=1))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products: fully connected layers, attention, batches of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_equal, require_shape
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, Types, decomposes, register
+from ..rules import broadcast
+
+
+@register
+class MatMul(Operator):
+    """numpy's matmul of operands of rank 2 and more, plus a bias for each column.
+
+    Attributes: `trans_a`, `trans_b`: the last two axes of the operand are swapped. Operands: bias [N].
+    """
+
+    kind = "matmul"
+    operands = ("a", "b", "bias?")
+    onnx = ("MatMul",)
+    relax = ("relax.matmul",)
+    relay = ("nn.dense", "nn.batch_matmul")
+    channel_axis = -1
+
+    @staticmethod
+    def infer(attrs: Attrs, a: TensorType, b: TensorType, bias: TensorType | None = None) -> tuple[TensorType, ...]:
+        if a.rank < 2 or b.rank < 2:
+            raise ShapeError(f"wants matrices, not {a} and {b}")
+        m, k = a.shape[-2:][::-1] if attrs.trans_a else a.shape[-2:]
+        kb, n = b.shape[-2:][::-1] if attrs.trans_b else b.shape[-2:]
+        require_equal(k, kb, f"products of {a} and {b} do not match: sums over {k} and over {kb}")
+        if bias is not None:
+            require_shape(bias.shape, (n,), f"bias {bias} for {n} columns")
+        return (TensorType(a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), m, n)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        a = np.swapaxes(a, -1, -2) if attrs.trans_a else a
+        b = np.swapaxes(b, -1, -2) if attrs.trans_b else b
+        y = np.matmul(a, b)
+        return (y if bias is None else y + bias,)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        (a, b), (ta, tb) = node.inputs[:2], (node.type(0), node.type(1))
+        if ta.rank == 0 or tb.rank == 0:
+            raise ShapeError("an operand is a scalar")
+        # A vector is a matrix of one row or one column, whose axis the result loses again.
+        if ta.rank == 1:
+            (a,) = node.emit("reshape", (a,), shape=(1, ta.shape[0]))
+        if tb.rank == 1:
+            (b,) = node.emit("reshape", (b,), shape=(tb.shape[0], 1))
+        (y,) = node.emit("matmul", (a, b), trans_a=0, trans_b=0)
+        if min(ta.rank, tb.rank) > 1:
+            return (y,)
+        shape = list(node.type_of(y).shape)
+        if tb.rank == 1:
+            del shape[-1]
+        if ta.rank == 1:
+            del shape[-1 if tb.rank == 1 else -2]
+        return node.emit("reshape", (y,), shape=tuple(shape))
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return outputs[0].size * inputs[0].shape[-2 if attrs.trans_a else -1]
+
+
+@decomposes("Gemm")
+def gemm(node: OnnxNode) -> tuple[str, ...]:
+    """alpha * A' @ B' + beta * C. Factors go into constants; what C cannot be as a bias is added behind."""
+    alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
+    attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
+    b = node.inputs[1]
+    if alpha != 1.0 and node.is_const(1):
+        b, alpha = node.constant(node.const(1) * np.float32(alpha)), 1.0
+    columns = node.type(1).shape[0 if attrs["trans_b"] else 1]
+    addend = node.inputs[2] if node.has(2) and beta != 0.0 else ""
+    bias = ""
+    if addend and node.is_const(2) and alpha == 1.0:
+        value = node.const(2)
+        if value.size == 1 or value.shape in ((columns,), (1, columns)):
+            node.require_room(columns)
+            bias = node.constant(np.broadcast_to(value.reshape(-1) * value.dtype.type(beta), (columns,)).copy())
+            addend = ""
+    (y,) = node.emit("matmul", (node.inputs[0], b, *filter(None, (bias,))), **attrs)
+    if alpha != 1.0:
+        (y,) = node.emit("mul", (y, node.constant(np.float32(alpha))))
+    if addend:
+        if beta != 1.0:
+            (addend,) = node.emit("mul", (addend, node.constant(np.float32(beta))))
+        (y,) = node.emit("add", (y, addend))
+    return (y,)
+
+
+def _case(a, b, bias=None, trans_a=0, trans_b=0, constant=(), dtype="float32") -> Case:
+    operands = ((tuple(a), dtype), (tuple(b), dtype), ((bias,), dtype) if bias else None)
+    return Case(operands, {"trans_a": trans_a, "trans_b": trans_b}, constant)
+
+
+MatMul.cases = (
+    _case((1, 64), (64, 10), 10, constant=(1, 2)),
+    _case((1, 37), (1000, 37), 1000, trans_b=1, constant=(1, 2)),
+    _case((1, 1), (1, 1), constant=(1,)),
+    _case((3, 5, 40), (40, 33), 33, constant=(1, 2)),
+    _case((31, 17), (17, 48), constant=(1,)),
+    _case((7, 13), (13, 21), 21),
+    _case((2, 3, 9, 20), (2, 3, 20, 35)),
+    _case((2, 1, 9, 20), (3, 20, 8), trans_a=0),
+    _case((2, 4, 6, 8), (2, 1, 10, 8), trans_b=1),
+    _case((5, 30, 9), (5, 30, 18), trans_a=1),
+    _case((2, 700), (700, 19), 19, trans_b=0),
+    _case((9, 1100), (40, 1100), trans_b=1),
+    _case((600, 3), (3, 1), trans_a=0),
+    _case((1, 1), (1, 7)),
+    _case((3, 7, 24), (24, 1), 1, constant=(1, 2)),
+    _case((33, 19), (1, 19), trans_b=1),
+    _case((2, 5, 3), (3, 7), 7, dtype="float64"),
+    _case((2, 1, 4, 3), (3, 5, 3), trans_b=1, dtype="int32"),
+    _case((3, 4), (3, 6), trans_a=1, dtype="uint64"),
+)

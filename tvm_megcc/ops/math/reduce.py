@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions over some axes, and the index of the largest and the smallest element along one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+
+import ml_dtypes
+import numpy as np
+
+from ...errors import MegccError
+from ...ir.conditions import require_at_most
+from ...ir.dims import Dim, product
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..elementwise import cast_to
+from ..rules import axes_of, axis_of, places, shape_text
+from ..tensor.runtime_axes import of_run_time_axes, of_run_time_axis
+from ..tensor.shape import axes_operand
+
+
+class Reduction(Operator):
+    """Attributes `axes` (sorted, not negative) and `keepdims`.
+
+    numpy: the reduction of an array over a tuple of axes. dtypes: element types of the test cases.
+    """
+
+    numpy: Callable
+    dtypes: tuple[str, ...] = ("float32",)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axes = axes_of(attrs.axes, x.rank)
+        shape = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.shape)
+                      if attrs.keepdims or axis not in axes)
+        return (TensorType(x.dtype, shape),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+        with np.errstate(all="ignore"):
+            result = cls.numpy(wide, tuple(attrs.axes))
+        shape = tuple(1 if axis in attrs.axes else dim for axis, dim in enumerate(x.shape))
+        result = np.asarray(result).astype(x.dtype).reshape(shape)
+        return (result if attrs.keepdims else result.squeeze(tuple(attrs.axes)),)
+
+
+def _limits(dtype: np.dtype) -> tuple:
+    """The least and the greatest value, which reductions of nothing give."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _mean(x: np.ndarray, axes) -> np.ndarray:
+    if x.dtype.kind == "f":
+        return x.mean(axes)
+    return np.trunc(x.sum(axes) / product(x.shape[axis] for axis in axes))
+
+
+#: kind, its ONNX, Relax and Relay names, and its meaning.
+_REDUCTIONS = (
+    ("sum", "ReduceSum", "sum", "sum", lambda x, axes: x.sum(axes)),
+    ("mean", "ReduceMean", "mean", "mean", _mean),
+    ("max", "ReduceMax", "max", "max", lambda x, axes: x.max(axes, initial=_limits(x.dtype)[0])),
+    ("min", "ReduceMin", "min", "min", lambda x, axes: x.min(axes, initial=_limits(x.dtype)[1])),
+    ("prod", "ReduceProd", "prod", "prod", lambda x, axes: x.prod(axes)),
+    ("l1", "ReduceL1", "", "", lambda x, axes: np.abs(x).sum(axes)),
+    ("l2", "ReduceL2", "", "", lambda x, axes: np.sqrt((x * x).sum(axes))),
+    ("sum_square", "ReduceSumSquare", "", "", lambda x, axes: (x * x).sum(axes)),
+    ("log_sum", "ReduceLogSum", "", "", lambda x, axes: np.log(x.sum(axes))),
+)
+
+
+def _cases(name: str) -> tuple[Case, ...]:
+    shapes = [((3, 5, 7), (1,), True), ((2, 3, 4, 5), (2, 3), False), ((4, 37), (1,), False), ((37, 4), (0,), True)]
+    if name in ("sum", "mean", "max"):
+        shapes += [((2, 3, 4, 5), (1, 3), True), ((2, 3, 4), (0, 1, 2), False)]
+    cases = [Case((f32(*shape),), {"axes": axes, "keepdims": keep}) for shape, axes, keep in shapes]
+    if name in ("sum", "max", "min", "prod", "l1", "sum_square"):
+        cases += [Case((((3, 6), dtype),), {"axes": (1,), "keepdims": False}) for dtype in ("int32", "uint8", "int64")]
+    cases.append(Case((((3, 5, 7), "float64"),), {"axes": (1,), "keepdims": True}))
+    if name == "log_sum":
+        cases = [Case(case.inputs, case.attrs, values={0: 1.0 + np.arange(product(case.inputs[0][0])) % 7})
+                 for case in cases]
+    return tuple(cases)
+
+
+def _declare(name: str, onnx_name: str, relax: str, relay: str, numpy: Callable) -> None:
+    register(type(f"Reduce{name.title().replace('_', '')}", (Reduction,), {
+        "__doc__": f"Reduction: {name.replace('_', ' ')}.", "kind": f"reduce_{name}", "onnx": (onnx_name,),
+        "relax": (f"relax.{relax}",) if relax else (), "relay": (relay,) if relay else (),
+        "numpy": staticmethod(numpy), "cases": _cases(name),
+        "from_onnx": classmethod(_from_onnx),
+    }))
+
+
+def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
+    return _over_axes(node, 13 if cls.kind == "reduce_sum" else 18, lambda axes: reduce(
+        node, cls.kind, node.inputs[0], axes, bool(node.attr("keepdims", 1))))
+
+
+def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
+    """With the axes of one element that the model states, where `_axes` went by that."""
+    shape = node.stated(1)
+    if shape is None or node.type_of(results[0]).shape == shape:
+        return results
+    return node.emit("reshape", results, shape=shape)
+
+
+def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+    """What `make` gives of the axes to reduce. Where only the run knows them, of those that give the shape that the
+    model states; of several the run chooses one.
+
+    Axes of one element make no difference, and count as reduced.
+    """
+    shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
+    if node.opset < since or (result := node.stated(1)) is None:
+        axes = axes_operand(node, since) or (() if node.attr("noop_with_empty_axes", 0) else range(len(shape)))
+        return make(axes_of(axes, len(shape)))
+    found = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
+             if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
+             and _kept(shape, axes, keepdims, result)}
+    count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
+    some = isinstance(count, int) and count > 0
+    free = [axis for axis, extent in enumerate(shape) if extent == 1]
+    if not found or not (some or (len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
+        raise MegccError(f"its axes are computed at run time, and {shape_text(result)} of {shape_text(shape)} does not "
+                         "tell which they are; make them a constant of the model")
+    return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)))
+
+
+def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
+    """Whether reducing the axes gives a result of this shape; without `keepdims`, up to axes of one element."""
+    if keepdims:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)) == result
+    kept = [extent for axis, extent in enumerate(shape) if axis not in axes]
+    return kept == [extent for extent in result if extent != 1]
+
+
+@decomposes("ReduceLogSumExp")
+def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
+    """log(sum(exp(x - max))) + max, with a finite number for a maximum that is infinite."""
+    return _over_axes(node, 18, lambda axes: _log_sum_exp(node, axes) if axes else node.inputs[:1])
+
+
+def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
+    keepdims, dtype = bool(node.attr("keepdims", 1)), node.type(0).dtype
+    (x,) = cast_to(node, node.inputs[0], _computed_in("reduce_log_sum", dtype))
+    (top,) = reduce(node, "reduce_max", x, axes, True)
+    kind = np.dtype(node.type_of(x).dtype)
+    for fn, limit in (("max", ml_dtypes.finfo(kind).min), ("min", ml_dtypes.finfo(kind).max)):
+        (top,) = node.emit(fn, (top, node.constant(np.asarray(limit, kind))))
+    (shifted,) = node.emit("sub", (x, top))
+    (sum_,) = reduce(node, "reduce_log_sum", *node.emit("exp", (shifted,)), axes, keepdims)
+    if not keepdims:
+        (top,) = node.emit("reshape", (top,), shape=node.type_of(sum_).shape)
+    return cast_to(node, node.emit("add", (sum_, top))[0], dtype)
+
+
+#: Reductions of one element that are this element.
+_SAME_OF_ONE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
+
+
+def _computed_in(kind: str, dtype: str) -> str:
+    """The element type that has a kernel: of integers a mean, root or logarithm is that of reals."""
+    if dtype == "bool":
+        return "uint8"
+    return "float64" if kind in ("reduce_mean", "reduce_l2", "reduce_log_sum") and "int" in dtype else dtype
+
+
+def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:
+    """Emits a reduction that keeps its axes, so that every layout is open to it, and drops them afterwards.
+
+    axes: None for all. Over none, each element is one of a new axis: a norm still takes the magnitude of it.
+    """
+    type_ = node.type_of(value)
+    rank = type_.rank
+    axes = axes_of(range(rank) if axes is None else axes, rank)
+    if not axes:
+        if kind in _SAME_OF_ONE:
+            return (value,)
+        (lines,) = node.emit("reshape", (value,), shape=(*type_.shape, 1))
+        return reduce(node, kind, lines, (rank,), False)
+    (value,) = cast_to(node, value, _computed_in(kind, type_.dtype))
+    (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
+    (result,) = cast_to(node, result, type_.dtype)
+    if keepdims:
+        return (result,)
+    shape = tuple(dim for axis, dim in enumerate(node.type_of(value).shape) if axis not in axes)
+    return node.emit("reshape", (result,), shape=shape)
+
+
+for _row in _REDUCTIONS:
+    _declare(*_row)
+
+
+_NANS = np.array([[1, np.nan, 0, 3, 3, 2], [np.nan, 2, 1, np.nan, 0, 0], [np.nan] * 6, [2, 1, 5, 5, 0, np.nan]])
+
+
+class ArgExtreme(Operator):
+    """Index of the extreme element along attribute `axis`, as int64; of equals the first, or the last if `last`. The
+    first NaN is the extreme; if `nan_yields`, it is as TVM's comparisons have it: a NaN takes the place of the extreme
+    so far, and the next element takes its.
+    """
+
+    numpy: Callable
+    better: Callable
+    cases = (Case((f32(3, 5, 7),), {"axis": 1, "keepdims": True, "last": False}),
+             Case((f32(2, 37),), {"axis": 1, "keepdims": False, "last": False}),
+             Case((((4, 30), "int32"),), {"axis": 1, "keepdims": False, "last": False}),
+             Case((((30, 4), "int32"),), {"axis": 0, "keepdims": False, "last": True}),
+             *(Case((f32(4, 6),), {"axis": 1, "keepdims": False, "last": last, "nan_yields": yields}, values={0: _NANS})
+               for last in (False, True) for yields in (False, True)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        require_at_most(1, x.shape[axis], f"axis {axis} of {x} is empty")
+        kept: tuple[Dim, ...] = (1,) if attrs.keepdims else ()
+        return (TensorType("int64", (*x.shape[:axis], *kept, *x.shape[axis + 1:])),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        if attrs.get("nan_yields", False):
+            index = cls.compared(np.moveaxis(x, attrs.axis, 0), attrs.last)
+        elif attrs.last:
+            index = x.shape[attrs.axis] - 1 - cls.numpy(np.flip(x, attrs.axis), attrs.axis)
+        else:
+            index = cls.numpy(x, attrs.axis)
+        index = index.astype(np.int64)
+        return (np.expand_dims(index, attrs.axis) if attrs.keepdims else index,)
+
+    @classmethod
+    def compared(cls, x: np.ndarray, last: bool) -> np.ndarray:
+        """Indices along the first axis, element by element as TVM compares them."""
+        best, index = x[0], np.zeros(x.shape[1:], int)
+        for position, value in enumerate(x[1:], start=1):
+            keeps = cls.better(best, value) if last else cls.better(best, value) | (best == value)
+            best, index = np.where(keeps, best, value), np.where(keeps, index, position)
+        return index
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"axis": axis_of(node.attr("axis", 0), node.type(0).rank), "keepdims": bool(node.attr("keepdims", 1)),
+                "last": bool(node.attr("select_last_index", 0))}
+
+
+@register
+class ArgMax(ArgExtreme):
+    """Index of the largest element."""
+
+    kind, onnx, relax, relay = "arg_max", ("ArgMax",), ("relax.argmax",), ("argmax",)
+    numpy, better = staticmethod(np.argmax), staticmethod(np.greater)
+
+
+@register
+class ArgMin(ArgExtreme):
+    """Index of the smallest element."""
+
+    kind, onnx, relax, relay = "arg_min", ("ArgMin",), ("relax.argmin",), ("argmin",)
+    numpy, better = staticmethod(np.argmin), staticmethod(np.less)
+
+
+@decomposes("Hardmax")
+def hardmax(node: OnnxNode) -> tuple[str, ...]:
+    rank, axis = node.type(0).rank, node.attr("axis", -1 if node.opset >= 13 else 1)
+    axis = axis_of(axis, rank)
+    extent = node.type(0).shape[axis]
+    (index,) = node.emit("arg_max", node.inputs, axis=axis, keepdims=True, last=False)
+    (hit,) = node.emit("equal", (index, places(node, extent, axis, rank)))
+    return node.emit("cast", (hit,), dtype=node.type(0).dtype)
+
+
+class Cumulative(Operator):
+    """What everything up to an element gives along attribute `axis`; without the element if `exclusive`, from the end
+    if `reverse`.
+
+    numpy: the accumulation. start: of nothing.
+    """
+
+    numpy: Callable
+    start: int
+    cases = tuple(Case((((3, 5, 4), dtype),), {"axis": 1, "exclusive": exclusive, "reverse": reverse})
+                  for dtype, exclusive, reverse in (("float32", False, False), ("float32", True, True),
+                                                    ("int32", True, False), ("int64", False, True),
+                                                    ("float64", True, False)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axis_of(attrs.axis, x.rank)
+        return (TensorType(x.dtype, x.shape),)
+
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        x = np.flip(x, attrs.axis) if attrs.reverse else x
+        result = cls.numpy(x, attrs.axis, dtype=x.dtype)
+        if attrs.exclusive:
+            first = np.full_like(np.take(x, range(min(x.shape[attrs.axis], 1)), attrs.axis), cls.start)
+            before = np.take(result, range(max(x.shape[attrs.axis] - 1, 0)), attrs.axis)
+            result = np.concatenate([first, before], attrs.axis)
+        return (np.flip(result, attrs.axis) if attrs.reverse else result,)
+
+
+@register
+class CumulativeSum(Cumulative):
+    """Sums of everything up to an element."""
+
+    kind, relax, relay = "cumsum", ("relax.cumsum",), ("cumsum",)
+    numpy, start = staticmethod(np.cumsum), 0
+
+
+@register
+class CumulativeProduct(Cumulative):
+    """Products of everything up to an element."""
+
+    kind, relay = "cumprod", ("cumprod",)
+    numpy, start = staticmethod(np.cumprod), 1
+
+
+@decomposes("CumSum", "CumProd")
+def cumulative(node: OnnxNode) -> tuple[str, ...]:
+    rank = node.type(0).rank
+
+    def along(axis: int) -> str:
+        return node.emit(node.op_type.lower(), node.inputs[:1], axis=axis, exclusive=bool(node.attr("exclusive", 0)),
+                         reverse=bool(node.attr("reverse", 0)))[0]
+    if not node.is_const(1):
+        return of_run_time_axis(node, 1, range(rank), along)
+    return (along(axis_of(int(node.const(1, "axis").reshape(-1)[0]), rank)),)

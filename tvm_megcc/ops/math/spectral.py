@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fourier transforms, of real signals and odd lengths as products with constant matrices, the filters of mel spectra,
+and determinants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_equal
+from ...ir.dims import Dim, floordiv, product
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..elementwise import cast_to, emit_broadcast
+from ..rules import axis_of, require_at_most
+from ..tensor.move import emit_slice
+from ..tensor.runtime_axes import of_run_time_axis
+from ..tensor.runtime_operands import counted_steps, ramp
+from .fourier import Fourier, factors_of
+
+#: Real lines from here on are transformed fast; a product with a constant matrix is faster for shorter ones, and for
+#: long ones has millions of numbers.
+LONG = 256
+
+
+def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
+    """What a line of [length][parts] numbers (real, or real and imaginary) is multiplied with, float64.
+
+    Its columns are [M][2] of the spectrum, M = length or, onesided, length // 2 + 1; for the inverse of a onesided
+    spectrum its rows are [length // 2 + 1][2] and its columns the real signal.
+    """
+    half = length // 2 + 1
+    if inverse and onesided:
+        angle = 2 * np.pi * np.outer(np.arange(half), np.arange(length)) % (2 * np.pi * length) / length
+        # All but the mean, and the highest of an even length, stand for two lines of the whole spectrum.
+        weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == length), 1.0, 2.0)[:, None] / length
+        return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * half, length)
+    columns = half if onesided else length
+    turns = np.outer(np.arange(length), np.arange(columns)) % length
+    angle = (2 if inverse else -2) * np.pi * turns / length
+    scale = 1 / length if inverse else 1.0
+    real, imaginary = scale * np.cos(angle), scale * np.sin(angle)
+    rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
+    return np.stack(rows, 1).reshape(length * parts, columns * 2)
+
+
+def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> str:
+    """The `dft_matrix` of real lines whose length only the run knows: [length][columns * 2]."""
+    rows, lines = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
+                   for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
+    extent = node.extent(length)
+    (turns,) = node.emit("mod", (*emit_broadcast(node, "mul", (rows, lines)), extent))
+    turns, extent = (cast_to(node, value, "float64")[0] for value in (turns, extent))
+    (angle,) = node.emit("mul", (*node.emit("div", (turns, extent)), node.constant(np.array(-2 * np.pi))))
+    parts = [node.emit("reshape", node.emit(part, (angle,)), shape=(length, columns, 1))[0] for part in ("cos", "sin")]
+    (matrix,) = node.emit("reshape", node.emit("concat", parts, axis=2), shape=(length, columns * 2))
+    return cast_to(node, matrix, dtype)[0]
+
+
+def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
+    """The transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that length."""
+    type_ = node.type_of(value)
+    axis, parts = type_.rank - 2, type_.shape[-1]
+    if parts not in (1, 2) or not isinstance(type_.shape[axis], int):
+        raise ShapeError(f"wants lines of real or complex numbers on the last axis, not {type_}")
+    lines = length // 2 + 1 if inverse and onesided else length
+    if inverse and onesided and parts != 2:
+        raise ShapeError("the inverse of a onesided spectrum wants complex numbers")
+    if type_.shape[axis] > lines:
+        value = emit_slice(node, value, axis, 0, lines)
+    elif type_.shape[axis] < lines:
+        after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
+        (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
+    if parts == 1 and onesided and not inverse and length >= LONG and length % 2 == 0 and factors_of(length // 2):
+        (value,) = node.emit("reshape", (value,), shape=(*type_.shape[:axis], length // 2, 2))
+        return Fourier.of(node, value, False, pairs=True)
+    if parts == 2 and not onesided and factors_of(length) is not None:
+        return Fourier.of(node, value, inverse)
+    node.require_room(length * parts, 2 * (length // 2 + 1 if onesided else length))
+    matrix = dft_matrix(length, parts, inverse, onesided).astype(np.dtype(type_.dtype))
+    outer = type_.shape[:axis]
+    (value,) = node.emit("reshape", (value,), shape=(product(outer), lines * parts))
+    (value,) = node.emit("matmul", (value, node.constant(matrix)), trans_a=0, trans_b=0)
+    last = (length, 1) if inverse and onesided else (matrix.shape[1] // 2, 2)
+    return node.emit("reshape", (value,), shape=(*outer, *last))[0]
+
+
+@decomposes("DFT")
+def dft(node: OnnxNode) -> tuple[str, ...]:
+    rank = node.type(0).rank
+    if node.opset >= 20 and node.has(2) and not node.is_const(2):
+        return of_run_time_axis(node, 2, range(rank - 1), lambda axis: _dft(node, axis)[0])
+    if node.opset >= 20:
+        axis = int(node.const(2, "axis").reshape(-1)[0]) if node.has(2) else -2
+    else:
+        axis = node.attr("axis", 1)
+    return _dft(node, axis_of(axis, rank))
+
+
+def _dft(node: OnnxNode, axis: int) -> tuple[str, ...]:
+    rank = node.type(0).rank
+    if axis == rank - 1:
+        raise ShapeError("the last axis holds real and imaginary parts")
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    if node.has(1):
+        length = int(node.const(1, "dft_length").reshape(-1)[0])
+    else:
+        length = node.type(0).shape[axis]
+        length = 2 * (length - 1) if inverse and onesided else length
+    if not isinstance(length, int) or length < 1:
+        raise ShapeError(f"a transform of length {length}")
+    order = (*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1)
+    (value,) = node.emit("transpose", node.inputs[:1], perm=order)
+    value = transformed(node, value, length, inverse, onesided)
+    return node.emit("transpose", (value,), perm=tuple(order.index(i) for i in range(rank)))
+
+
+@decomposes("STFT")
+def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
+    """Frames of the signal ([batch][N], or with a last axis of 1 or 2), times the window, transformed:
+    [batch][frames][lines][2]."""
+    signal, value = node.type(0), node.inputs[0]
+    if signal.rank == 2:
+        (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
+        signal = node.type_of(value)
+    length = node.type(2).shape[0] if node.has(2) else node.dims(3, "frame_length", signal.shape[1])[0]
+    why = (f"frames of {length} of {node.type(0)}; wants a signal [batch][N] or [batch][N][1 or 2], not shorter than a "
+           "frame")
+    if signal.rank != 3 or not (isinstance(length, int) or signal.is_static):
+        raise ShapeError(why)
+    if isinstance(length, int):
+        require_at_most(length, signal.shape[1], why)
+    (value,) = node.emit("gather", (value, _frames(node, signal.shape[1], length)), axis=1)
+    if not isinstance(length, int):
+        return (_of_open_frames(node, value, length),)
+    if node.has(2):
+        (window,) = node.emit("reshape", node.inputs[2:3], shape=(length, 1))
+        (value,) = node.emit("mul", (value, window))
+    return (transformed(node, value, length, False, bool(node.attr("onesided", 1))),)
+
+
+def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
+    """The transform of [batch][frames][length][1], of real numbers."""
+    batch, frames, _, parts = node.type_of(value).shape
+    if parts != 1:
+        raise ShapeError("frames of complex numbers have to have a known length")
+    columns, declared = length // 2 + 1 if node.attr("onesided", 1) else length, node.declared()
+    if declared is not None:
+        columns = declared[2]
+    (value,) = node.emit("reshape", (value,), shape=(batch * frames, length))
+    matrix = run_time_matrix(node, length, columns, node.type_of(value).dtype)
+    (value,) = node.emit("matmul", (value, matrix), trans_a=0, trans_b=0)
+    return node.emit("reshape", (value,), shape=(batch, frames, columns, 2))[0]
+
+
+def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
+    """Places of the elements of each frame of a signal: [frames][length]."""
+    along = ramp(node, length, "int64")
+    if node.is_const(1) and isinstance(length, int):
+        step = int(node.const(1).reshape(-1)[0])
+        if step < 1:
+            raise ShapeError(f"a frame every {step} elements")
+        frames = floordiv(extent - length, step) + 1
+        if isinstance(frames, int):
+            node.require_room(frames, length)
+            return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
+        (starts,) = node.emit("mul", (ramp(node, frames, "int64"), node.constant(np.array(step))))
+        return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
+    stated = node.stated(1)
+    (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
+    first, behind = (node.extent(place) for place in (0, extent - length + 1))
+    frames = counted_steps(node, first, behind, step, extent) if stated is None else stated[1]
+    (starts,) = node.emit("mul", (ramp(node, frames, "int64"), step))
+    (starts,) = node.emit("reshape", (starts,), shape=(frames, 1))
+    return emit_broadcast(node, "add", (starts, along))[0]
+
+
+@decomposes("MelWeightMatrix")
+def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
+    """Triangular filters [dft_length // 2 + 1][bins], evenly spaced on the mel scale; a constant."""
+    bins, length, rate, low, high = (node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(
+        ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")))
+    import onnx
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(node.attr("output_datatype", onnx.TensorProto.FLOAT))
+    lines = length // 2 + 1
+    if min(bins, length) < 1 or rate <= 0:
+        raise MegccError(f"{bins} bins of a transform of length {length} at {rate} Hz")
+    node.require_room(lines, bins)
+    mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
+    edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
+    places = ((length + 1) * edges // rate).astype(int)
+    result = np.zeros((lines, bins))
+    for band in range(bins):
+        lower, centre, upper = places[band:band + 3]
+        for line in range(max(lower, 0), min(centre + 1, lines) if lower < centre else 0):
+            result[line, band] = (line - lower) / (centre - lower)
+        if lower == centre and 0 <= centre < lines:
+            result[centre, band] = 1
+        for line in range(max(centre, 0), min(upper, lines)):
+            result[line, band] = (upper - line) / (upper - centre)
+    return (node.constant(result.astype(dtype)),)
+
+
+def _square(x: TensorType) -> None:
+    why = f"wants square matrices, not {x}"
+    if x.rank < 2:
+        raise ShapeError(why)
+    require_equal(x.shape[-1], x.shape[-2], why)
+
+
+@register
+class Determinant(Operator):
+    """Of the square matrices on the last two axes."""
+
+    kind = "determinant"
+    onnx = ("Det",)
+    cases = (Case((f32(3, 5, 5),)), Case((((2, 3, 1, 1), "float64"),)),
+             Case((f32(3, 3),), values={0: np.array([[0, 1, 2], [0, 0, 3], [4, 5, 6]])}),
+             Case((f32(2, 2),), values={0: np.ones((2, 2))}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        _square(x)
+        return (TensorType(x.dtype, x.shape[:-2]),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.asarray(np.linalg.det(x.astype(np.float64)), x.dtype),)
+
+
+@register
+class Inverse(Operator):
+    """Of the square matrices on the last two axes; NaNs where there is none."""
+
+    kind = "inverse"
+    onnx = ("com.microsoft::Inverse",)
+    cases = (Case((f32(3, 5, 5),)), Case((((2, 3, 1, 1), "float64"),)), Case((f32(4, 4),)),
+             Case((f32(3, 3),), values={0: np.array([[0, 1, 2], [0, 0, 3], [4, 5, 6]])}),
+             Case((((11, 11), "float64"),)), Case((f32(2, 2, 2),), values={0: np.array([1, 1, 1, 1, 0, 2, 3, 0])}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        _square(x)
+        return (x,)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        result = np.full(x.shape, np.nan, np.float64)
+        for index in np.ndindex(*x.shape[:-2]):
+            if np.linalg.det(x[index].astype(np.float64)) != 0:
+                result[index] = np.linalg.inv(x[index].astype(np.float64))
+        return (result.astype(x.dtype),)

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The domain ai.onnx.ml: linear models, trees, support vectors; optimisers of ai.onnx.preview.training."""
+
+from . import coupling, models, optimizers, tree_ensembles, tree_tables, trees
+
+__all__ = ["coupling", "models", "optimizers", "tree_ensembles", "tree_tables", "trees"]

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear models, support vectors, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
+
+Texts are numbers here (frontends/onnx/texts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.narrow import is_real
+from ..base import OnnxNode
+from ..elementwise import cast_to, emit_broadcast
+from ..spelling import number
+from .tree_ensembles import beside, chosen, features, labelled, labels_of, ml, negated, reals, transform_of, transformed
+
+
+def _floats(node: OnnxNode, name: str) -> np.ndarray:
+    return np.array(node.attr(name) or (), np.float32)
+
+
+def _weights(node: OnnxNode, rows: int, columns: int, name: str = "coefficients") -> np.ndarray:
+    array = _floats(node, name)
+    if not isinstance(columns, int) or rows < 1 or array.size != rows * columns:
+        raise ShapeError(f"has {array.size} {name} where {rows} x {columns} are wanted")
+    return array.reshape(rows, columns)
+
+
+def _linear(node: OnnxNode, x: str, weights: np.ndarray, bias: np.ndarray) -> str:
+    """x [N, F] times weights [F, C], plus a bias [C]."""
+    operands = [x, node.constant(np.ascontiguousarray(weights)), *([node.constant(bias)] if bias.any() else [])]
+    return node.emit("matmul", operands, trans_a=0, trans_b=0)[0]
+
+
+@ml("LinearRegressor")
+def linear_regressor(node: OnnxNode) -> tuple[str, ...]:
+    x, targets, bias = reals(node), node.attr("targets", 1), _floats(node, "intercepts")
+    weights = _weights(node, targets, node.type_of(x).shape[1])
+    if bias.size not in (0, targets):
+        raise ShapeError(f"has {bias.size} intercepts for {targets} targets")
+    kind = transform_of(node)
+    y = _linear(node, x, weights.T, bias)
+    return (transformed(node, y, kind if targets > 1 or kind == "PROBIT" else "NONE"),)
+
+
+@ml("LinearClassifier")
+def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
+    x, bias, labels, kind = reals(node), _floats(node, "intercepts"), labels_of(node, "classlabels_ints"), \
+        transform_of(node)
+    weights = _weights(node, bias.size, node.type_of(x).shape[1])
+    scores = _linear(node, x, weights.T, bias)
+    if bias.size > 1:
+        if len(labels) < bias.size:
+            raise ShapeError(f"has {len(labels)} labels for {bias.size} classes")
+        (index,) = node.emit("arg_max", (scores,), axis=1, keepdims=False, last=False)
+        return labelled(node, index, labels), transformed(node, scores, kind)
+    (positive,) = emit_broadcast(node, "greater", (scores, number(node, 0, "float32")))
+    two = len(labels) == 2
+    label = chosen(node, positive, labels[1] if two else 1, labels[0] if two else 0)
+    return label, _second(node, scores, kind) if two else transformed(node, scores, "NONE")
+
+
+def _second(node: OnnxNode, score: str, kind: str) -> str:
+    """Of the score of one class that of both."""
+    if kind == "PROBIT":
+        raise MegccError("has post_transform PROBIT of one score, of which ONNX Runtime gives no second")
+    if kind == "LOGISTIC":
+        return transformed(node, beside(node, negated(node, score), score), kind)
+    (first,) = emit_broadcast(node, "sub", (number(node, 1, "float32"), score))
+    return beside(node, first, score)
+
+
+def _kernel(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
+    """[N, V]: what the kernel function gives for each row and support vector. Distances are those of float64, where
+    their squares may be subtracted."""
+    gamma, coef, degree = (*map(float, node.attr("kernel_params") or (0.0, 0.0, 3.0)),)
+    if kind == "RBF":
+        (x,) = cast_to(node, x, "float64")
+        wide = vectors.astype(np.float64)
+        (squares,) = node.emit("reduce_sum", node.emit("mul", (x, x)), axes=(1,), keepdims=True)
+        product = _linear(node, x, -2 * wide.T, (wide * wide).sum(1))
+        (distance,) = emit_broadcast(node, "add", (product, squares))
+        (y,) = node.emit("exp", node.emit("mul", (distance, number(node, -gamma, "float64"))))
+        return cast_to(node, y, "float32")[0]
+    y = _linear(node, x, vectors.T, np.zeros(len(vectors), np.float32))
+    if kind == "LINEAR":
+        return y
+    (y,) = node.emit("mul", (y, number(node, gamma, "float32")))
+    (y,) = node.emit("add", (y, number(node, coef, "float32")))
+    if kind == "SIGMOID":
+        return node.emit("tanh", (y,))[0]
+    if kind != "POLY":
+        raise MegccError(f"has kernel_type {kind}, which is not supported")
+    if degree in (2.0, 3.0):
+        (square,) = node.emit("mul", (y, y))
+        return square if degree == 2.0 else node.emit("mul", (square, y))[0]
+    return emit_broadcast(node, "pow", (y, number(node, degree, "float32")))[0]
+
+
+@ml("SVMRegressor")
+def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
+    x, count, rho = reals(node), node.attr("n_supports", 0), _floats(node, "rho")
+    columns, kind = node.type_of(x).shape[1], node.attr("kernel_type", "LINEAR")
+    if rho.size < 1:
+        raise ShapeError("has no rho")
+    if count > 0:
+        x = _kernel(node, x, _weights(node, count, columns, "support_vectors"), kind)
+        columns = count
+    elif kind != "LINEAR":
+        raise MegccError(f"has kernel_type {kind} without support vectors")
+    y = _linear(node, x, _weights(node, 1, columns).T, rho[:1])
+    if node.attr("one_class", 0):
+        (inside,) = emit_broadcast(node, "greater", (y, number(node, 0, "float32")))
+        return emit_broadcast(node, "where", (inside, number(node, 1, "float32"), number(node, -1, "float32")))
+    return (y,)
+
+
+@ml("SVMClassifier")
+def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
+    x, labels, counts = reals(node), labels_of(node, "classlabels_ints"), list(node.attr("vectors_per_class") or ())
+    columns, rho, transform = node.type_of(x).shape[1], _floats(node, "rho"), transform_of(node)
+    if len(labels) < 2 or (sum(counts) and len(counts) != len(labels)) or min(counts, default=0) < 0:
+        raise ShapeError(f"has {len(labels)} labels for classes of {counts} support vectors")
+    if not sum(counts):
+        return _linear_svm(node, x, _weights(node, len(labels), columns), rho, labels, transform)
+    vectors = _weights(node, sum(counts), columns, "support_vectors")
+    kernel = _kernel(node, x, vectors, node.attr("kernel_type", "LINEAR"))
+    pairs, votes = _pairs(_weights(node, len(labels) - 1, len(vectors)), counts)
+    if rho.size < pairs.shape[1]:
+        raise ShapeError(f"has {rho.size} rho for {pairs.shape[1]} pairs of classes")
+    scores = _linear(node, kernel, pairs, rho[:pairs.shape[1]])
+    (first,) = emit_broadcast(node, "greater", (scores, number(node, 0, "float32")))
+    (won,) = cast_to(node, first, "float32")
+    # The first of a pair has the vote, or the second.
+    counted = _linear(node, won, votes, (votes < 0).sum(0).astype(np.float32))
+    (index,) = node.emit("arg_max", (counted,), axis=1, keepdims=False, last=False)
+    label = labelled(node, index, labels)
+    if node.attr("prob_a"):
+        return label, transformed(node, _probabilities(node, scores, len(labels)), transform)
+    if len(labels) > 2:
+        return label, transformed(node, scores, transform)
+    if transform == "NONE":
+        return label, beside(node, negated(node, scores), scores)
+    return label, _second(node, scores, transform)
+
+
+def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
+    """Those of classes from the scores of pairs."""
+    slope, offset = _floats(node, "prob_a"), _floats(node, "prob_b")
+    pairs = classes * (classes - 1) // 2
+    if min(slope.size, offset.size) < pairs:
+        raise ShapeError(f"has {slope.size} prob_a and {offset.size} prob_b for {pairs} pairs of classes")
+    (value,) = emit_broadcast(node, "mul", (scores, node.constant(-slope[:pairs].reshape(1, -1))))
+    (value,) = emit_broadcast(node, "sub", (value, node.constant(offset[:pairs].reshape(1, -1))))
+    (value,) = node.emit("clip", node.emit("sigmoid", (value,)), lo=1e-7, hi=1 - 1e-7)
+    return node.emit("coupled_probabilities", (value,), classes=classes)[0]
+
+
+def _pairs(weights: np.ndarray, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """[V, pairs]: what makes scores of pairs of classes of a kernel's values, and [pairs, classes]: who wins, 1, or
+    loses, -1, with a score above 0."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    classes = len(counts)
+    columns, votes = [], []
+    for i in range(classes):
+        for j in range(i + 1, classes):
+            made, vote = np.zeros(starts[-1], np.float32), np.zeros(classes, np.float32)
+            made[starts[i]:starts[i + 1]] = weights[j - 1, starts[i]:starts[i + 1]]
+            made[starts[j]:starts[j + 1]] = weights[i, starts[j]:starts[j + 1]]
+            vote[i], vote[j] = 1, -1
+            columns.append(made)
+            votes.append(vote)
+    return np.stack(columns, 1), np.stack(votes)
+
+
+def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, labels: Sequence[int],
+                transform: str) -> tuple[str, ...]:
+    if rho.size < 1:
+        raise ShapeError("has no rho")
+    scores = _linear(node, x, weights.T, np.full(len(labels), rho[0], np.float32))
+    (index,) = node.emit("arg_max", (scores,), axis=1, keepdims=False, last=False)
+    label = labelled(node, index, labels)
+    if len(labels) == 2:
+        (top,) = node.emit("reduce_max", (scores,), axes=(1,), keepdims=True)
+        limit = np.float32(0.5 if (weights >= 0).all() else np.nextafter(np.float32(0), np.float32(1)))
+        (high,) = emit_broadcast(node, "greater_equal", (top, node.constant(limit)))
+        (high,) = node.emit("reshape", (high,), shape=node.type_of(label).shape)
+        (label,) = emit_broadcast(node, "where", (high, node.constant(np.array(labels[1], np.int64)), label))
+        if node.texts("classlabels_strings") is not None:
+            node.as_text(label)
+    return label, transformed(node, scores, transform)
+
+
+def _each(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
+    if values.size not in (1, columns):
+        raise ShapeError(f"has {values.size} of {what} for {columns} features")
+    return values.reshape(1, -1) if values.size > 1 else values.reshape(())
+
+
+@ml("Scaler")
+def scaler(node: OnnxNode) -> tuple[str, ...]:
+    x, columns = cast_to(node, node.inputs[0], "float32")[0], node.type(0).shape[-1]
+    offset, scale = (_each(node, _floats(node, name), columns, name) for name in ("offset", "scale"))
+    (x,) = emit_broadcast(node, "sub", (x, node.constant(offset)))
+    return emit_broadcast(node, "mul", (x, node.constant(scale)))
+
+
+@ml("Normalizer")
+def normalizer(node: OnnxNode) -> tuple[str, ...]:
+    """Rows divided by their greatest number, or norm; rows whose is 0 stay."""
+    x, kind = cast_to(node, node.inputs[0], "float32")[0], node.attr("norm", "MAX")
+    kinds = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}
+    if kind not in kinds or not 1 <= node.type(0).rank <= 2:
+        raise MegccError(f"has norm {kind} of {node.type(0)}, which is not supported")
+    (size,) = node.emit(kinds[kind], (x,), axes=(node.type(0).rank - 1,), keepdims=True)
+    (zero,) = emit_broadcast(node, "equal", (size, number(node, 0, "float32")))
+    (size,) = emit_broadcast(node, "where", (zero, number(node, 1, "float32"), size))
+    return emit_broadcast(node, "div", (x, size))
+
+
+@ml("Imputer")
+def imputer(node: OnnxNode) -> tuple[str, ...]:
+    """One number in the place of another, which may be NaN."""
+    x, columns = node.inputs[0], node.type(0).shape[-1]
+    dtype = node.type(0).dtype
+    name, what = ("float", "floats") if is_real(dtype) else ("int64", "int64s")
+    old, new = node.attr(f"replaced_value_{name}", 0), np.array(node.attr(f"imputed_value_{what}") or ())
+    values = node.constant(_each(node, new, columns, "imputed values").astype(np.dtype(dtype)))
+    if old != old:
+        (wrong,) = node.emit("is_nan", (x,))
+    else:
+        (wrong,) = emit_broadcast(node, "equal", (x, number(node, old, dtype)))
+    return emit_broadcast(node, "where", (wrong, values, x))
+
+
+@ml("OneHotEncoder")
+def one_hot(node: OnnxNode) -> tuple[str, ...]:
+    """[..., categories]; an unknown number has none (where `zeros` is 0, ONNX Runtime raises an error)."""
+    texts = node.texts("cats_strings")
+    categories = node.attr("cats_int64s") if texts is None else texts
+    if categories is None or (texts is not None) != node.is_text(0):
+        raise MegccError("encodes texts by numbers, or numbers by texts, or has no categories")
+    (x,) = cast_to(node, node.inputs[0], "int64")
+    (x,) = node.emit("reshape", (x,), shape=(*node.type(0).shape, 1))
+    (hit,) = emit_broadcast(node, "equal", (x, node.constant(np.array(categories, np.int64))))
+    return cast_to(node, hit, "float32")
+
+
+@ml("Binarizer")
+def binarizer(node: OnnxNode) -> tuple[str, ...]:
+    dtype = node.type(0).dtype
+    (above,) = emit_broadcast(node, "greater", (node.inputs[0], number(node, node.attr("threshold", 0.0), dtype)))
+    return cast_to(node, above, dtype)
+
+
+@ml("FeatureVectorizer")
+def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
+    values = []
+    for index, name in enumerate(node.inputs):
+        shape = node.type(index).shape
+        (value,) = cast_to(node, name, "float32")
+        values.append(value if len(shape) == 2 else node.emit("reshape", (value,), shape=(shape[0], 1))[0])
+    return (beside(node, *values) if len(values) > 1 else values[0],)
+
+
+@ml("ArrayFeatureExtractor")
+def array_feature_extractor(node: OnnxNode) -> tuple[str, ...]:
+    """Elements of the last axis; of a vector as one row."""
+    x, indices = node.inputs[0], node.type(1)
+    if node.type(0).rank == 1:
+        x = features(node)
+    (flat,) = node.emit("reshape", node.inputs[1:2], shape=(indices.size,))
+    return node.emit("gather", (x, flat), axis=node.type_of(x).rank - 1)
+
+
+def _table(node: OnnxNode, what: str) -> np.ndarray | None:
+    """Keys or values of a LabelEncoder."""
+    texts = node.texts(f"{what}_strings", f"{what}_tensor")
+    if texts is not None:
+        return texts.reshape(-1)
+    tensor = node.attr(f"{what}_tensor")
+    if tensor is not None:
+        return np.asarray(tensor).reshape(-1)
+    for name, dtype in (("int64s", np.int64), ("floats", np.float32)):
+        if node.attr(f"{what}_{name}"):
+            return np.array(node.attr(f"{what}_{name}"), dtype)
+    return None
+
+
+def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
+    """What an unknown key becomes."""
+    if node.attr("default_tensor") is not None:
+        if (node.texts("default_tensor") is not None) != is_text:
+            raise MegccError("has a default that is a text beside numbers, or a number beside texts")
+        return np.asarray(node.attr("default_tensor")).reshape(-1)[0]
+    if is_text:
+        return values.dtype.type(node.code(node.attr("default_string", "_Unused")))
+    return values.dtype.type(node.attr("default_float", -0.0) if values.dtype.kind == "f" else
+                             node.attr("default_int64", -1))
+
+
+@ml("LabelEncoder")
+def label_encoder(node: OnnxNode) -> tuple[str, ...]:
+    """Values by keys. Before version 2 of ai.onnx.ml the keys, or the values, are places in a list of texts."""
+    classes = node.texts("classes_strings")
+    if classes is not None:
+        place = np.arange(classes.size)
+        keys, values = (classes, place) if node.is_text(0) else (place, classes)
+    else:
+        keys, values = _table(node, "keys"), _table(node, "values")
+    if keys is None or values is None or keys.size != values.size or not keys.size:
+        raise MegccError("has no keys and values, as many of both")
+    by_text = node.is_text(0) if classes is not None else node.texts("keys_strings", "keys_tensor") is not None
+    if keys.dtype.name != node.type(0).dtype or by_text != node.is_text(0):
+        raise ShapeError(f"has keys of {'texts' if by_text else keys.dtype} for "
+                         f"{'texts' if node.is_text(0) else node.type(0)}")
+    is_text = node.texts("values_strings", "values_tensor") is not None or (classes is not None and not by_text)
+    result = looked_up(node, keys, values, _default(node, values, is_text))
+    return (node.as_text(result) if is_text else result,)
+
+
+@ml("CategoryMapper")
+def category_mapper(node: OnnxNode) -> tuple[str, ...]:
+    """The text of a number, or the number of a text."""
+    texts, numbers = node.texts("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
+    if texts is None or texts.size != numbers.size:
+        raise MegccError("has no categories, as many texts as numbers")
+    if node.is_text(0):
+        return (looked_up(node, texts, numbers, np.int64(node.attr("default_int64", -1))),)
+    if node.type(0).dtype != "int64":
+        raise ShapeError(f"has numbers of int64 for {node.type(0)}")
+    default = np.int64(node.code(node.attr("default_string", "_Unused")))
+    return (node.as_text(looked_up(node, numbers, texts, default)),)
+
+
+def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
+    """Of each element of the operand the value of its key, the first of equal ones."""
+    shape = node.type(0).shape
+    _, first = np.unique(keys, return_index=True)
+    keys, values = keys[np.sort(first)], values[np.sort(first)]
+    if node.is_text(0):  # their numbers are places, and others lie around them
+        table = np.full(int(keys.max()) + 3, unknown, values.dtype)
+        table[keys + 1] = values
+        (place,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))
+        (place,) = emit_broadcast(node, "min", (place, number(node, len(table) - 2, "int64")))
+        (place,) = emit_broadcast(node, "add", (place, number(node, 1, "int64")))
+        return node.emit("gather", (node.constant(table), place), axis=0)[0]
+    (x,) = node.emit("reshape", node.inputs[:1], shape=(*shape, 1))
+    (hits,) = emit_broadcast(node, "equal", (x, node.constant(keys.reshape((1,) * len(shape) + keys.shape))))
+    if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
+        nans = node.constant(np.isnan(keys).reshape((1,) * len(shape) + keys.shape))
+        (both,) = emit_broadcast(node, "logical_and", (*node.emit("is_nan", (x,)), nans))
+        (hits,) = emit_broadcast(node, "logical_or", (hits, both))
+    (hits,) = cast_to(node, hits, "uint8")
+    (which,) = node.emit("arg_max", (hits,), axis=len(shape), keepdims=False, last=False)
+    (found,) = node.emit("reduce_max", (hits,), axes=(len(shape),), keepdims=True)
+    (found,) = cast_to(node, node.emit("reshape", (found,), shape=shape)[0], "bool")
+    (value,) = node.emit("gather", (node.constant(values), which), axis=0)
+    return emit_broadcast(node, "where", (found, value, node.constant(np.asarray(unknown, values.dtype))))[0]

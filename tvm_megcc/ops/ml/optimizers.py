@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of optimisers, ai.onnx.preview.training, as elementwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..base import OnnxNode, decomposes
+from ..elementwise import cast_to
+from ..spelling import number
+
+
+class _Arithmetic:
+    """Products and sums of values and numbers, in one element type."""
+
+    def __init__(self, node: OnnxNode, dtype: str):
+        self.node, self.dtype = node, dtype
+
+    def value(self, operand: str | float) -> str:
+        return number(self.node, operand, self.dtype) if isinstance(operand, float) else operand
+
+    def __call__(self, kind: str, *operands: str | float) -> str:
+        return self.node.emit(kind, tuple(map(self.value, operands)))[0]
+
+    def where(self, condition: str, yes: str | float, no: str | float) -> str:
+        return self.node.emit("where", (condition, self.value(yes), self.value(no)))[0]
+
+    def mixed(self, share: float, old: str, new: str, of_new: float) -> str:
+        """share * old + of_new * new"""
+        return self("add", self("mul", share, old), self("mul", of_new, new))
+
+
+def _steps(node: OnnxNode, kinds: int, step: Callable[[_Arithmetic, str, str, tuple[str, ...]], tuple[str, ...]]) \
+        -> tuple[str, ...]:
+    """R, T, then of each kind (parameters, gradients, states) as many operands: new parameters, then each state's.
+
+    step: of the rate, the number of the step and one operand of each kind.
+    """
+    count = (len(node.inputs) - 2) // kinds
+    results = []
+    for index in range(count):
+        operands = node.inputs[2 + index::count][:kinds]
+        a = _Arithmetic(node, node.type_of(operands[0]).dtype)
+        rate, time = (node.emit("reshape", cast_to(node, value, a.dtype), shape=())[0] for value in node.inputs[:2])
+        results.append(step(a, rate, time, operands))
+    return tuple(value for each in zip(*results, strict=True) for value in each)
+
+
+def _regularised(node: OnnxNode, a: _Arithmetic, x: str, gradient: str) -> str:
+    return a("add", a("mul", float(node.attr("norm_coefficient", 0.0)), x), gradient)
+
+
+def _is_later(a: _Arithmetic, time: str) -> str:
+    """Whether it is not the first step."""
+    return a.node.emit("greater", (time, a.value(0.0)))[0]
+
+
+@decomposes("ai.onnx.preview.training::Adagrad")
+def adagrad(node: OnnxNode) -> tuple[str, ...]:
+    decay, epsilon = float(node.attr("decay_factor", 0.0)), float(node.attr("epsilon", 0.0))
+
+    def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
+        x, gradient, squares = operands
+        gradient = _regularised(node, a, x, gradient)
+        squares = a("add", squares, a("mul", gradient, gradient))
+        slower = a("div", rate, a("add", 1.0, a("mul", time, decay)))
+        change = a("div", a("mul", slower, gradient), a("add", a("sqrt", squares), epsilon))
+        return a("sub", x, change), squares
+    return _steps(node, 3, step)
+
+
+@decomposes("ai.onnx.preview.training::Adam")
+def adam(node: OnnxNode) -> tuple[str, ...]:
+    alpha, beta = float(node.attr("alpha", 0.9)), float(node.attr("beta", 0.999))
+    epsilon, after = float(node.attr("epsilon", 0.0)), float(node.attr("norm_coefficient_post", 0.0))
+
+    def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
+        x, gradient, mean, squares = operands
+        gradient = _regularised(node, a, x, gradient)
+        mean = a.mixed(alpha, mean, gradient, 1 - alpha)
+        squares = a.mixed(beta, squares, a("mul", gradient, gradient), 1 - beta)
+        corrected = a("div", a("mul", rate, a("sqrt", a("sub", 1.0, a("pow", beta, time)))),
+                      a("sub", 1.0, a("pow", alpha, time)))
+        rate = a.where(_is_later(a, time), corrected, rate)
+        change = a("mul", rate, a("div", mean, a("add", a("sqrt", squares), epsilon)))
+        return a("mul", 1 - after, a("sub", x, change)), mean, squares
+    return _steps(node, 4, step)
+
+
+@decomposes("ai.onnx.preview.training::Momentum")
+def momentum(node: OnnxNode) -> tuple[str, ...]:
+    alpha, beta = float(node.attr("alpha")), float(node.attr("beta"))
+
+    def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
+        x, gradient, speed = operands
+        gradient = _regularised(node, a, x, gradient)
+        share = a.where(_is_later(a, time), beta, 1.0)
+        speed = a("add", a("mul", alpha, speed), a("mul", share, gradient))
+        way = speed if node.attr("mode") == "standard" else a("add", gradient, a("mul", alpha, speed))
+        return a("sub", x, a("mul", rate, way)), speed
+    return _steps(node, 3, step)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ensembles of decision trees as tables that are walked without branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, register
+
+#: Numbers of a node: children if the feature is not greater and if it is, the feature with a bit, the threshold's bits.
+WORDS = {"float32": 4, "float64": 5}
+
+
+@register
+class Trees(Operator):
+    """y[n, t] = what all trees' leaves for row n give for target t: their sum, least or greatest.
+
+    Operands: x [N, F] of reals; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32 [W];
+    weights [W] of x's type. Nodes are numbered, inner ones from 0, leaves from I on. Words of a node: the next one
+    where x[n, feature] <= threshold or is NaN, the next one otherwise, 2 * feature + 1 if NaN goes the second way (else
+    + 0), and the bits of the threshold. Leaf l gives weights first[l] to first[l + 1], each to its target; a target
+    that no leaf gives anything is 0. Attributes: `targets`: how many; `fold`: "sum", "min" or "max".
+    """
+
+    kind = "trees"
+    operands = ("x", "nodes", "roots", "first", "targets", "weights")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, nodes: TensorType, roots: TensorType, first: TensorType,
+              targets: TensorType, weights: TensorType) -> tuple[TensorType, ...]:
+        tables = (nodes, roots, first, targets)
+        if x.rank != 2 or x.dtype not in WORDS or any(table.dtype != "int32" for table in tables) \
+                or [table.rank for table in (*tables, weights)] != [2, 1, 1, 1, 1] \
+                or nodes.shape[1] != WORDS[x.dtype] or weights != TensorType(x.dtype, targets.shape):
+            raise ShapeError(f"trees of {', '.join(map(str, (x, *tables, weights)))}")
+        return (TensorType(x.dtype, (x.shape[0], attrs.targets)),)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        _, nodes, _, first, targets, _ = inputs
+        most = nodes.shape[0] + first.shape[0] - 2
+        return {2: (0, most), 3: (0, targets.shape[0]), 4: (0, attrs.targets - 1)}
+
+    @staticmethod
+    def compute(attrs: Attrs, x, nodes, roots, first, targets, weights) -> tuple[np.ndarray, ...]:
+        inner, rows = len(nodes), np.arange(len(x))[:, None]
+        threshold = np.ascontiguousarray(nodes[:, 3:]).view(x.dtype).reshape(-1)
+        at = np.broadcast_to(roots, (len(x), len(roots))).copy()
+        while (at < inner).any():
+            node = np.where(at < inner, at, 0)
+            value, feature = x[rows, nodes[node, 2] >> 1], nodes[node, 2]
+            second = (value > threshold[node]) | (np.isnan(value) & (feature & 1 == 1))
+            at = np.where(at < inner, nodes[node, second.astype(int)], at)
+        start = {"sum": 0.0, "min": np.inf, "max": -np.inf}[attrs.fold]
+        fold = {"sum": np.add, "min": np.minimum, "max": np.maximum}[attrs.fold]
+        y = np.full((len(x), attrs.targets), start, x.dtype)
+        for row, leaves in enumerate(at - inner):
+            for leaf in leaves:
+                for index in range(first[leaf], first[leaf + 1]):
+                    y[row, targets[index]] = fold(y[row, targets[index]], weights[index])
+        return (np.where(np.isinf(y), 0, y).astype(x.dtype) if attrs.fold != "sum" else y,)
+
+
+def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="sum", dtype="float32",
+          nan: float = 0.1) -> Case:
+    """Full trees but for some leaves higher up; nan: the share of features that are NaN."""
+    drawn = np.random.default_rng(rows + 100 * trees)
+    links: list[list[int]] = []     # leaves are -1, -2, … until it is known how many nodes there are
+    leaves = 0
+
+    def grown(left: int) -> int:
+        nonlocal leaves
+        if left == 0 or (left < depth and drawn.random() < 0.2):
+            leaves += 1
+            return -leaves
+        links.append([0, 0])
+        pair = links[-1]
+        at = len(links) - 1
+        pair[:] = grown(left - 1), grown(left - 1)
+        return at
+
+    roots = [grown(depth) for _ in range(trees)]
+    nodes = np.zeros((len(links), 3), np.int32)
+    nodes[:, :2] = np.array(links)
+    nodes[:, :2] = np.where(nodes[:, :2] < 0, len(nodes) - 1 - nodes[:, :2], nodes[:, :2])
+    nodes[:, 2] = drawn.integers(0, 2 * features, len(nodes))
+    bits = drawn.standard_normal(len(nodes)).astype(dtype).view(np.int32).reshape(len(nodes), -1)
+    counts = drawn.integers(0, 3, leaves) if targets > 1 else np.ones(leaves, int)
+    first = np.concatenate([[0], np.cumsum(counts)])
+    x = drawn.standard_normal((rows, features))
+    x[drawn.random(x.shape) < nan] = np.nan
+    values = {0: x, 1: np.concatenate([nodes, bits], 1), 2: np.array(roots), 3: first,
+              4: drawn.integers(0, targets, first[-1]), 5: drawn.standard_normal(first[-1])}
+    dtypes = (dtype, "int32", "int32", "int32", "int32", dtype)
+    return Case(tuple((values[index].shape, dtypes[index]) for index in range(6)),
+                {"targets": targets, "fold": fold}, (1, 2, 3, 4, 5), values)
+
+
+Trees.cases = (_case(1, 5, 3, 2, 1), _case(19, 7, 5, 4, 3), _case(3, 4, 21, 3, 1), _case(9, 3, 2, 3, 2, "min"),
+               _case(2, 6, 11, 2, 2, "max"), _case(17, 5, 9, 3, 2, dtype="float64"),
+               _case(33, 40, 12, 5, 1, nan=0), _case(90, 6, 4, 3, 1, nan=0.01), _case(70, 6, 9, 3, 2, "max", nan=0),
+               _case(50, 6, 9, 3, 2, dtype="float64", nan=0), _case(35, 4, 3, 6, 1, nan=0.02))

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution, pooling, normalisation, activations, attention."""
+
+from . import (
+    activation,
+    attention,
+    col2im,
+    conv,
+    conv3d,
+    conv_transpose,
+    deform_conv,
+    fused_attention,
+    layer_norm,
+    lrn,
+    norm,
+    pool,
+    softmax,
+    windows,
+)
+
+__all__ = ["activation", "attention", "col2im", "conv", "conv3d", "conv_transpose", "deform_conv", "fused_attention",
+           "layer_norm", "lrn", "norm", "pool", "softmax", "windows"]

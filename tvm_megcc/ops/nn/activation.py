@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations: elementwise operators, all of them expressions."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ...ir.graph import Attrs
+from ...ir.narrow import is_real
+from ..base import Case, OnnxNode, decomposes, f32, register
+from ..elementwise import Elementwise, Row, declare, emit_broadcast
+
+Y = arg(1)
+_INVERSE_SQRT2 = 0.7071067811865476
+
+
+def _softplus(x: Expr) -> Expr:
+    return maximum(x, 0) + call("log", 1 + call("exp", -call("abs", x)))
+
+
+def _elu(attrs: Attrs) -> Expr:
+    return maximum(X, 0) + attrs.alpha * (call("exp", minimum(X, 0)) - 1)
+
+
+ACTIVATIONS = (
+    Row("relu", ("Relu",), maximum(X, 0), dtypes=("float32", "int32"), relax="relax.nn.relu", relay="nn.relu"),
+    Row("sigmoid", ("Sigmoid",), call("sigmoid", X)),
+    Row("tanh", ("Tanh",), call("tanh", X)),
+    Row("silu", (), X * call("sigmoid", X), relax="relax.nn.silu"),
+    Row("leaky_relu", ("LeakyRelu",), lambda attrs: maximum(X, 0) + attrs.alpha * minimum(X, 0),
+        defaults={"alpha": 0.01}, relax="relax.nn.leakyrelu", relay="nn.leaky_relu"),
+    Row("prelu", (), maximum(X, 0) + Y * minimum(X, 0), 2, relax="relax.nn.prelu", relay="nn.prelu"),
+    Row("elu", ("Elu",), _elu, defaults={"alpha": 1.0}),
+    Row("selu", ("Selu",), lambda attrs: attrs.gamma * _elu(attrs),
+        defaults={"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}, relax="relax.nn.selu"),
+    Row("celu", ("Celu",), lambda attrs: maximum(X, 0)
+        + attrs.alpha * (call("exp", minimum(X, 0) / attrs.alpha) - 1), defaults={"alpha": 1.0}),
+    Row("hard_sigmoid", ("HardSigmoid",), lambda attrs: clip(X * attrs.alpha + attrs.beta, 0, 1),
+        defaults={"alpha": 0.2, "beta": 0.5}),
+    Row("hard_swish", ("HardSwish",), X * clip(X * (1 / 6) + 0.5, 0, 1)),
+    Row("softplus", ("Softplus",), _softplus(X), relax="relax.nn.softplus"),
+    Row("softsign", ("Softsign",), X / (1 + call("abs", X))),
+    Row("mish", ("Mish",), X * call("tanh", _softplus(X))),
+    Row("thresholded_relu", ("ThresholdedRelu",), lambda attrs: call("if_lt", attrs.alpha, X, X, 0),
+        defaults={"alpha": 1.0}),
+    Row("shrink", ("Shrink",), lambda attrs: call("if_lt", X, -attrs.lambd, X + attrs.bias,
+                                                  call("if_lt", attrs.lambd, X, X - attrs.bias, 0)),
+        defaults={"lambd": 0.5, "bias": 0.0}),
+    Row("swish", ("Swish",), lambda attrs: X * call("sigmoid", X * attrs.alpha), defaults={"alpha": 1.0}),
+    Row("gelu", (), 0.5 * X * (1 + call("erf", X * _INVERSE_SQRT2)), relax="relax.nn.gelu"),
+    Row("gelu_tanh", (), 0.5 * X * (1 + call("tanh", 0.7978845608028654 * (X + 0.044715 * X * X * X))),
+        relax="relax.nn.gelu_tanh"),
+)
+
+for _row in ACTIVATIONS:
+    declare(_row)
+
+
+@register
+class Clip(Elementwise):
+    """Attributes `lo`, `hi`; infinite where there is no bound."""
+
+    kind = "clip"
+    relax = ("relax.clip",)
+    relay = ("clip",)
+    formula = staticmethod(lambda attrs: _clip(attrs.lo, attrs.hi))
+    cases = (Case((f32(3, 37),), {"lo": -0.5, "hi": 0.75}), Case((((9,), "int32"),), {"lo": 2, "hi": 6}),
+             Case((f32(5),), {"lo": float("-inf"), "hi": 0.25}))
+
+
+def _clip(lo: float, hi: float) -> Expr:
+    bounded = X if lo == float("-inf") else maximum(X, lo)
+    return bounded if hi == float("inf") else minimum(bounded, hi)
+
+
+@decomposes("Clip")
+def import_clip(node: OnnxNode) -> tuple[str, ...]:
+    if node.opset < 11:
+        bounds = [node.attr("min", float("-inf")), node.attr("max", float("inf"))]
+        return _emit_clip(node, *bounds)
+    if all(not node.has(index) or node.is_const(index) for index in (1, 2)):
+        lo, hi = (float(node.const(index).reshape(())) if node.has(index) else limit
+                  for index, limit in ((1, float("-inf")), (2, float("inf"))))
+        if is_real(node.type(0).dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf")
+                                                         for bound in (lo, hi)):
+            return _emit_clip(node, lo, hi)
+    value = node.inputs[0]
+    for index, kind in ((1, "max"), (2, "min")):
+        if node.has(index):
+            (value,) = node.emit(kind, (value, node.inputs[index]))
+    return (value,)
+
+
+def _emit_clip(node: OnnxNode, lo: float, hi: float) -> tuple[str, ...]:
+    dtype = node.type(0).dtype
+    lo, hi = (float("-inf") if lo <= _lowest(dtype) else lo), (float("inf") if hi >= -_lowest(dtype) else hi)
+    if lo == float("-inf") and hi == float("inf"):
+        return node.inputs[:1]
+    return node.emit("clip", node.inputs[:1], lo=lo, hi=hi)
+
+
+def _lowest(dtype: str) -> float:
+    return float(ml_dtypes.finfo(np.dtype(dtype)).min) if is_real(dtype) else float("-inf")
+
+
+@decomposes("PRelu")
+def import_prelu(node: OnnxNode) -> tuple[str, ...]:
+    x, slope = node.type(0), node.type(1)
+    if node.opset < 7 and slope.size != 1:  # one a channel
+        (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
+        return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))
+    return emit_broadcast(node, "prelu", node.inputs)
+
+
+@decomposes("Gelu")
+def import_gelu(node: OnnxNode) -> tuple[str, ...]:
+    return node.emit("gelu_tanh" if node.attr("approximate", "none") == "tanh" else "gelu", node.inputs)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention as one operator (Vaswani et al. 2017): what passes/fusion/attention.py makes of products and a softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_at_most, require_equal
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, f32, register
+
+#: Axes of the operands and the result, a letter each, in the order of the operator's meaning.
+Q, K, V, Y = "bnsh", "bnth", "bntv", "bnsv"
+
+#: Axes of keys and values as they lie: heads that several may share, room for more than count.
+_KEPT = str.maketrans("nt", "mr")
+
+
+@register
+class Attention(Operator):
+    """softmax(`scale` q kᵀ + mask) v, for each of a batch (b) and each head (n).
+
+    q: queries (s) of h numbers; k: as many for each key (t); v: the v numbers of each key.
+    mask: [b or 1, n or 1, 1 or s / `groups`, t]; each group of queries has all lines, one after the other.
+
+    Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result as they lie, a letter each, such
+    as "bsnh" for what a product left; b and n may be missing. An operand may have an axis "c" more, of which it is at
+    place `q_at`, `k_at`, `v_at`. `causal`: query s sees keys up to s + (keys - queries). `shared`: so many heads of
+    queries have the same keys and values. `seen`: so many of t count, the first; None for all. `blind`: queries that
+    see no keys, for the mask is -inf at all of them, give zeros, not NaN.
+    """
+
+    kind = "attention"
+    operands = ("q", "k", "v", "mask?")
+
+    @staticmethod
+    def infer(attrs: Attrs, q: TensorType, k: TensorType, v: TensorType,
+              mask: TensorType | None = None) -> tuple[TensorType, ...]:
+        extents = extents_of(attrs, (q, k, v))
+        if not math.isfinite(attrs.scale):
+            raise ShapeError(f"scale {attrs.scale} is no number to multiply with")
+        if attrs.causal:
+            require_at_most(extents["s"], extents["t"], f"queries {q} without any keys of {k}")
+        if mask is not None:
+            if mask.rank != 4 or mask.dtype != "float32":
+                raise ShapeError(f"mask {mask} is not float32 of four axes")
+            for dim, axis in zip((*mask.shape[:2], mask.shape[3]), "bnt", strict=True):
+                if dim != 1 or axis == "t":
+                    require_equal(dim, extents[axis], f"mask {mask} for queries {q} and keys {k}")
+            if mask.shape[2] != 1:
+                require_equal(mask.shape[2] * attrs.groups, extents["s"], f"mask {mask} for {extents['s']} queries")
+        if sorted(attrs.y_axes) != sorted(set(attrs.q_axes) - {"h", "c"} | {"v"}):
+            raise ShapeError(f"a result of axes {attrs.y_axes} for queries of {attrs.q_axes}")
+        return (TensorType("float32", tuple(extents[axis] for axis in attrs.y_axes)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, q: np.ndarray, k: np.ndarray, v: np.ndarray,
+                mask: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        q, k, v = (_in_order(array, attrs[f"{name}_axes"], axes, attrs[f"{name}_at"]).astype(np.float64)
+                   for name, array, axes in (("q", q, Q), ("k", k, K), ("v", v, V)))
+        k, v = (np.repeat(array[:, :, :attrs.seen], attrs.shared, 1) for array in (k, v))
+        queries, keys = q.shape[2], k.shape[2]
+        with np.errstate(all="ignore"):
+            scores = (q * attrs.scale) @ k.swapaxes(2, 3)
+            if mask is not None:
+                scores = scores + np.tile(mask, (1, 1, max(queries, 1) // max(mask.shape[2], 1), 1))
+            if attrs.causal:
+                scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+            powers = np.exp(scores - scores.max(3, keepdims=True, initial=-np.inf))
+            y = powers / powers.sum(3, keepdims=True) @ v
+        if attrs.blind:
+            y[(scores == -np.inf).all(3)] = 0
+        missing = tuple(Y.index(axis) for axis in "bn" if axis not in attrs.y_axes)
+        kept = [axis for axis in Y if axis in attrs.y_axes]
+        y = y.squeeze(missing).transpose([kept.index(axis) for axis in attrs.y_axes])
+        return (np.ascontiguousarray(y, np.float32),)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        extents = extents_of(attrs, inputs[:3])
+        return extents["b"] * extents["n"] * extents["s"] * extents["t"] * (extents["h"] + extents["v"])
+
+
+def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
+    """The extent of each axis, by its letter; 1 where b or n is missing. m: heads of keys and values; r: rows that they
+    have room for.
+
+    Raises:
+        ShapeError: for operands that do not belong together, or axes that they do not have.
+    """
+    extents: dict[str, Dim] = {}
+    if attrs.shared < 1:
+        raise ShapeError(f"{attrs.shared} heads share keys")
+    for name, type_, wanted in zip("qkv", operands, (Q, K, V), strict=True):
+        axes, at = attrs[f"{name}_axes"], attrs[f"{name}_at"]
+        if type_.dtype != "float32" or type_.rank != len(axes) or len(set(axes)) != len(axes) \
+                or not set(wanted[2:]) <= set(axes) <= {*wanted, "c"}:
+            raise ShapeError(f"operand {name} {type_} has not the axes {axes}")
+        lies = axes if name == "q" else axes.translate(_KEPT)
+        for axis, dim in zip(lies, type_.shape, strict=True):
+            require_equal(extents.setdefault(axis, dim), dim, f"operand {name} {type_} for axes {axes}")
+        if "c" in axes:
+            require_at_most(at + 1, extents["c"], f"place {at} of {type_}")
+    missing = {frozenset("bn") - set(attrs[f"{name}_axes"]) for name in "qkv"}
+    if len(missing) != 1:
+        raise ShapeError("operands are not of the same heads")
+    extents = {"b": 1, "n": 1, "m": 1, **extents}
+    require_equal(extents["m"] * attrs.shared, extents["n"], f"{attrs.shared} heads of {extents['n']} for one of keys")
+    extents["t"] = extents["r"]
+    if attrs.seen is not None:
+        require_at_most(attrs.seen, extents["r"], f"{attrs.seen} keys of {extents['r']}")
+        extents["t"] = attrs.seen
+    return extents
+
+
+def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
+    if "c" in axes:
+        array, axes = array.take(at, axes.index("c")), axes.replace("c", "")
+    array = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
+    return np.expand_dims(array, tuple(place for place, axis in enumerate(wanted) if axis not in axes))
+
+
+def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
+          n: int = 2, scale: float = 0.25, causal: bool = False, at: tuple[int, int, int] = (0, 0, 0),
+          groups: int = 1, value: np.ndarray | None = None, shared: int = 1, room: int = 0,
+          blind: bool = False) -> Case:
+    sizes = {"b": b, "n": n, "s": s, "t": room or t, "h": h, "v": v, "c": 3}
+    *operands, y_axes = axes.split()
+    attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
+             "seen": t if room else None, "blind": blind}
+    for name, operand, place in zip("qkv", operands, at, strict=True):
+        attrs |= {f"{name}_axes": operand, f"{name}_at": place}
+    inputs = (*(f32(*(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand))
+                for index, operand in enumerate(operands)), f32(*mask) if mask else None)
+    return Case(inputs, attrs, values={} if value is None else {3: value})
+
+
+def _blocked(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
+    """A mask that forbids the first keys, and all keys of the last query."""
+    mask = np.zeros(shape)
+    mask[..., :shape[3] * 3 // 5], mask[..., -1, :] = -np.inf, last
+    return mask
+
+
+Attention.cases = (
+    _case(5, 7, 8, 12),
+    _case(1, 37, 33, 20, b=2),
+    _case(3, 300, 16, 5, mask=(1, 1, 1, 300)),
+    _case(37, 37, 32, 32, "bsnh btnh btnv bsnv", (2, 1, 1, 37), b=2, n=3),
+    _case(33, 70, 24, 40, "bsnh bnht btnv bsnv", (1, 2, 33, 70)),
+    _case(19, 19, 16, 16, "bscnh btcnh btcnv bsnv", at=(0, 1, 2)),
+    _case(40, 40, 8, 17, causal=True),
+    _case(6, 600, 20, 9, "nsh nth ntv nsv", causal=True),
+    _case(1, 1100, 64, 64, mask=(1, 1, 1, 1100), scale=0.125),
+    _case(8, 11, 4, 3, mask=(1, 2, 2, 11), groups=4),
+    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530)),
+    _case(35, 530, 4, 4, mask=(1, 1, 35, 530), value=_blocked(1, 1, 35, 530)),
+    _case(2, 3, 1, 1, "sh th tv sv"),
+    _case(64, 260, 3, 70, "bhsn bnth bntv bnsv", scale=1.0),
+    _case(1, 37, 16, 24, b=2, n=6, shared=3, room=50, mask=(2, 1, 1, 37)),
+    _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, room=301),
+    _case(4, 5, 8, 8, "nsh nth ntv nsv", room=64, causal=True),
+    _case(2, 2, 8, 8, mask=(1, 1, 2, 2)),
+    _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530, last=-np.inf), blind=True),
+    _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocked(1, 1, 35, 270, last=-np.inf), blind=True),
+)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer normalisation (Ba et al. 2016) as one operator: what passes/fusion/norms.py makes of means, squares and
+roots."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_shape
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, f32, register
+
+
+@register
+class LayerNorm(Operator):
+    """(x - mean) / sqrt(variance + `epsilon`) along the last axis, times weight [N], plus bias [N]."""
+
+    kind = "layer_norm"
+    operands = ("x", "weight?", "bias?")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, weight: TensorType | None = None,
+              bias: TensorType | None = None) -> tuple[TensorType, ...]:
+        if x.dtype != "float32" or x.rank < 1:
+            raise ShapeError(f"normalises lines of float32, not {x}")
+        for operand in filter(None, (weight, bias)):
+            require_shape(operand.shape, x.shape[-1:], f"operand {operand} for lines of {x}")
+        return (TensorType("float32", x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, weight: np.ndarray | None = None,
+                bias: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        centred = x - x.mean(-1, keepdims=True, dtype=np.float64)
+        inverse = 1 / np.sqrt(np.square(centred).mean(-1, keepdims=True) + attrs.epsilon)
+        y = centred * inverse * (1 if weight is None else weight) + (0 if bias is None else bias)
+        return (y.astype(np.float32),)
+
+
+def _case(shape: tuple[int, ...], weight=True, bias=True, epsilon=1e-5) -> Case:
+    line = f32(shape[-1])
+    return Case((f32(*shape), line if weight else None, line if bias else None), {"epsilon": epsilon},
+                tuple(index for index, given in ((1, weight), (2, bias)) if given))
+
+
+LayerNorm.cases = (_case((2, 5, 37)), _case((3, 384), epsilon=1e-12), _case((7, 3), bias=False),
+                   _case((4, 1), weight=False), _case((16,), False, False), _case((1, 2, 3, 64)))

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalisations, all as simpler operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, product
+from ..base import OnnxNode, decomposes
+from ..elementwise import cast_to
+from ..math.reduce import reduce
+from ..rules import axis_of
+
+
+@decomposes("BatchNormalization")
+def batch_norm(node: OnnxNode) -> tuple[str, ...]:
+    """x * factor + shift, a value a channel; both are constants where the statistics are."""
+    training = node.attr("training_mode", 0) if node.opset >= 7 else not node.attr("is_test", 0)
+    if (training and node.opset < 14) or (not training and any(node.outputs[1:])):
+        raise MegccError("is in training mode; export the model for inference")
+    if node.attr("spatial", 1) != 1:
+        raise MegccError("attribute spatial=0 is not supported")
+    x = node.type(0)
+    if x.rank < 2:
+        raise ShapeError(f"needs channels on axis 1, and the operand is {x}")
+    channels, names = x.shape[1], ("scale", "B", "mean", "var")
+    for index, name in enumerate(names, 1):
+        if node.type(index).shape != (channels,):
+            raise ShapeError(f"{name} is {node.type(index)} where the operand has {channels} channels")
+    epsilon = node.attr("epsilon", 1e-5)
+    if training:
+        return _in_training(node, epsilon)
+    if all(node.is_const(index) for index in range(1, 5)):
+        scale, bias, mean, variance = (node.const(index).astype(np.float64) for index in range(1, 5))
+        factor = scale / np.sqrt(variance + epsilon)
+        per_channel = [node.constant(array.astype(np.dtype(x.dtype)).reshape(1, -1, *(1,) * (x.rank - 2)))
+                       for array in (factor, bias - mean * factor)]
+    else:
+        scale, bias, mean, variance = node.inputs[1:5]
+        (factor,) = node.emit("mul", (scale, _inverse_root(node, variance, epsilon)))
+        (shift,) = node.emit("sub", (bias, *node.emit("mul", (mean, factor))))
+        per_channel = [_per_channel(node, value, x.rank) for value in (factor, shift)]
+    (scaled,) = node.emit("mul", (node.inputs[0], per_channel[0]))
+    return node.emit("add", (scaled, per_channel[1]))
+
+
+def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
+    """By the statistics of this batch; the means and variances of all batches so far are results."""
+    x, (scale, bias, *running) = node.type(0), node.inputs[1:5]
+    axes, kept = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
+    (mean,) = reduce(node, "reduce_mean", node.inputs[0], axes, True)
+    (centred,) = node.emit("sub", (node.inputs[0], mean))
+    (variance,) = reduce(node, "reduce_mean", node.emit("mul", (centred, centred))[0], axes, True)
+    (y,) = node.emit("mul", (centred, _inverse_root(node, variance, epsilon)))
+    (y,) = node.emit("mul", (y, _per_channel(node, scale, x.rank)))
+    results = list(node.emit("add", (y, _per_channel(node, bias, x.rank))))
+    for old, new in zip(running, (mean, variance), strict=True):
+        dtype = node.type_of(old).dtype
+        (new,) = cast_to(node, node.emit("reshape", (new,), shape=(x.shape[1],))[0], dtype)
+        shares = [node.emit("mul", (value, _scalar(node, share, dtype)))[0]
+                  for value, share in ((old, kept), (new, 1 - kept))]
+        results += node.emit("add", tuple(shares))
+    return tuple(results)
+
+
+def _scalar(node: OnnxNode, value: float, dtype: str) -> str:
+    return node.constant(np.array(value, np.dtype(dtype)))
+
+
+def _inverse_root(node: OnnxNode, variance: str, epsilon: float) -> str:
+    (sum_,) = node.emit("add", (variance, _scalar(node, epsilon, node.type_of(variance).dtype)))
+    return node.emit("rsqrt", (sum_,))[0]
+
+
+def _per_channel(node: OnnxNode, value: str, rank: int) -> str:
+    (channels,) = node.type_of(value).shape
+    return node.emit("reshape", (value,), shape=(1, channels, *(1,) * (rank - 2)))[0]
+
+
+def _normalise(node: OnnxNode, value: str, axes: Sequence[int], epsilon: float) -> tuple[str, str, str]:
+    """(x - mean) / sqrt(variance + epsilon) over some axes, with the mean and the inverse deviation."""
+    (mean,) = reduce(node, "reduce_mean", value, tuple(axes), True)
+    (centred,) = node.emit("sub", (value, mean))
+    (square,) = node.emit("mul", (centred, centred))
+    (variance,) = reduce(node, "reduce_mean", square, tuple(axes), True)
+    inverse = _inverse_root(node, variance, epsilon)
+    return node.emit("mul", (centred, inverse))[0], mean, inverse
+
+
+@decomposes("InstanceNormalization")
+def instance_norm(node: OnnxNode) -> tuple[str, ...]:
+    rank = node.type(0).rank
+    value, _, _ = _normalise(node, node.inputs[0], range(2, rank), node.attr("epsilon", 1e-5))
+    (value,) = node.emit("mul", (value, _per_channel(node, node.inputs[1], rank)))
+    return node.emit("add", (value, _per_channel(node, node.inputs[2], rank)))
+
+
+@decomposes("LayerNormalization")
+def layer_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Over several axes as over one that is as long."""
+    shape = node.type(0).shape
+    axis = axis_of(node.attr("axis", -1), len(shape))
+    rows, line = shape[:axis], shape[axis:]
+    x, *factors = node.inputs[0], *(node.inputs[index] for index in (1, 2) if node.has(index))
+    flat = len(line) > 1 and all(isinstance(extent, int) for extent in line) \
+        and all(node.type_of(factor).shape == line for factor in factors)
+    if flat:
+        (x,) = node.emit("reshape", (x,), shape=(*rows, product(line)))
+        factors = [node.emit("reshape", (factor,), shape=(product(line),))[0] for factor in factors]
+    value, mean, inverse = _normalise(node, x, range(axis, axis + 1 if flat else len(shape)),
+                                      node.attr("epsilon", 1e-5))
+    for kind, factor in zip(("mul", "add"), factors, strict=False):
+        (value,) = node.emit(kind, (value, factor))
+    if not flat:
+        return value, mean, inverse
+    shapes = shape, *((*rows, *(1,) * len(line)),) * 2
+    return tuple(node.emit("reshape", (each,), shape=to)[0]
+                 for each, to in zip((value, mean, inverse), shapes, strict=True))
+
+
+@decomposes("RMSNormalization")
+def rms_norm(node: OnnxNode) -> tuple[str, ...]:
+    rank = node.type(0).rank
+    axes = tuple(range(axis_of(node.attr("axis", -1), rank), rank))
+    (square,) = node.emit("mul", (node.inputs[0], node.inputs[0]))
+    (mean,) = reduce(node, "reduce_mean", square, axes, True)
+    (value,) = node.emit("mul", (node.inputs[0], _inverse_root(node, mean, node.attr("epsilon", 1e-5))))
+    return node.emit("mul", (value, node.inputs[1]))
+
+
+@decomposes("GroupNormalization")
+def group_norm(node: OnnxNode) -> tuple[str, ...]:
+    """Scale and bias are per group before operator set 21, per channel since."""
+    shape = node.type(0).shape
+    groups = node.attr("num_groups")
+    if isinstance(shape[1], int) and (groups < 1 or shape[1] % groups):
+        raise ShapeError(f"{shape[1]} channels do not make {groups} groups")
+    grouped: tuple[Dim, ...] = (shape[0], groups, shape[1] // groups, *shape[2:])
+    (value,) = node.emit("reshape", node.inputs[:1], shape=grouped)
+    value, _, _ = _normalise(node, value, range(2, len(grouped)), node.attr("epsilon", 1e-5))
+    per_group = node.opset < 21
+    if not per_group:
+        (value,) = node.emit("reshape", (value,), shape=shape)
+    rank = len(grouped) if per_group else len(shape)
+    (value,) = node.emit("mul", (value, _per_channel(node, node.inputs[1], rank)))
+    (value,) = node.emit("add", (value, _per_channel(node, node.inputs[2], rank)))
+    return node.emit("reshape", (value,), shape=shape) if per_group else (value,)
+
+
+@decomposes("LpNormalization")
+def lp_norm(node: OnnxNode) -> tuple[str, ...]:
+    axis = axis_of(node.attr("axis", -1), node.type(0).rank)
+    (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), True)
+    dtype = node.type(0).dtype
+    (norm,) = node.emit("max", (norm, _scalar(node, np.finfo(dtype).tiny, dtype)))  # of zeros the result is 0
+    return node.emit("div", (node.inputs[0], norm))
+
+
+@decomposes("MeanVarianceNormalization")
+def mean_variance_norm(node: OnnxNode) -> tuple[str, ...]:
+    value, _, _ = _normalise(node, node.inputs[0], node.attr("axes", [0, 2, 3]), 1e-9)
+    return (value,)

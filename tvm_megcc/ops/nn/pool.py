@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooling over windows and over whole images. A NaN may be lost in a maximum; averages keep it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..math.reduce import reduce
+from .windows import output_extent, window_attrs
+
+
+class _Pool(Operator):
+    """Attributes: `kernel`, `strides`, `dilations` (h, w or d, h, w); `pads` (begin of each axis, then ends); `ceil`:
+    the last window of an axis may hang over its end."""
+
+    channel_axis = 1
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axes = len(attrs.kernel)
+        if x.rank != 2 + axes:
+            raise ShapeError(f"windows over {axes} axes want an operand of rank {2 + axes}, not {x}")
+        spatial = [output_extent(x.shape[2 + i], attrs.kernel[i], attrs.strides[i], attrs.dilations[i],
+                                 attrs.pads[i], attrs.pads[axes + i], bool(attrs.ceil)) for i in range(axes)]
+        return (TensorType(x.dtype, (*x.shape[:2], *spatial)),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        return emit_pool(node, cls.kind, node.inputs[0], cls.onnx_attrs(node))
+
+
+def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, ...]:
+    """The pool of a node, over one spatial axis as over two with a height of 1."""
+    x = node.type_of(value)
+    if x.rank not in (3, 4, 5):
+        raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
+    attrs = {**window_attrs(node, tuple(node.attr("kernel_shape"))), **more}
+    if x.rank > 3:
+        return node.emit(kind, (value,), **attrs)
+    (tall,) = node.emit("reshape", (value,), shape=(*x.shape[:2], 1, x.shape[2]))
+    results = []
+    for result in node.emit(kind, (tall,), **attrs):
+        shape = node.type_of(result).shape
+        results += node.emit("reshape", (result,), shape=(*shape[:2], shape[3]))
+    return tuple(results)
+
+
+def at_taps(attrs: Attrs, x: np.ndarray, fill: float):
+    """The input at each tap of the window, as arrays of the output's shape."""
+    axes = len(attrs.kernel)
+    rows = list(zip(x.shape[2:], attrs.kernel, attrs.strides, attrs.dilations, attrs.pads[:axes], attrs.pads[axes:],
+                    strict=True))
+    results = [output_extent(*row, bool(attrs.ceil)) for row in rows]
+    reach = [max((result - 1) * stride + (kernel - 1) * dilation + 1, extent + before)
+             for result, (extent, kernel, stride, dilation, before, _) in zip(results, rows, strict=True)]
+    padded = np.full((*x.shape[:2], *reach), fill, x.dtype)
+    padded[(..., *(slice(row[4], row[4] + row[0]) for row in rows))] = x
+    for tap in np.ndindex(*attrs.kernel):
+        yield padded[(..., *(slice(i * row[3], i * row[3] + (result - 1) * row[2] + 1, row[2])
+                             for i, result, row in zip(tap, results, rows, strict=True)))]
+
+
+@register
+class MaxPool(_Pool):
+    """The largest element of each window; pads never win."""
+
+    kind = "max_pool"
+    onnx = ("MaxPool",)
+    relax = ("relax.nn.max_pool2d",)
+    relay = ("nn.max_pool2d",)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.maximum.reduce(list(at_taps(attrs, x, _lowest(x)))),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        if node.num_outputs == 1 or not node.outputs[1]:
+            return super().from_onnx(node)
+        order = "column" if node.attr("storage_order", 0) else "row"
+        return emit_pool(node, "max_pool_indices", node.inputs[0], {"order": order})
+
+
+def _lowest(x: np.ndarray) -> float:
+    return -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+
+
+@register
+class MaxPoolIndices(_Pool):
+    """The largest element of each window and its place in the whole operand, the first one of equals.
+
+    Attribute `order`: places are counted along rows ("row") or, within an image, along its first spatial axis first
+    ("column").
+    """
+
+    kind = "max_pool_indices"
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        (largest,) = _Pool.infer(attrs, x)
+        return largest, TensorType("int64", largest.shape)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        spatial = x.shape[2:]
+        image = np.arange(np.prod(spatial)).reshape(spatial if attrs.order == "row" else spatial[::-1])
+        image = image if attrs.order == "row" else image.T
+        places = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(spatial)) * image.size + image
+        values = np.stack(list(at_taps(attrs, x, _lowest(x))))
+        places = np.stack(list(at_taps(attrs, places, -1)))
+        best = np.where(places < 0, -np.inf, values).argmax(0)[None]
+        return np.take_along_axis(values, best, 0)[0], np.take_along_axis(places, best, 0)[0]
+
+
+@register
+class AvgPool(_Pool):
+    """The mean of each window, over the elements inside or, with `count_pads`, over those of the padded input."""
+
+    kind = "avg_pool"
+    onnx = ("AveragePool",)
+    relax = ("relax.nn.avg_pool2d",)
+    relay = ("nn.avg_pool2d",)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"count_pads": node.attr("count_include_pad", 0)}
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        axes = len(attrs.kernel)
+        extents, counted = x.shape[2:], attrs
+        if attrs.get("count_pads", 0):
+            extents = np.add(extents, np.add(attrs.pads[:axes], attrs.pads[axes:]))
+            counted = Attrs({**attrs, "pads": (0,) * (2 * axes)})
+        total = sum(at_taps(attrs, x, 0))
+        counts = sum(at_taps(counted, np.ones((1, 1, *extents), x.dtype), 0))
+        counts = counts[(..., *(slice(n) for n in total.shape[2:]))]
+        return ((total / np.maximum(counts, 1)).astype(x.dtype),)
+
+
+@register
+class SumPool(_Pool):
+    """The sum of each window; pads are zeros."""
+
+    kind = "sum_pool"
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (sum(at_taps(attrs, x, 0)),)
+
+
+@decomposes("LpPool")
+def lp_pool(node: OnnxNode) -> tuple[str, ...]:
+    """The p-th root of the sum of p-th powers of each window."""
+    p = node.attr("p", 2)
+    (total,) = emit_pool(node, "sum_pool", _power(node, node.inputs[0], p), {})
+    return (_root(node, total, p),)
+
+
+@decomposes("GlobalLpPool")
+def global_lp_pool(node: OnnxNode) -> tuple[str, ...]:
+    p, rank = node.attr("p", 2), node.type(0).rank
+    (total,) = reduce(node, "reduce_sum", _power(node, node.inputs[0], p), tuple(range(2, rank)), True)
+    return (_root(node, total, p),)
+
+
+def _power(node: OnnxNode, value: str, p: int) -> str:
+    if p == 2:
+        return node.emit("mul", (value, value))[0]
+    (magnitude,) = node.emit("abs", (value,))
+    return magnitude if p == 1 else node.emit("pow", (magnitude, _scalar(node, p)))[0]
+
+
+def _root(node: OnnxNode, value: str, p: int) -> str:
+    if p == 2:
+        return node.emit("sqrt", (value,))[0]
+    return value if p == 1 else node.emit("pow", (value, _scalar(node, 1 / p)))[0]
+
+
+def _scalar(node: OnnxNode, value: float) -> str:
+    return node.constant(np.array(value, np.dtype(node.type(0).dtype)))
+
+
+class _GlobalPool(Operator):
+    channel_axis = 1
+    cases = (Case((f32(1, 32, 7, 7),)), Case((f32(2, 19, 5, 3),)), Case((f32(1, 3, 1, 1),)),
+             Case((f32(1, 7, 13, 29),)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.rank < 3:
+            raise ShapeError(f"wants an operand with spatial axes, not {x}")
+        return (TensorType(x.dtype, (*x.shape[:2], *(1 for _ in x.shape[2:]))),)
+
+
+@register
+class GlobalAvgPool(_GlobalPool):
+    """The mean of each channel."""
+
+    kind = "global_avg_pool"
+    onnx = ("GlobalAveragePool",)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x.mean(axis=tuple(range(2, x.ndim)), keepdims=True, dtype=np.float64).astype(x.dtype),)
+
+
+@register
+class GlobalMaxPool(_GlobalPool):
+    """The largest element of each channel."""
+
+    kind = "global_max_pool"
+    onnx = ("GlobalMaxPool",)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+def _case(x, kernel, strides=None, pads=None, dilations=None, ceil=False, dtype="float32", **more) -> Case:
+    ones = (1,) * len(kernel)
+    return Case(((x, dtype),), {"kernel": kernel, "strides": strides or ones, "pads": pads or (0,) * (2 * len(kernel)),
+                                "dilations": dilations or ones, "ceil": ceil, **more})
+
+
+MaxPool.cases = (
+    _case((1, 16, 8, 8), (2, 2), (2, 2)),
+    _case((2, 20, 23, 37), (3, 3), (2, 2), (1, 1, 1, 1)),
+    _case((1, 33, 9, 10), (3, 3), (2, 2), ceil=True),
+    _case((1, 5, 26, 26), (5, 5), (1, 1), (2, 2, 2, 2)),
+    _case((1, 4, 11, 9), (2, 3), (1, 2), (0, 1, 1, 0), (2, 2)),
+    _case((1, 1, 1, 1), (1, 1)),
+    _case((2, 3, 5, 7, 6), (2, 3, 2), (1, 2, 2), (1, 0, 1, 0, 1, 0), (2, 1, 3), ceil=True),
+    _case((1, 5, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), dtype="uint8"),
+    _case((1, 5, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), dtype="int8"),
+    _case((2, 70, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), (2, 1), dtype="int8"),
+    _case((1, 130, 5, 5), (3, 3), (2, 2), (1, 1, 1, 1), ceil=True, dtype="uint8"),
+)
+MaxPoolIndices.cases = (
+    _case((2, 3, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), order="row"),
+    _case((2, 3, 9, 7), (2, 3), (2, 2), (0, 1, 0, 1), ceil=True, order="column"),
+    _case((1, 2, 5, 4, 6), (2, 2, 3), (2, 1, 2), dilations=(1, 2, 1), order="row"),
+    _case((1, 2, 3, 4, 5), (2, 2, 2), order="column", dtype="int8"),
+)
+AvgPool.cases = (
+    _case((1, 16, 8, 8), (2, 2), (2, 2)),
+    _case((1, 64, 25, 5), (25, 5)),
+    _case((2, 20, 13, 17), (3, 3), (2, 2), (1, 1, 1, 1)),
+    _case((2, 20, 13, 17), (3, 3), (2, 2), (1, 1, 1, 1), count_pads=1),
+    _case((1, 33, 9, 10), (3, 3), (2, 2), ceil=True),
+    _case((1, 6, 10, 9), (3, 3), (2, 2), (1, 0, 1, 1), ceil=True, count_pads=1),
+    _case((1, 3, 10, 40), (2, 3), (1, 1), (1, 1, 0, 2), (2, 2), count_pads=1),
+    _case((1, 2, 6, 5, 7), (2, 3, 2), (2, 1, 2), (1, 1, 0, 0, 1, 1), ceil=True),
+    _case((1, 2, 6, 5, 7), (2, 3, 2), (2, 1, 2), (1, 1, 0, 0, 1, 1), (2, 1, 1), ceil=True, count_pads=1),
+)
+SumPool.cases = (
+    _case((1, 20, 13, 17), (3, 3), (2, 2), (1, 1, 1, 1)),
+    _case((1, 2, 6, 5, 7), (2, 3, 2), (2, 1, 2), (1, 1, 0, 0, 1, 1)),
+)

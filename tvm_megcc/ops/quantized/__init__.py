@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantize, dequantize and the operators on integers."""
+
+from . import (
+    conv_matmul,
+    dynamic_quantize_linear,
+    int4,
+    integer_products,
+    layer_norm,
+    log_softmax,
+    lookup_table,
+    pool_reduce,
+    quantize_linear,
+    reduce_prod,
+    rsqrt,
+    softmax,
+    softmax_int8,
+    softmax_int16,
+)
+
+__all__ = ["conv_matmul", "dynamic_quantize_linear", "int4", "integer_products", "layer_norm", "log_softmax",
+           "lookup_table", "pool_reduce", "quantize_linear", "reduce_prod", "rsqrt", "softmax", "softmax_int16",
+           "softmax_int8"]

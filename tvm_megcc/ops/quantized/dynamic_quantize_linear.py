@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantisation whose scale and zero point are measured in the run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+
+
+@register
+class DynamicQuantize(Operator):
+    """ONNX's DynamicQuantizeLinear: numbers of uint8 over all that x has, and 0; their scale and zero point."""
+
+    kind = "dynamic_quantize"
+    onnx = ("DynamicQuantizeLinear",)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.dtype != "float32":
+            raise ShapeError(f"measures float32, not {x}")
+        return TensorType("uint8", x.shape), TensorType("float32", ()), TensorType("uint8", ())
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        low, high = (np.float32(bound(getattr(x, name)(initial=0), 0))
+                     for name, bound in (("min", np.minimum), ("max", np.maximum)))
+        scale = np.float32((high - low) / np.float32(255))
+        with np.errstate(all="ignore"):
+            zero = np.rint(np.clip(np.nan_to_num((np.float32(0) - low) / scale, nan=0.0), 0, 255))
+            numbers = np.nan_to_num(np.rint(x / scale), nan=0.0).astype(np.float64) + zero
+        return np.clip(numbers, 0, 255).astype(np.uint8), np.asarray(scale), np.asarray(zero, np.uint8)
+
+
+DynamicQuantize.cases = tuple(
+    Case(((shape, "float32"),), {}, values={0: numbers}) for shape, numbers in (
+        ((3, 4, 17), np.random.default_rng(0).standard_normal((3, 4, 17))),
+        ((2, 40), np.random.default_rng(1).uniform(0.5, 3, (2, 40))),
+        ((33,), -np.random.default_rng(2).uniform(0.5, 3, 33)), ((5,), np.zeros(5)), ((1, 1), np.array([[-2.5]])),
+        ((1, 64, 5, 5), np.random.default_rng(3).standard_normal((1, 64, 5, 5)) * 1e-20)))

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between real and quantised numbers: real = scale * (q - zero_point), per tensor, per axis or per block of an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_equal, require_shape
+from ...ir.dims import ceildiv
+from ...ir.graph import Attrs
+from ...ir.narrow import SMALL_INTEGERS, carrier, is_real, limits
+from ...ir.types import DTYPES, TensorType
+from ..base import Case, OnnxNode, Operator, f32, register
+from ..elementwise import cast_to, element_type, emit_broadcast
+from ..rules import axis_of, shape_text
+
+
+def _along(parameter: np.ndarray, shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
+    """A scale or zero point so that it broadcasts against a tensor of this shape; the axis is that of several."""
+    if parameter.size == 1 and parameter.ndim <= 1:
+        return parameter.reshape(())
+    if parameter.ndim == 1:
+        return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
+    # A block may be longer than the axis, however long.
+    extent = shape[attrs.axis]
+    return np.repeat(parameter, min(attrs.block, max(extent, 1)), attrs.axis).take(range(extent), attrs.axis)
+
+
+def _check(attrs: Attrs, x: TensorType, scale: TensorType, zero_point: TensorType | None) -> None:
+    if zero_point is not None and not scale.size == zero_point.size == 1:
+        require_shape(zero_point.shape, scale.shape, f"zero point {zero_point} for scale {scale}")
+    if attrs.block and scale.rank != x.rank:
+        raise ShapeError(f"scale {scale} for {x} in blocks of {attrs.block}")
+    if scale.rank == 1 and scale.size != 1:
+        axis = axis_of(attrs.axis, x.rank)
+        require_equal(scale.shape[0], x.shape[axis],
+                      f"{scale.shape[0]} scales for axis {axis} of {shape_text(x.shape)}")
+    elif scale.rank > 1:
+        if attrs.block < 1:
+            raise ShapeError(f"scale {scale} with block size {attrs.block}")
+        axis = axis_of(attrs.axis, x.rank)
+        blocks = [ceildiv(extent, attrs.block) if at == axis else extent for at, extent in enumerate(x.shape)]
+        require_shape(scale.shape, blocks, f"scale {scale} for {x} in blocks of {attrs.block} on axis {axis}")
+
+
+class _Quantisation(Operator):
+    """Attributes `axis` of several scales, `block` of the axis that has one scale (0: none), `dtype` of the result."""
+
+    operands = ("x", "scale", "zero_point?")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, scale: TensorType,
+              zero_point: TensorType | None = None) -> tuple[TensorType, ...]:
+        _check(attrs, x, scale, zero_point)
+        return (TensorType(attrs.dtype, x.shape),)
+
+
+@register
+class DequantizeLinear(_Quantisation):
+    """(x - zero_point) * scale."""
+
+    kind = "dequantize_linear"
+    folds = False
+    onnx = ("DequantizeLinear",)
+    relax = ("relax.dequantize",)
+    relay = ("qnn.dequantize",)
+    cases = (Case((((3, 5), "int8"), f32(), ((), "int8")), {"axis": 1, "block": 0, "dtype": "float32"}),
+             Case((((3, 5), "uint8"), f32(5), ((5,), "uint8")), {"axis": 1, "block": 0, "dtype": "float32"}),
+             Case((((2, 3, 4, 5), "int8"), f32(3), ((3,), "int8")), {"axis": 1, "block": 0, "dtype": "float32"}),
+             Case((((7,), "int32"), f32()), {"axis": 0, "block": 0, "dtype": "float32"}))
+
+    @staticmethod
+    def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
+        centred = x.astype(np.int64)
+        if zero_point is not None:
+            centred = centred - _along(zero_point.astype(np.int64), x.shape, attrs)
+        return (centred.astype(scale.dtype) * _along(scale, x.shape, attrs),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        if node.attr("block_size", 0) and not _is_of_nibbles(node):
+            (value,) = _dequantized_blocks(node)
+        else:
+            numbers = carrier(node.type(0).dtype)
+            x, *zero = (cast_to(node, name, numbers)[0] for name in (node.inputs[0], *node.inputs[2:]))
+            zero = [] if is_real(numbers) else zero  # of floats it is 0
+            (value,) = _scaled(node, x) if is_real(numbers) else node.emit(
+                cls.kind, (x, node.inputs[1], *zero), axis=_axis(node), block=node.attr("block_size", 0),
+                dtype=node.type(1).dtype)
+        wanted = node.attr("output_dtype", 0)
+        return cast_to(node, value, element_type(wanted)) if wanted else (value,)
+
+
+@register
+class QuantizeLinear(_Quantisation):
+    """round(x / scale) + zero_point, halves to even, saturated to the element type."""
+
+    kind = "quantize_linear"
+    onnx = ("QuantizeLinear",)
+    relax = ("relax.quantize",)
+    relay = ("qnn.quantize",)
+    cases = (Case((f32(3, 5), f32(), ((), "uint8")), {"axis": 1, "block": 0, "dtype": "uint8"},
+                  values={1: np.array(0.02)}),
+             Case((f32(3, 5), f32(5), ((5,), "int8")), {"axis": 1, "block": 0, "dtype": "int8"},
+                  values={1: np.linspace(0.01, 0.1, 5)}),
+             Case((f32(2, 20, 3, 5), f32(), ((), "int8")), {"axis": 1, "block": 0, "dtype": "int8"},
+                  values={1: np.array(0.01)}),
+             Case((f32(4), f32()), {"axis": 0, "block": 0, "dtype": "uint8"},
+                  values={0: np.array([np.nan, np.inf, -np.inf, 0.05]), 1: np.array(0.02)}))
+
+    @staticmethod
+    def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
+        limits = np.iinfo(np.dtype(attrs.dtype))
+        with np.errstate(all="ignore"):
+            rounded = np.rint(x / _along(scale, x.shape, attrs))
+        rounded = np.nan_to_num(rounded, nan=0.0)
+        if zero_point is not None:
+            rounded = rounded + _along(zero_point, x.shape, attrs).astype(np.float64)
+        return (np.clip(rounded, limits.min, limits.max).astype(np.dtype(attrs.dtype)),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": _quantised_type(node)}
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        precision = node.attr("precision", 0)
+        if precision and element_type(precision) != node.type(1).dtype:
+            raise MegccError(f"divides in {element_type(precision)} by a scale of {node.type(1).dtype}, which is not "
+                             "supported")
+        if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
+            return _spelled_quantisation(node)
+        return super().from_onnx(node)
+
+
+def _is_of_nibbles(node: OnnxNode) -> bool:
+    """Whether the operand is a constant matrix of numbers of 4 bits, with constant scales:
+    passes/quantization/int4.py."""
+    if not all(node.is_const(index) for index in range(3) if node.has(index)) or node.type(0).rank != 2:
+        return False
+    least, most = (-8, 7) if carrier(node.type(0).dtype) == "int8" else (0, 15)
+    numbers = node.const(0)
+    fits = numbers.size > 0 and least <= numbers.min() and numbers.max() <= most
+    return bool(fits) and node.type(1).dtype == "float32"
+
+
+def _quantised_type(node: OnnxNode) -> str:
+    """That of the zero point, or attribute output_dtype, or uint8."""
+    wanted = node.attr("output_dtype", 0)
+    dtype = node.type(2).dtype if node.has(2) else element_type(wanted) if wanted else "uint8"
+    if wanted and element_type(wanted) != dtype:
+        raise ShapeError(f"output_dtype is {element_type(wanted)}, the zero point {dtype}")
+    return dtype
+
+
+def _axis(node: OnnxNode) -> int:
+    rank = node.type(0).rank
+    scale = node.type(1)
+    per_tensor = scale.rank == 0 or (scale.rank == 1 and scale.size == 1)
+    return 0 if per_tensor else axis_of(node.attr("axis", 1), rank)
+
+
+def _in_blocks(node: OnnxNode) -> tuple[str, str, str, tuple]:
+    """The operand with its axis as [blocks][block], scale and zero point (or "") with one element a block, and the
+    operand's own shape."""
+    x, block = node.type(0), node.attr("block_size")
+    if node.type(1).rank != x.rank:
+        raise ShapeError(f"scale {node.type(1)} for {x} in blocks of {block}")
+    axis = axis_of(node.attr("axis", 1), x.rank)
+    blocks = node.type(1).shape[axis]
+    require_equal(x.shape[axis], blocks * block, f"{blocks} blocks of {block} elements on axis {axis} of {x}")
+
+    def split(value: str, inner: int) -> str:
+        shape = node.type_of(value).shape
+        return node.emit("reshape", (value,), shape=(*shape[:axis], blocks, inner, *shape[axis + 1:]))[0]
+
+    zero = split(node.inputs[2], 1) if node.has(2) else ""
+    return split(node.inputs[0], block), split(node.inputs[1], 1), zero, x.shape
+
+
+def _dequantized_blocks(node: OnnxNode) -> tuple[str, ...]:
+    value, scale, zero, shape = _in_blocks(node)
+    (value,) = cast_to(node, value, "int32")
+    if zero:
+        (value,) = emit_broadcast(node, "sub", (value, *cast_to(node, zero, "int32")))
+    (value,) = cast_to(node, value, node.type(1).dtype)
+    return node.emit("reshape", emit_broadcast(node, "mul", (value, scale)), shape=shape)
+
+
+def _parameter(node: OnnxNode, value: str) -> str:
+    """A scale or zero point of one value or of an axis so that it broadcasts against the operand."""
+    type_, rank = node.type_of(value), node.type(0).rank
+    if type_.rank != 1 or type_.size == 1:
+        return node.emit("reshape", (value,), shape=())[0]
+    axis = axis_of(node.attr("axis", 1), rank)
+    return node.emit("reshape", (value,), shape=[-1 if at == axis else 1 for at in range(rank)])[0]
+
+
+def _scaled(node: OnnxNode, x: str) -> tuple[str, ...]:
+    """Floats of 8 bits and fewer, as float32, times their scales."""
+    dtype = node.type(1).dtype
+    return cast_to(node, *emit_broadcast(node, "mul", (x, *cast_to(node, _parameter(node, node.inputs[1]), "float32"))),
+                   dtype)
+
+
+def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
+    """By blocks, and to types that only store numbers."""
+    if node.attr("block_size", 0):
+        value, scale, zero, shape = _in_blocks(node)
+    else:
+        value, scale, shape = node.inputs[0], _parameter(node, node.inputs[1]), node.type(0).shape
+        zero = _parameter(node, node.inputs[2]) if node.has(2) else ""
+    dtype = _quantised_type(node)
+    (value,) = emit_broadcast(node, "div", (value, scale))
+    if not is_real(dtype):
+        (value,) = node.emit("round", (value,))
+    if zero and not dtype.startswith("float8"):
+        (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))
+    if dtype in SMALL_INTEGERS:  # a cast to other integers saturates by itself
+        least, most = (node.constant(np.array(limit, np.dtype(node.type_of(value).dtype))) for limit in limits(dtype))
+        (value,) = node.emit("max", node.emit("min", (value, most)) + (least,))
+    attrs = {} if node.attr("saturate", 1) or not dtype.startswith("float8") else {"saturate": False}
+    return node.emit("reshape", node.emit("cast", (value,), dtype=dtype, **attrs), shape=shape)

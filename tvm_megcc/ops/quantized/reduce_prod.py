@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products along the last axis of quantised numbers, as TFLite's reference kernel rescales them after each factor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_at_most
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+
+DTYPES = ("int8", "int16")
+
+
+def _rescaled(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
+    """values * significand / 2^bits to the nearest, halves up, as int32 that wraps."""
+    return ((values * np.int64(significand) + (np.int64(1) << (bits - 1))) >> bits).astype(np.int32).astype(np.int64)
+
+
+@register
+class ProductFixed(Operator):
+    """The product of x - zero over the last axis, rescaled from the second factor on and at the end.
+
+    Attributes: `zero`, `result_zero`; `significand`, up to 2^15 - 1, and `bits`, 1 to 62: significand / 2^bits is the
+    factor of a rescaling.
+    """
+
+    kind = "product_fixed"
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.dtype not in DTYPES or x.rank < 1:
+            raise ShapeError(f"product of {x}; operands are {' or '.join(DTYPES)}")
+        require_at_most(1, x.shape[-1], "a product of no numbers is not defined")
+        if not (0 <= attrs.significand < 2**15 and 1 <= attrs.bits <= 62):
+            raise ShapeError(f"a factor of {attrs.significand} / 2^{attrs.bits}")
+        return (x.with_shape(x.shape[:-1]),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        factors = x.astype(np.int64) - attrs.zero
+        total = factors[..., 0]
+        for index in range(1, x.shape[-1]):
+            total = _rescaled(total * factors[..., index], attrs.significand, attrs.bits)
+        limits = np.iinfo(x.dtype)
+        made = _rescaled(total, attrs.significand, attrs.bits) + attrs.result_zero
+        return (np.clip(made, limits.min, limits.max).astype(x.dtype),)
+
+
+def _case(shape: tuple[int, ...], dtype: str, significand: int, bits: int, zero=0, result_zero=0) -> Case:
+    limits = np.iinfo(dtype)
+    drawn = np.random.default_rng(len(shape)).integers(limits.min, limits.max + 1, shape)
+    attrs = {"zero": zero, "result_zero": result_zero, "significand": significand, "bits": bits}
+    return Case(((shape, dtype),), attrs, values={0: drawn})
+
+
+ProductFixed.cases = (
+    _case((7, 5), "int8", 20000, 21, -128, 127), _case((2, 3, 4), "int16", 32767, 29),
+    _case((9,), "int8", 16385, 20, 5), _case((3, 1), "int8", 17000, 15, 127, -128), _case((4, 300), "int16", 30000, 30),
+    _case((2, 6), "int8", 0, 62))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""1 / sqrt of whole numbers in fixed point, as TFLite's reference kernels compute it, and what is normalised by it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_at_most
+from ...ir.expr import FUNCTIONS
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+from ..rules import axis_of
+from .softmax_int8 import doubling_high, halved
+
+#: Newton's steps; sqrt(2) / 2 in Q0.31.
+STEPS, HALF_ROOT = 5, 1518500250
+
+
+def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Significands and shifts of int32 that are not negative, as `rescale_fixed` takes them; of 0 those of 1."""
+    small = np.asarray(values, np.int64)
+    wide = np.maximum(small, 2)
+    shift = np.full(wide.shape, 11, np.int64)
+    while (wide >= 1 << 29).any():
+        shift += wide >= 1 << 29
+        wide = np.where(wide >= 1 << 29, wide // 4, wide)
+    pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1
+    shift -= pairs
+    whole = wide << (2 * pairs)
+    half = halved(whole >> 1, 1)
+    x = np.full(wide.shape, 1 << 28, np.int64)
+    for _ in range(STEPS):
+        cube = _left(doubling_high(doubling_high(x, x), x), 6)
+        x = _left(doubling_high(np.int64(3 << 27), x) - doubling_high(half, cube), 3)
+    significand = doubling_high(x, np.int64(HALF_ROOT))
+    significand, shift = significand << np.maximum(-shift, 0), np.maximum(shift, 0)
+    one = small <= 1
+    return np.where(one, 2**31 - 1, significand), np.where(one, 0, -shift)
+
+
+def _left(a: np.ndarray, bits: int) -> np.ndarray:
+    return np.clip(a << bits, -2**31, 2**31 - 1)
+
+
+#: Sums of so many squares of 9 bits have room in int32.
+LONGEST = 2**15
+
+
+@register
+class L2Fixed(Operator):
+    """x over the root of the sum of squares along attribute `axis`, of int8 or uint8, in steps of 1 / 128.
+
+    Attribute `zero`: the zero point of x. Results of uint8 stand above and below 128, those of int8 above and below 0.
+    """
+
+    kind = "l2_fixed"
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        if x.dtype not in ("int8", "uint8"):
+            raise ShapeError(f"normalisation of {x}")
+        require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} squares have no room")
+        return (x,)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        """LiteRT's kernels double numbers of uint8 seven times and shift less in those of int8."""
+        wide = x.astype(np.int64) - attrs.zero
+        significand, shift = inverse_root((wide * wide).sum(attrs.axis, keepdims=True))
+        signed = x.dtype == np.int8
+        rescale = FUNCTIONS["rescale_fixed"].numpy
+        values = (wide if signed else wide * 128).astype(np.int32)
+        found = rescale(values, significand, shift + 7 if signed else shift) + (0 if signed else 128)
+        limits = np.iinfo(x.dtype)
+        return (np.clip(found, limits.min, limits.max).astype(x.dtype),)
+
+
+def _case(shape: tuple[int, ...], axis: int, dtype: str, zero: int) -> Case:
+    limits = np.iinfo(dtype)
+    numbers = np.random.default_rng(axis).integers(limits.min, limits.max + 1, shape)
+    return Case(((shape, dtype),), {"axis": axis, "zero": zero}, (), {0: numbers})
+
+
+L2Fixed.cases = (_case((3, 12), 1, "int8", 3), _case((2, 5, 7), 1, "uint8", 128), _case((1, 1001), 1, "uint8", 0),
+                 _case((4, 1), 1, "int8", -128), _case((7, 3), 0, "int8", 127), _case((2, 6, 3, 5), 3, "uint8", 255),
+                 _case((2, 6, 3, 5), 1, "int8", 0))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax between quantised numbers of 8 bits, rounded as ONNX says: exponentials from a table of integers, whose sums
+are exact, and one division a line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.expr import FUNCTIONS
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+from .lookup_table import BYTES, numbers
+
+#: Bits of the largest exponential, which is 1; float32 holds them all.
+MOST_BITS = 23
+
+
+def table(scale: float, length: int) -> np.ndarray:
+    """exp(-d * scale) for d from 0 to 255 as int32, with as many bits as sums of `length` of them leave room for."""
+    bits = min(MOST_BITS, 30 - length.bit_length())
+    return np.rint(np.exp(-np.arange(256) * np.float64(scale)) * 2.0**bits).astype(np.int32)
+
+
+@register
+class SoftmaxQuantised(Operator):
+    """Softmax along the last axis of x of int8 or uint8, quantised as attributes `dtype` and `zero` say.
+
+    Operands: table int32 [256], exponentials by how far a number is below the largest of its line; inverse float32 [1],
+    one through the scale of the result.
+    """
+
+    kind = "softmax_quantised"
+    operands = ("x", "table", "inverse")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, table: TensorType, inverse: TensorType) -> tuple[TensorType, ...]:
+        if x.dtype not in BYTES or attrs.dtype not in BYTES or x.rank < 1:
+            raise ShapeError(f"softmax of {x} as {attrs.dtype}; both are {' or '.join(BYTES)}")
+        if (table.dtype, table.shape, inverse.dtype, inverse.shape) != ("int32", (256,), "float32", (1,)):
+            raise ShapeError(f"softmax with exponentials {table} and {inverse}")
+        return (TensorType(attrs.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, ...]:
+        wide = x.astype(np.int64)
+        powers = table[wide.max(-1, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
+        total = powers.sum(-1, keepdims=True, dtype=np.int64).astype(np.float32)
+        share = inverse.astype(np.float32) / np.maximum(total, np.float32(1))
+        limits = np.iinfo(np.dtype(attrs.dtype))
+        whole = FUNCTIONS["nearest"].numpy(powers.astype(np.float32) * share).astype(np.int64) + attrs.zero
+        return (np.clip(whole, limits.min, limits.max).astype(attrs.dtype),)
+
+
+def _case(shape: tuple[int, ...], dtype: str, scale: float, result: str, zero: int, step: float) -> Case:
+    drawn = numbers(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
+    return Case(((shape, dtype), ((256,), "int32"), ((1,), "float32")), {"dtype": result, "zero": zero}, (1, 2),
+                {0: drawn, 1: table(scale, shape[-1]), 2: np.array([1 / step])})
+
+
+SoftmaxQuantised.cases = (
+    _case((3, 12), "int8", 0.1, "int8", -128, 1 / 256), _case((2, 5, 37), "uint8", 0.02, "uint8", 0, 1 / 256),
+    _case((1, 1001), "uint8", 0.2, "int8", 3, 0.001), _case((4, 1), "int8", 1.5, "uint8", 255, 0.01),
+    _case((2, 3, 2, 19), "int8", 0.0, "int8", 127, 0.004))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax of 16 bits in integers, as TFLite's reference kernel computes it: exponentials, and the reciprocal of their
+sum, in straight lines between 513 points each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_at_most
+from ...ir.expr import FUNCTIONS
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+from ..rules import axis_of
+
+#: Points of a table; sums of so many exponentials of 15 bits have room in int32.
+POINTS, LONGEST = 513, 2**16 - 1
+#: What numbers of 16 bits below the largest of their line stand for: down to here.
+LEAST = 10.0
+
+
+def between(values: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The function of a table at int16, each 128th of which has a point."""
+    wide = values.astype(np.int64)
+    base, rise = table.astype(np.int64)[:-1], np.diff(table.astype(np.int64))
+    place = 256 + (wide >> 7)
+    return (base[place] + ((rise[place] * (wide & 127) + 64) >> 7)).astype(np.int64)
+
+
+@register
+class SoftmaxWide(Operator):
+    """Softmax along attribute `axis` of x, int16, in steps of 2^-15.
+
+    Operand `tables`: int16 [2,513], exp over [-10, 0] and 1 / (1 + x) over [0, 1] in steps of 2^-15. Attributes
+    `significand`, `shift`: the factor from differences of x to steps of 10 / 65535, as `rescale_fixed` takes it.
+    """
+
+    kind = "softmax_wide"
+    operands = ("x", "tables")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, tables: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        if x.dtype != "int16" or (tables.dtype, tables.shape) != ("int16", (2, POINTS)):
+            raise ShapeError(f"softmax of {x} with tables of {tables}")
+        if not 0 <= attrs.significand < 2**31 or not -31 <= attrs.shift <= 30:
+            raise ShapeError(f"a factor of {attrs.significand} * 2^{attrs.shift - 31}")
+        require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, tables: np.ndarray) -> tuple[np.ndarray, ...]:
+        wide = x.astype(np.int32)
+        below = wide - wide.max(attrs.axis, keepdims=True, initial=-2**15)
+        scaled = FUNCTIONS["rescale_fixed"].numpy(below, np.int64(attrs.significand), np.int64(attrs.shift))
+        powers = between(np.clip(scaled.astype(np.int64) + 2**15 - 1, -2**15, 2**15 - 1), tables[0])
+        total = np.maximum(powers.sum(attrs.axis, keepdims=True), 1)
+        bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
+        share = ((total << (31 - bits)) + (1 << 13)) >> 14
+        inverse = between(np.clip(share - 3 * 2**15, -2**15, 2**15 - 1), tables[1])
+        right = bits - 1
+        return (np.clip((powers * inverse + (np.int64(1) << right >> 1)) >> right, 0, 2**15 - 1).astype(np.int16),)
+
+
+def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
+    """Points at which straight lines meet, less half of what the line is beyond the function between them."""
+    places = low + np.arange(POINTS) * ((high - low) / (POINTS - 1))
+    values = function(places) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
+    middles = function(places[:-1] + (high - low) / (POINTS - 1) / 2) * 2**15
+    nearest = _rounded(values)
+    beyond = _rounded((values[1:] + nearest[:-1]) / 2) - _rounded(middles)
+    nearest[:-1] -= _rounded(beyond / 2)
+    return np.clip(nearest, -2**15, 2**15 - 1).astype(np.int16)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """Halves away from zero."""
+    return np.sign(values) * np.floor(np.abs(values) + 0.5)
+
+
+def tables() -> np.ndarray:
+    return np.stack([_table(np.exp, -LEAST, 0.0), _table(lambda x: 1 / (1 + x), 0.0, 1.0)])
+
+
+def _case(shape: tuple[int, ...], axis: int, shift: int) -> Case:
+    numbers = np.random.default_rng(axis).integers(-2**15, 2**15, shape)
+    return Case(((shape, "int16"), ((2, POINTS), "int16")), {"axis": axis, "significand": 1500000001, "shift": shift},
+                (1,), {0: numbers, 1: tables()})
+
+
+SoftmaxWide.cases = (_case((3, 12), 1, -1), _case((2, 5, 7), 1, 0), _case((1, 1001), 1, -3), _case((4, 1), 1, 2),
+                     _case((7, 3), 0, -6), _case((2, 6, 3, 5), 3, -2), _case((2, 6, 3, 5), 1, -2))

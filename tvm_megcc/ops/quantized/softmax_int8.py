@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax of 8 bits in integers, as TFLite's reference kernel computes it (Jacob et al. 2018, with gemmlowp's
+fixed-point numbers): exponentials from a table, their sum, its reciprocal by Newton's method."""
+
+from __future__ import annotations
+
+from math import floor, frexp
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_at_most
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+from ..rules import axis_of
+
+#: Exponentials are Q0.31, their sums Q12.19.
+SUM_BITS = 12
+#: So many ones are less than 2^12.
+LONGEST = 2**SUM_BITS - 1
+
+
+def doubling_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(a * b) / 2^31 to the nearest, halves away from zero but for negative products, which go up. Of int64 that hold
+    int32; also the product of fixed-point numbers."""
+    return (np.asarray(a, np.int64) * b + (1 << 30)) >> 31
+
+
+def halved(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
+    """a / 2^bits to the nearest, halves away from zero."""
+    mask = (np.int64(1) << np.asarray(bits, np.int64)) - 1
+    return (a >> bits) + ((a & mask) > (mask >> 1) + (a < 0))
+
+
+def reciprocal(denominator: np.ndarray) -> np.ndarray:
+    """1 / (1 + x) for x in [0, 1), both Q0.31: three steps of Newton's method on half the denominator, in Q2.29."""
+    half = (denominator + (2**31 - 1) + 1) // 2
+    x = 1515870810 + doubling_high(half, np.int64(-1010580540))
+    for _ in range(3):
+        x = x + 4 * doubling_high(x, (1 << 29) - doubling_high(half, x))
+    return np.minimum(2 * x, 2**31 - 1)
+
+
+def exponentials(scaled: np.ndarray) -> np.ndarray:
+    """exp of numbers up to 0 in Q5.26, as Q0.31: a polynomial in the quarter, factors for the bits above."""
+    quarter = (scaled & ((1 << 24) - 1)) - (1 << 24)
+    x = (quarter << 5) + (1 << 28)
+    square = doubling_high(x, x)
+    cube, fourth = doubling_high(square, x), doubling_high(square, square)
+    series = halved(doubling_high(halved(fourth, 2) + cube, np.int64(715827883)) + square, 1)
+    result = 1895147668 + doubling_high(x + series, np.int64(1895147668))
+    rest = quarter - scaled
+    for bit, factor in enumerate((1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242), start=24):
+        result = np.where(rest >> bit & 1, doubling_high(result, np.int64(factor)), result)
+    return np.where(scaled == 0, 2**31 - 1, result)
+
+
+@register
+class SoftmaxFixed(Operator):
+    """Softmax along attribute `axis` of x, int8 or uint8, in steps of 1 / 256 from the type's least number on. With
+    attribute `wide` the result is int16, in steps of 1 / 65536 from the least number on.
+
+    Operand `table`: int32 of up to 256, exponentials in Q0.31 by how far a number is below the largest of its line;
+    those behind its end are 0.
+    """
+
+    kind = "softmax_fixed"
+    operands = ("x", "table")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, table: TensorType) -> tuple[TensorType, ...]:
+        axis = axis_of(attrs.axis, x.rank)
+        is_table = table.dtype == "int32" and table.rank == 1 and 1 <= table.shape[0] <= 256
+        if x.dtype not in ("int8", "uint8") or not is_table:
+            raise ShapeError(f"softmax of {x} with a table of {table}")
+        require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")
+        return (TensorType("int16" if attrs.get("wide") else x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
+        wide = x.astype(np.int64)
+        whole = np.zeros(256, np.int64)
+        whole[:len(table)] = table
+        powers = whole[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
+        total = halved(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
+        bits = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64)
+        scale = reciprocal((total << (32 - bits)) - (1 << 31))
+        limits = np.iinfo("int16" if attrs.get("wide") else x.dtype)
+        quotient = halved(doubling_high(scale, powers), SUM_BITS - (32 - bits) + 31 - limits.bits) + limits.min
+        return (np.clip(quotient, limits.min, limits.max).astype(limits.dtype),)
+
+
+def table(beta: float, scale: float) -> np.ndarray:
+    """Exponentials of -d * beta * scale for d from 0 to 255, int32; 0 where they are too small for the reference
+    kernel."""
+    fraction, shift = frexp(min(beta * scale * 2**26, 2**31 - 1.0))
+    significand = floor(fraction * 2**31 + 0.5)
+    if significand == 2**31:
+        significand, shift = significand // 2, shift + 1
+    if shift < 0:
+        raise ShapeError(f"softmax of numbers in steps of {beta * scale:g}, which are too small")
+    below = -np.arange(256, dtype=np.int64)
+    wide = below << shift
+    least = -floor(31 * 2**26 / 2**shift)
+    inside = (below >= least) & (wide >= -(2**31))
+    scaled = doubling_high(np.where(inside, wide, 0), np.int64(significand))
+    return np.where(inside, exponentials(scaled), 0).astype(np.int32)
+
+
+def significant(powers: np.ndarray, wide: bool = False) -> np.ndarray:
+    """A table without its end, where nothing reaches a sum or a share of it."""
+    return powers[:np.flatnonzero(powers >= (1 if wide else 1 << SUM_BITS - 1))[-1] + 1]
+
+
+def _case(shape: tuple[int, ...], axis: int, dtype: str, scale: float, wide: bool = False) -> Case:
+    numbers = np.random.default_rng(axis).integers(*((-128, 128) if dtype == "int8" else (0, 256)), shape)
+    powers = significant(table(1.0, scale), wide)
+    attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
+    return Case(((shape, dtype), (powers.shape, "int32")), attrs, (1,), {0: numbers, 1: powers})
+
+
+SoftmaxFixed.cases = (
+    _case((3, 12), 1, "int8", 0.1), _case((2, 5, 7), 1, "uint8", 0.02), _case((1, 1001), 1, "uint8", 0.2),
+    _case((4, 1), 1, "int8", 1.5), _case((7, 3), 0, "int8", 0.004), _case((2, 6, 3, 5), 3, "int8", 0.05),
+    _case((2, 6, 3, 5), 1, "int8", 0.05), _case((3, 12), 1, "int8", 0.1, True),
+    _case((2, 5, 7), 1, "uint8", 0.02, True))

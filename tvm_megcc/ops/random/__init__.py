@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers by Philox."""
+
+from . import philox, random
+
+__all__ = ["philox", "random"]

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers of a key and a counter: Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw,
+Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011. Every block of four words is computed by itself, so results are
+the same in whatever order and by however many threads they are made."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, register
+
+#: Bits of a uniform number of each type: those of its fraction, and the one before it.
+PRECISION = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_WORD = np.uint64(0xFFFFFFFF)
+
+
+def philox(key: int, number: int, blocks: int) -> np.ndarray:
+    """uint64 [blocks, 4], words of 32 bits, of the counters (block, number, 0, 0)."""
+    c0, c1 = np.arange(blocks, dtype=np.uint64), np.full(blocks, number, np.uint64)
+    c2, c3 = np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint64)
+    low, high = key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF
+    for _ in range(10):
+        first, second = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (second >> np.uint64(32) ^ c1 ^ np.uint64(low), second & _WORD,
+                          first >> np.uint64(32) ^ c3 ^ np.uint64(high), first & _WORD)
+        low, high = (low + _WEYL[0]) & 0xFFFFFFFF, (high + _WEYL[1]) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], 1)
+
+
+@register
+class Draw(Operator):
+    """Random numbers of a key, int64 []. Attributes: `shape`; `number`, of this operator among those with the same key;
+    `law`; `dtype`; `precision` in bits.
+
+    law: "uniform", in [0, 1), multiples of 2^-precision; "normal", of mean 0 and variance 1, by the method of G. E. P.
+        Box and M. E. Muller (Annals of Mathematical Statistics 29, 1958) in doubles; "bits", int64.
+    """
+
+    kind = "draw"
+    operands = ("key",)
+    folds = False
+    cases = tuple(Case((((), "int64"),), {"shape": shape, "number": number, "law": law, "dtype": dtype,
+                                          "precision": precision}, values={0: np.array(key)})
+                  for shape, number, law, dtype, precision, key in (
+                      ((3, 7), 0, "uniform", "float32", 24, 0), ((130,), 5, "uniform", "float32", 11, -1),
+                      ((2, 1, 9), 2**31 - 1, "uniform", "float64", 53, -2**63), ((1,), 3, "uniform", "float32", 8, 7),
+                      ((5, 13), 1, "normal", "float32", 24, 2**63 - 1), ((), 2, "normal", "float32", 24, 1 << 32),
+                      ((11, 3), 9, "normal", "float64", 53, 0x0123456789ABCDEF), ((5,), 4, "bits", "int64", 64, 3),
+                      ((), 0, "bits", "int64", 64, -5)))
+
+    @staticmethod
+    def infer(attrs: Attrs, key: TensorType) -> tuple[TensorType, ...]:
+        if key != TensorType("int64", ()):
+            raise ShapeError(f"its key is {key}, not int64[]")
+        return (TensorType(attrs.dtype, attrs.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, key: np.ndarray) -> tuple[np.ndarray, ...]:
+        count = int(np.prod(attrs.shape, dtype=np.int64))
+        each = per_block(attrs)
+        words = philox(int(key), attrs.number, -(-count // each))
+        if each == 2:
+            words = words[:, ::2] << np.uint64(32) | words[:, 1::2]
+        bits = kept_bits(attrs)
+        values = _LAWS[attrs.law](words >> np.uint64(128 // each - bits), bits).reshape(-1)[:count]
+        return (values.astype(attrs.dtype).reshape(attrs.shape),)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return 0
+
+
+def per_block(attrs: Attrs) -> int:
+    """How many elements the four words of a block give."""
+    return 4 if attrs.dtype == "float32" else 2
+
+
+def kept_bits(attrs: Attrs) -> int:
+    """How many of the bits of a word count, the first ones."""
+    word = 128 // per_block(attrs)
+    return {"uniform": attrs.precision, "normal": min(word, 53), "bits": word}[attrs.law]
+
+
+def _uniform(words: np.ndarray, bits: int) -> np.ndarray:
+    return words.astype(np.float64) * 2.0**-bits
+
+
+def _normal(words: np.ndarray, bits: int) -> np.ndarray:
+    """Of two words a radius and an angle, which are two numbers."""
+    radius = np.sqrt(-2.0 * np.log((words[:, ::2].astype(np.float64) + 1.0) * 2.0**-bits))
+    angle = words[:, 1::2].astype(np.float64) * (2.0**-bits * 6.283185307179586)
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)
+
+
+_LAWS = {"uniform": _uniform, "normal": _normal, "bits": lambda words, bits: words.view(np.int64)}

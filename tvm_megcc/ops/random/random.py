@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers. Those of RandomNormal, RandomNormalLike, RandomUniform and Dropout of a seed and a known shape are
+constants, what ONNX's reference draws with NumPy's `RandomState` (Mersenne Twister: M. Matsumoto and T. Nishimura, ACM
+Transactions on Modeling and Computer Simulation 8 (1998)). All others are drawn in each run by `philox.Draw`, of a
+seed, or of one that is an input of the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+
+from ...errors import MegccError
+from ...ir.conditions import require_at_most
+from ...ir.dims import Dim
+from ..base import OnnxNode, decomposes
+from ..elementwise import cast_to, element_type, emit_broadcast
+from ..spelling import number, onnx_operator
+from .philox import PRECISION
+
+#: Largest finite number of what can be drawn.
+LARGEST = {dtype: float(ml_dtypes.finfo(dtype).max) for dtype in PRECISION}
+
+
+def _seed(node: OnnxNode) -> int | None:
+    seed = node.attr("seed")
+    if seed is not None and (not math.isfinite(seed) or not 0 <= int(seed) < 2**32):
+        raise MegccError(f"its seed is {seed}; wants 0 to {2**32 - 1}")
+    return None if seed is None else int(seed)
+
+
+def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState | None:
+    """What ONNX's reference draws an array of this shape with; None without a seed, or where the shape is not known."""
+    seed = _seed(node)
+    if seed is None or not all(isinstance(extent, int) for extent in shape):
+        return None
+    node.require_room(*shape)
+    return np.random.RandomState(seed)
+
+
+def _drawn(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
+    """Numbers of a law of `philox.Draw`, float64, or float32 that are multiples of what `dtype` can tell apart."""
+    seed = _seed(node)
+    key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
+    made = "float64" if dtype == "float64" else "float32"
+    return node.emit("draw", (key,), shape=shape, number=operator, law=law, dtype=made, precision=PRECISION[dtype])[0]
+
+
+def _dtype(node: OnnxNode, default: str) -> str:
+    dtype = element_type(node.attr("dtype")) if node.attr("dtype") else default
+    if dtype not in PRECISION:
+        raise MegccError(f"draws {dtype}; {', '.join(PRECISION)} are supported")
+    return dtype
+
+
+@decomposes("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+def drawn(node: OnnxNode) -> tuple[str, ...]:
+    """scale * drawn + offset."""
+    like = node.op_type.endswith("Like")
+    shape = node.type(0).shape if like else tuple(node.attr("shape"))
+    dtype = _dtype(node, node.type(0).dtype if like else "float32")
+    if node.op_type.startswith("RandomUniform"):
+        offset = node.attr("low", 0.0)
+        scale, law = node.attr("high", 1.0) - offset, "uniform"
+    else:
+        offset, scale, law = node.attr("mean", 0.0), node.attr("scale", 1.0), "normal"
+    if max(abs(offset), abs(scale)) > LARGEST[dtype] or offset != offset or scale != scale:
+        raise MegccError(f"has an offset of {offset:g} and a scale of {scale:g}, which {dtype} cannot hold")
+    reference = None if node.op_type == "RandomUniformLike" else _reference(node, shape)
+    if reference is not None:
+        draw: Callable = reference.random_sample if law == "uniform" else reference.standard_normal
+        made = np.dtype(dtype).type
+        return (node.constant(np.asarray(draw(shape)).astype(dtype) * made(scale) + made(offset)),)
+    value = _drawn(node, law, shape, dtype)
+    made = node.type_of(value).dtype
+    for kind, operand, idle in (("mul", scale, 1.0), ("add", offset, 0.0)):
+        if operand != idle:
+            (value,) = emit_broadcast(node, kind, (value, number(node, operand, made)))
+    return cast_to(node, value, dtype)
+
+
+@decomposes("Bernoulli")
+def bernoulli(node: OnnxNode) -> tuple[str, ...]:
+    """1 where a uniform number is less than the probability, which thus is that of 1, else 0."""
+    x = node.type(0)
+    (chance,) = cast_to(node, node.inputs[0], "float64" if x.dtype == "float64" else "float32")
+    uniform = _drawn(node, "uniform", x.shape, node.type_of(chance).dtype)
+    (ones,) = node.emit("less", (uniform, chance))
+    return cast_to(node, ones, element_type(node.attr("dtype")) if node.attr("dtype") else x.dtype)
+
+
+@decomposes("Multinomial")
+def multinomial(node: OnnxNode) -> tuple[str, ...]:
+    """Classes of rows of logarithms of weights: how many of the sums of the weights up to a class lie at or below a
+    uniform share of all. No class of weight 0 is drawn; a row that has NaN gives class 0."""
+    x, dtype = node.type(0), element_type(node.attr("dtype", 6))
+    samples = node.attr("sample_size", 1)
+    if x.rank != 2 or dtype not in ("int32", "int64"):
+        raise MegccError(f"draws {dtype} of {x}; wants [rows, classes], and gives int32 or int64")
+    (rows, classes) = x.shape
+    require_at_most(1, classes, f"draws one of the classes of {x}")
+    weights = onnx_operator(node, "Softmax", cast_to(node, node.inputs[0], "float32")[0], axis=-1)
+    (sums,) = node.emit("cumsum", cast_to(node, weights, "float64"), axis=1, exclusive=False, reverse=False)
+    (total,) = node.emit("slice", (sums,), axes=(1,), starts=(classes - 1,), ends=(classes,), steps=(1,))
+    share = _drawn(node, "uniform", (rows, samples), "float64")
+    (place,) = emit_broadcast(node, "mul", (share, total))
+    (place,) = node.emit("reshape", (place,), shape=(rows, samples, 1))
+    (sums,) = node.emit("reshape", (sums,), shape=(rows, 1, classes))
+    (below,) = emit_broadcast(node, "less_equal", (sums, place))
+    count = onnx_operator(node, "ReduceSum", cast_to(node, below, dtype)[0], node.constant(np.array([2])), keepdims=0)
+    return (count,)
+
+
+def dropped_out(node: OnnxNode, training: str | None) -> tuple[str, str]:
+    """Dropout in training: what is kept, times as much as keeps the mean, and the mask of it.
+
+    Args:
+        training: whether it is on, a bool that the run computes; None: it is.
+    """
+    x, shape = node.inputs[0], node.type(0).shape
+    ratio = node.inputs[1] if node.has(1) else number(node, 0.5, node.type(0).dtype)
+    (ratio,) = cast_to(node, ratio, "float64")
+    reference = _reference(node, shape)
+    if reference is not None:
+        (mask,) = emit_broadcast(node, "greater_equal", (
+            node.constant(np.asarray(reference.random_sample(shape))), ratio))
+    else:
+        least = cast_to(node, ratio, "float32")[0]
+        (mask,) = emit_broadcast(node, "greater_equal", (_drawn(node, "uniform", shape, "float32"), least))
+    (share,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
+    (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), share))[0], node.type(0).dtype)
+    (scaled,) = emit_broadcast(node, "mul", (x, scale))
+    (kept,) = node.emit("where", (mask, scaled, number(node, 0.0, node.type(0).dtype)))
+    if training is None:
+        return kept, mask
+    (idle,) = node.emit("logical_not", (training,))
+    (mask,) = emit_broadcast(node, "logical_or", (mask, idle))
+    return node.emit("where", (training, kept, x))[0], mask

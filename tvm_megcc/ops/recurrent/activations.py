@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The activation functions that ONNX's recurrent operators name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...errors import MegccError
+from ...ir.expr import Expr, X, call, clip, maximum, minimum, substitute
+from ..base import OnnxNode
+
+
+@dataclass(frozen=True)
+class Activation:
+    """formula: of the parameters. alpha, beta: their defaults, None for a function that does not take it."""
+
+    formula: Callable[[float, float], Expr]
+    alpha: float | None = None
+    beta: float | None = None
+
+
+#: By the name in lower case; defaults are those of the ONNX operators of these names.
+ACTIVATIONS = {
+    "sigmoid": Activation(lambda alpha, beta: call("sigmoid", X)),
+    "tanh": Activation(lambda alpha, beta: call("tanh", X)),
+    "relu": Activation(lambda alpha, beta: maximum(X, 0)),
+    "affine": Activation(lambda alpha, beta: X * alpha + beta, 1.0, 0.0),
+    "leakyrelu": Activation(lambda alpha, beta: maximum(X, 0) + alpha * minimum(X, 0), 0.01),
+    "thresholdedrelu": Activation(lambda alpha, beta: call("if_lt", alpha, X, X, 0), 1.0),
+    "scaledtanh": Activation(lambda alpha, beta: alpha * call("tanh", beta * X), 1.0, 1.0),
+    "hardsigmoid": Activation(lambda alpha, beta: clip(X * alpha + beta, 0, 1), 0.2, 0.5),
+    "elu": Activation(lambda alpha, beta: maximum(X, 0) + alpha * (call("exp", minimum(X, 0)) - 1), 1.0),
+    "softsign": Activation(lambda alpha, beta: X / (1 + call("abs", X))),
+    "softplus": Activation(lambda alpha, beta: maximum(X, 0) + call("log", 1 + call("exp", -call("abs", X)))),
+}
+
+
+def named(names: Sequence[str]) -> tuple[Expr, ...]:
+    """Activations with their default parameters."""
+    return tuple(_formula(ACTIVATIONS[name.lower()], None, None) for name in names)
+
+
+def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[Expr, ...]:
+    """The first `count` formulas of an argument that is clipped to [-bound, bound]; None does not clip."""
+    if bound is None:
+        return tuple(formulas)
+    return tuple(substitute(formula, [clip(X, -bound, bound)]) if index < count else formula
+                 for index, formula in enumerate(formulas))
+
+
+def activations_of(node: OnnxNode, default: Sequence[str], clip_count: int, directions: int) -> list[tuple[Expr, ...]]:
+    """The activations of each direction. Parameters are taken from their lists by those functions that have any.
+
+    Args:
+        default: names for one direction.
+        clip_count: how many of them, from the first, the attribute `clip` applies to.
+
+    Raises:
+        MegccError: for an unknown name, or as many as no direction has.
+    """
+    names = node.attr("activations") or list(default) * directions
+    names = [name.decode() if isinstance(name, bytes) else name for name in names]
+    if len(names) != len(default) * directions:
+        raise MegccError(f"has {len(names)} activations ({', '.join(names)}) where {len(default)} a direction are "
+                         "wanted")
+    alphas, betas = iter(node.attr("activation_alpha") or ()), iter(node.attr("activation_beta") or ())
+    formulas = []
+    for name in names:
+        activation = ACTIVATIONS.get(name.lower())
+        if activation is None:
+            raise MegccError(f"activation '{name}' is not one of {', '.join(sorted(ACTIVATIONS))}")
+        formulas.append(_formula(activation, next(alphas, None) if activation.alpha is not None else None,
+                                 next(betas, None) if activation.beta is not None else None))
+    return [clipped(formulas[first:first + len(default)], clip_count, node.attr("clip"))
+            for first in range(0, len(formulas), len(default))]
+
+
+def _formula(activation: Activation, alpha: float | None, beta: float | None) -> Expr:
+    return activation.formula(activation.alpha if alpha is None else alpha,
+                              activation.beta if beta is None else beta)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of recurrent layers as TFLite has them beyond ONNX's: weights of 8 bits beside floats, whose results are
+measured in each step and made 8 bits (He et al. 2018), projections, and normalised gates (Ba et al. 2016)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_shape
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, register
+
+RESULTS = ("Y", "Y_h", "Y_c")
+#: What is added to a variance before its root is taken.
+EPSILON = np.float32(1e-8)
+_HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
+
+
+def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Halves away from zero, within limits; NaN is the highest."""
+    bounded = np.where(values < high, values, np.float32(high))
+    bounded = np.where(bounded > low, bounded, np.float32(low)).astype(np.float32)
+    size = np.floor(np.abs(bounded) + _HALF)
+    return np.where(bounded < 0, -size, size).astype(np.int64)
+
+
+def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Each row of floats [N,K] as differences of bytes from a zero point, and its scale [N,1]."""
+    if not asymmetric:
+        size = np.abs(rows).max(1, keepdims=True)
+        scale = np.where(size > 0, size / np.float32(127), np.float32(1)).astype(np.float32)
+        inverse = np.divide(np.float32(127), size, out=np.zeros_like(size), where=size > 0)
+        return _nearest(rows * inverse, -127, 127), scale
+    low = np.minimum(rows.min(1, keepdims=True), 0).astype(np.float64)
+    high = np.maximum(rows.max(1, keepdims=True), 0).astype(np.float64)
+    step = np.where(low < high, (high - low) / 255, 1)
+    below, above = low / step, high / step
+    point = np.where(128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above)
+    whole = np.clip(np.sign(point) * np.floor(np.abs(point) + _HALF64), -128, 127)
+    zero = np.where(low < high, whole, 0)
+    scale = step.astype(np.float32)
+    return _nearest(zero.astype(np.float32) + rows * (1 / scale), -128, 127) - zero.astype(np.int64), scale
+
+
+def _function(name: str, x: np.ndarray) -> np.ndarray:
+    """In float64, rounded to float32."""
+    wide = x.astype(np.float64)
+    made = {"sigmoid": lambda: 1 / (1 + np.exp(-wide)), "tanh": lambda: np.tanh(wide),
+            "relu": lambda: np.maximum(wide, 0), "affine": lambda: wide}[name]()
+    return np.asarray(made).astype(np.float32)
+
+
+def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, asymmetric: bool) -> np.ndarray:
+    """rows [N,K] times weights [R,K] turned round; scale: of weights of 8 bits, one or one for each of R."""
+    if weights.dtype == np.float32:
+        return rows @ weights.T
+    centred, own = measured(rows, asymmetric)
+    return (centred @ weights.T.astype(np.int64)).astype(np.float32) * (own * scale).astype(np.float32)
+
+
+def _normalised(gate: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    mean = gate.astype(np.float64).mean(1, keepdims=True).astype(np.float32)
+    variance = np.square(gate - mean).astype(np.float64).mean(1, keepdims=True).astype(np.float32)
+    return (gate - mean) * (np.float32(1) / np.sqrt(variance + EPSILON)) * weight + bias
+
+
+@register
+class RecurrentSteps(Operator):
+    """T: steps, N: batch, U: units, O: results, U without a projection; gates are i, f, c, o, three without an input
+    gate, which is 1 - f then, and one of a layer without cells, of which r makes the results.
+
+    Operands: x float32 [T,N,G*U], what inputs add to the gates, with the biases unless they are normalised; r int8 or
+    float32 [G*U,O]; scales float32 [G+1] of r and of the projection, where they are int8; peepholes float32 [3,U] for
+    i, f, o; norms float32 [2,G*U], factors and biases of normalised gates; projection [O,U] of the type of r, and its
+    bias float32 [O]; initial_h float32 [N,O] and initial_c [N,U], zeros if absent.
+    Attributes: `gates`; `activation`, of cells and their gate: tanh, relu or affine; `cell_clip`, `projection_clip`, 0
+    for none; `asymmetric`: bytes that are measured get a zero point; `results`, of Y [T,N,O], Y_h and Y_c.
+    """
+
+    kind = "recurrent_steps"
+    operands = ("x", "r", "scales?", "peepholes?", "norms?", "projection?", "projection_bias?", "initial_h?",
+                "initial_c?")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, r: TensorType, *others: TensorType | None) -> tuple[TensorType, ...]:
+        scales, peepholes, norms, projection, bias, initial_h, initial_c = (*others, *(None,) * (7 - len(others)))
+        if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
+            raise ShapeError(f"wants operands of rank 3 and 2, not {x}, {r} and {projection}")
+        (steps, batch, columns), (rows, made), gates = x.shape, r.shape, attrs.gates
+        units = made if projection is None else projection.shape[1]
+        require_shape((columns, rows), (gates * units, gates * units),
+                      f"weights {r} do not make {gates} gates of {units} units with input {x}")
+        if gates not in (1, 3, 4) or (gates == 1 and (projection, peepholes, norms, initial_c) != (None,) * 4):
+            raise ShapeError(f"{gates} gates with these operands")
+        if r.dtype not in ("int8", "float32") or (r.dtype == "int8") != (scales is not None):
+            raise ShapeError(f"wants weights of int8 with scales or of float32, not {r} with {scales}")
+        if not all(0 <= clip < float("inf") for clip in (attrs.cell_clip, attrs.projection_clip)):
+            raise ShapeError(f"clips cells at {attrs.cell_clip}, projections at {attrs.projection_clip}")
+        wanted = [(x, "float32", x.shape), (scales, "float32", (gates + 1,)), (peepholes, "float32", (3, units)),
+                  (norms, "float32", (2, rows)), (projection, r.dtype, (made, units)), (bias, "float32", (made,)),
+                  (initial_h, "float32", (batch, made)), (initial_c, "float32", (batch, units))]
+        for operand, dtype, shape in wanted:
+            if operand is not None:
+                if operand.dtype != dtype:
+                    raise ShapeError(f"wants {dtype}, not {operand}")
+                require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
+        types = {"Y": TensorType("float32", (steps, batch, made)), "Y_h": TensorType("float32", (batch, made)),
+                 "Y_c": TensorType("float32", (batch, units))}
+        if gates == 1:
+            del types["Y_c"]
+        return tuple(types[name] for name in attrs.results)
+
+    @staticmethod
+    def compute(attrs: Attrs, x, r, scales=None, peepholes=None, norms=None, projection=None, bias=None,
+                initial_h=None, initial_c=None):
+        steps, batch, _ = x.shape
+        made, gates = r.shape[1], attrs.gates
+        units = made if projection is None else projection.shape[1]
+        h = np.zeros((batch, made), np.float32) if initial_h is None else initial_h
+        c = np.zeros((batch, units), np.float32) if initial_c is None else initial_c
+        own = 1.0 if scales is None else np.repeat(scales[:gates], units)
+        y = np.zeros((steps, batch, made), np.float32)
+        for step in range(steps):
+            sums = (x[step] + _product(h, r, own, attrs.asymmetric)).reshape(batch, gates, units)
+            if gates == 1:
+                y[step] = h = _function(attrs.activation, sums[:, 0])
+                continue
+
+            def gate(index: int, function: str, peephole: int = -1, sums=sums, cell=c) -> np.ndarray:
+                value = sums[:, index]
+                if peepholes is not None and peephole >= 0:
+                    value = value + peepholes[peephole] * cell
+                if norms is not None:
+                    part = slice(index * units, (index + 1) * units)
+                    value = _normalised(value, *(row[part] for row in norms))
+                return _function(function, value)
+
+            forget, fresh = gate(gates - 3, "sigmoid", 1), gate(gates - 2, attrs.activation)
+            c = forget * c + fresh * (np.float32(1) - forget if gates == 3 else gate(0, "sigmoid", 0))
+            if attrs.cell_clip:
+                c = np.clip(c, np.float32(-attrs.cell_clip), np.float32(attrs.cell_clip))
+            h = gate(gates - 1, "sigmoid", 2, cell=c) * _function(attrs.activation, c)
+            if projection is not None:
+                h = _product(h, projection, 1.0 if scales is None else scales[gates], attrs.asymmetric)
+                h = h if bias is None else bias + h
+                if attrs.projection_clip:
+                    h = np.clip(h, np.float32(-attrs.projection_clip), np.float32(attrs.projection_clip))
+            y[step] = h
+        results = {"Y": y, "Y_h": h, "Y_c": c}
+        return tuple(np.asarray(results[name], np.float32) for name in attrs.results)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return inputs[0].size * inputs[1].shape[-1]
+
+
+def _case(steps: int, batch: int, units: int, made: int = 0, gates=4, dtype="int8", asymmetric=False, peepholes=False,
+          norms=False, clips=(0.0, 0.0), activation="tanh", states=False, bias=False, results=RESULTS) -> Case:
+    """made: results of a projection, 0 for none."""
+    random, rows, outputs = np.random.default_rng(units + made), gates * units, made or units
+    shapes = {0: (steps, batch, rows), 1: (rows, outputs), 2: (gates + 1,) if dtype == "int8" else None,
+              3: (3, units) if peepholes else None, 4: (2, rows) if norms else None,
+              5: (outputs, units) if made else None, 6: (outputs,) if bias else None,
+              7: (batch, outputs) if states else None, 8: (batch, units) if states and gates > 1 else None}
+    dtypes = {index: dtype if index in (1, 5) else "float32" for index in shapes}
+    inputs = tuple(shape and (shape, dtypes[index]) for index, shape in shapes.items())
+    values = {}
+    for index, shape in shapes.items():
+        if shape:
+            count = int(np.prod(shape))
+            values[index] = (random.integers(-127, 128, count) if dtypes[index] == "int8" else
+                             random.uniform(0.001, 0.01, count) if index == 2 else random.standard_normal(count))
+    attrs = {"gates": gates, "activation": activation, "cell_clip": clips[0], "projection_clip": clips[1],
+             "asymmetric": asymmetric, "results": results}
+    return Case(inputs, attrs, tuple(index for index in range(1, 7) if shapes[index]), values)
+
+
+RecurrentSteps.cases = (
+    _case(4, 2, 7), _case(3, 1, 20, 5, asymmetric=True, bias=True, clips=(0.7, 0.5), states=True),
+    _case(3, 2, 9, 13, gates=3, peepholes=True, norms=True, results=("Y",)),
+    _case(4, 2, 6, 3, dtype="float32", norms=True, bias=True, states=True),
+    _case(3, 3, 5, 0, gates=3, dtype="float32", peepholes=True, clips=(0.4, 0.0), activation="relu"),
+    _case(5, 2, 11, gates=1, asymmetric=True, states=True, results=("Y", "Y_h")),
+    _case(1, 1, 1, gates=1, activation="affine", results=("Y",)),
+)

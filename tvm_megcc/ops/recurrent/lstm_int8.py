@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An LSTM layer of 8 bits with gates and cells of 16, as TFLite's reference kernel computes it: sigmoid and tanh are
+series and Newton's method in gemmlowp's fixed-point numbers (Jacob et al. 2018)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_at_most, require_shape
+from ...ir.dims import Dim
+from ...ir.expr import FUNCTIONS
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, register
+from ..quantized.rsqrt import inverse_root
+from ..quantized.softmax_int8 import halved
+
+#: Rows of the operand `factors`: a significand and a shift, as `rescale_fixed` takes them.
+RECURRENT, PEEPHOLES, HIDDEN, NORMS, PROJECTION, FACTORS = slice(0, 4), slice(4, 7), 7, slice(8, 12), 12, 13
+LIMIT = 2**15 - 1
+#: Whole bits that cells may have, and those of the gates.
+MOST_BITS, GATE_BITS = 6, 3
+RESULTS = ("Y", "Y_h", "Y_c")
+
+#: exp(-1/8), 1/3 and exp(-2^k) for k from -2 on, in Q0.15; 48/17 and -32/17 in Q2.13.
+EIGHTH, THIRD = 28918, 10923
+POWERS = (25520, 19875, 12055, 4435, 600, 11, 0)
+NEWTON = (23130, -15420)
+
+
+def high(a: np.ndarray, b) -> np.ndarray:
+    """(a * b) / 2^15 to the nearest, halves up: the product of two fixed-point numbers of 16 bits."""
+    return (np.asarray(a, np.int64) * b + (1 << 14)) >> 15
+
+
+def bounded(a: np.ndarray) -> np.ndarray:
+    return np.clip(a, -LIMIT - 1, LIMIT)
+
+
+def exponential(a: np.ndarray, bits: int) -> np.ndarray:
+    """exp of numbers up to 0 with `bits` whole bits, in Q0.15: a series in what is left of the quarter, factors for the
+    bits above."""
+    fraction = 15 - bits
+    quarter = np.int64(1) << max(fraction - 2, 0)
+    rest = (a & (quarter - 1)) - quarter
+    x = bounded(rest << bits) + (1 << 12)
+    square = high(x, x)
+    series = halved(high(halved(high(square, square), 2) + high(square, x), THIRD) + square, 1)
+    result = bounded(EIGHTH + high(x + series, EIGHTH))
+    above = rest - a
+    for index, factor in enumerate(POWERS):
+        if bits > index - 2:
+            result = np.where(above >> (fraction + index - 2) & 1, high(result, factor), result)
+    if bits > 5:
+        result = np.where(a < -(1 << (20 - bits)), 0, result)
+    return np.where(a == 0, LIMIT, result)
+
+
+def _newton(a: np.ndarray) -> np.ndarray:
+    """2 / (1 + a) of a in [0, 1] in Q0.15, as Q2.13."""
+    half = (a + LIMIT + 1) >> 1
+    x = NEWTON[0] + high(half, NEWTON[1])
+    for _ in range(3):
+        x = x + bounded(4 * high(x, (1 << 13) - high(half, x)))
+    return x
+
+
+def sigmoid(a: np.ndarray) -> np.ndarray:
+    """Of Q3.12, in Q0.15."""
+    a = np.asarray(a, np.int64)
+    upper = bounded(2 * _newton(exponential(-np.abs(a), GATE_BITS)))
+    return np.where(a == 0, 1 << 14, np.where(a > 0, upper, LIMIT - upper))
+
+
+def tanh(a: np.ndarray, bits: int) -> np.ndarray:
+    """Of numbers with `bits` whole bits, in Q0.15."""
+    a = np.asarray(a, np.int64)
+    size = bounded(4 * (_newton(exponential(-np.abs(a), bits + 1)) - (1 << 13)))
+    return np.where(a == 0, 0, np.where(a > 0, size, -size))
+
+
+def _rescaled(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    return FUNCTIONS["rescale_fixed"].numpy(a.astype(np.int32), *factor.astype(np.int64)).astype(np.int64)
+
+
+def normalised(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: np.ndarray, guard: int) -> np.ndarray:
+    """Rows of int16 less their mean and over their deviation, with ten more bits; times weights, plus a bias.
+
+    The number of units is a whole number of 2^20 here: the variance is exact only where it is a power of two. What
+    overflows int32 wraps.
+    """
+    units = gate.shape[1]
+    mean = _towards_zero(gate.sum(1, keepdims=True) * 1024, units)
+    variance = _towards_zero((gate * gate).sum(1, keepdims=True) * (2**20 // units) - mean * mean, 2**20)
+    significand, shift = inverse_root(np.where(variance < 1, guard, variance))
+    rescale = FUNCTIONS["rescale_fixed"].numpy
+    centred = (1024 * gate - mean).astype(np.int32)
+    scaled = rescale(centred, np.broadcast_to(significand, gate.shape), np.broadcast_to(shift, gate.shape))
+    scaled = (scaled.astype(np.int64) * weights + bias).astype(np.int32).astype(np.int64)
+    return bounded(_rescaled(_towards_zero(scaled + np.where(scaled > 0, 512, -512), 1024), factor))
+
+
+def _towards_zero(a: np.ndarray, by: int) -> np.ndarray:
+    return np.sign(a) * (np.abs(a) // by)
+
+
+@register
+class LstmFixed(Operator):
+    """Steps of a layer. T: steps, N: batch, H: units, P: results, H of them without a projection; gates are i, f, c, o,
+    and without an input gate f, c, o.
+
+    Operands: x int16 [T,N,G*H], what inputs and biases add to the gates, in Q3.12 unless they are normalised; r int8
+    [G*H,P]; bias int32 [G*H], what the zero point of the results takes off the products with r; factors int32 [13,2]:
+    significand and shift of the products with r for i, f, c, o, of those with the peepholes for i, f, o, of the cells'
+    results, of normalised i, f, c, o, and of the projection; peepholes int16 [3,H] for i, f, o; norms int16 and
+    norm_bias int32 [G,H], of normalised gates; projection int8 [P,H] and projection_bias int32 [P]; initial_h int8
+    [N,P], the zero point if absent; initial_c int16 [N,H], 0 if absent.
+    Attributes: `cell_bits`, whole bits of a cell, 0 to 6; `cell_clip` and `projection_clip`, 0 for none; `zero`, the
+    results' zero point; `hidden_zero`, that of what is projected; `coupled`: there is no input gate, it is 1 - f;
+    `guards`: variances of i, f, c, o, for those that are below 1; `results`, of Y int8 [T,N,P], Y_h int8 [N,P] and Y_c
+    int16 [N,H].
+
+    Beside a projection TFLite takes peepholes and cells as if they were [P] and [N,P]: of its [N,H] numbers in a row
+    the first N*P have one, and the weight of each is that of its place modulo P. With attribute `apart` it takes each
+    sequence by itself: the first P units have one.
+    """
+
+    kind = "lstm_fixed"
+    operands = ("x", "r", "bias", "factors", "peepholes?", "norms?", "norm_bias?", "projection?", "projection_bias?",
+                "initial_h?", "initial_c?")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, r: TensorType, bias: TensorType, factors: TensorType,
+              peepholes: TensorType | None = None, norms: TensorType | None = None,
+              norm_bias: TensorType | None = None, projection: TensorType | None = None,
+              projection_bias: TensorType | None = None, initial_h: TensorType | None = None,
+              initial_c: TensorType | None = None) -> tuple[TensorType, ...]:
+        if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
+            raise ShapeError(f"wants operands of rank 3 and 2, not {x} and {r}")
+        (steps, batch, columns), (rows, made) = x.shape, r.shape
+        units = made if projection is None else projection.shape[1]
+        gates = 3 if attrs.coupled else 4
+        require_shape((columns, rows), (gates * units, gates * units),
+                      f"weights {r} do not make {gates} gates of {units} units with input {x}")
+        wanted = [(x, "int16", x.shape), (r, "int8", r.shape), (bias, "int32", (rows,)),
+                  (factors, "int32", (FACTORS, 2)), (peepholes, "int16", (3, units)), (norms, "int16", (gates, units)),
+                  (norm_bias, "int32", (gates, units)), (projection, "int8", (made, units)),
+                  (projection_bias, "int32", (made,)), (initial_h, "int8", (batch, made)),
+                  (initial_c, "int16", (batch, units))]
+        for operand, dtype, shape in wanted:
+            if operand is not None:
+                if operand.dtype != dtype:
+                    raise ShapeError(f"wants {dtype}, not {operand}")
+                require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
+        if (norms is None) != (norm_bias is None) or (projection is None) != (projection_bias is None):
+            raise ShapeError("normalised gates, and projections, want weights and a bias")
+        if peepholes is not None:
+            require_at_most(made, units, f"{made} results of {units} units with peepholes")
+        if not 0 <= attrs.cell_bits <= MOST_BITS:
+            raise ShapeError(f"cells of {attrs.cell_bits} whole bits; 0 to {MOST_BITS} are supported")
+        types = {"Y": TensorType("int8", (steps, batch, made)), "Y_h": TensorType("int8", (batch, made)),
+                 "Y_c": TensorType("int16", (batch, units))}
+        return tuple(types[name] for name in attrs.results)
+
+    @staticmethod
+    def compute(attrs: Attrs, x, r, bias, factors, peepholes=None, norms=None, norm_bias=None, projection=None,
+                projection_bias=None, initial_h=None, initial_c=None):
+        (steps, batch, columns), made = x.shape, r.shape[1]
+        gates = 3 if attrs.coupled else 4
+        units = columns // gates
+        h = np.full((batch, made), attrs.zero, np.int64) if initial_h is None else initial_h.astype(np.int64)
+        c = np.zeros((batch, units), np.int64) if initial_c is None else initial_c.astype(np.int64)
+        y = np.zeros((steps, batch, made), np.int8)
+        own = factors[RECURRENT][4 - gates:]
+        for step in range(steps):
+            sums = (h @ r.T.astype(np.int64) + bias).reshape(batch, gates, units)
+            parts = [bounded(x[step].reshape(batch, gates, units)[:, gate].astype(np.int64)
+                             + _rescaled(sums[:, gate], own[gate])) for gate in range(gates)]
+
+            def whole(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
+                """The sum of a gate from the end, which has this peephole."""
+                part = parts[gate]
+                if peepholes is not None and peephole is not None:
+                    weights = np.zeros((batch, units), np.int64)
+                    if attrs.apart:
+                        weights[:, :made] = peepholes[peephole, :made]
+                    else:
+                        weights.reshape(-1)[:batch * made] = np.tile(peepholes[peephole, :made], batch)
+                    added = _rescaled(cell * weights, factors[PEEPHOLES][peephole])
+                    part = bounded(part + added)
+                if norms is None:
+                    return part
+                return normalised(part, norms[gate], norm_bias[gate], factors[NORMS][gate], attrs.guards[gate])
+
+            forget = sigmoid(whole(-3, 1))
+            enter = LIMIT - forget if attrs.coupled else sigmoid(whole(-4, 0))
+            fresh = halved(enter * tanh(whole(-2), GATE_BITS), 15 + attrs.cell_bits)
+            c = bounded(halved(forget * c, 15) + fresh)
+            if attrs.cell_clip:
+                c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
+            out = _rescaled(sigmoid(whole(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
+            if projection is None:
+                h = np.clip(out + attrs.zero, -128, 127)
+            else:
+                out = np.clip(out + attrs.hidden_zero, -128, 127) @ projection.T.astype(np.int64) + projection_bias
+                h = np.clip(_rescaled(out, factors[PROJECTION]) + attrs.zero, -128, 127)
+                if attrs.projection_clip:
+                    h = np.clip(h, -attrs.projection_clip, attrs.projection_clip)
+            y[step] = h
+        results = {"Y": y, "Y_h": h.astype(np.int8), "Y_c": c.astype(np.int16)}
+        return tuple(results[name] for name in attrs.results)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return inputs[0].size * inputs[1].shape[-1]
+
+
+def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled=False, peepholes=False, states=False,
+          norms=False, made=0, apart=False, results=RESULTS) -> Case:
+    """made: results of a projection."""
+    random = np.random.default_rng(units + bits)
+    gates, outputs = 3 if coupled else 4, made or units
+    rows = gates * units
+    factors = np.stack([random.integers(2**30, 2**31, FACTORS), [-4] * 4 + [-12] * 3 + [-21] + [-2] * 4 + [-7]], 1)
+    operands: tuple = (
+        ((steps, batch, rows), "int16", 2**15), ((rows, outputs), "int8", 127), ((rows,), "int32", 2**12),
+        ((FACTORS, 2), "int32", factors), peepholes and ((3, units), "int16", 2**15),
+        norms and ((gates, units), "int16", 2**15), norms and ((gates, units), "int32", 2**22),
+        made and ((made, units), "int8", 127), made and ((made,), "int32", 2**12),
+        states and ((batch, outputs), "int8", 128), states and ((batch, units), "int16", 2**15))
+    numbers = {index: most if index == 3 else random.integers(-most, most, np.prod(shape))
+               for index, (shape, _, most) in ((index, each) for index, each in enumerate(operands) if each)}
+    attrs = {"cell_bits": bits, "cell_clip": clip, "zero": zero, "hidden_zero": -zero // 2, "coupled": coupled,
+             "apart": apart, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
+    return Case(tuple(each[:2] if each else None for each in operands), attrs, tuple(range(1, 9)), numbers)
+
+
+LstmFixed.cases = (
+    _case(5, 2, 7, 4, clip=20000, zero=3), _case(6, 1, 20, 3, zero=-5, states=True, results=("Y",)),
+    _case(4, 3, 5, 6, coupled=True, peepholes=True), _case(3, 1, 33, 0, peepholes=True, states=True, zero=127),
+    _case(1, 2, 4, 1, results=("Y", "Y_c")), _case(2, 1, 3, 4, zero=-7),
+    _case(5, 3, 8, 4, clip=20000, zero=3, norms=True), _case(3, 2, 1, 2, norms=True, coupled=True, peepholes=True),
+    _case(4, 3, 9, 3, zero=-6, made=5, peepholes=True, states=True), _case(3, 2, 5, 4, clip=9000, zero=11, made=12),
+    _case(4, 2, 17, 4, zero=-128, made=3, norms=True, coupled=True, states=True, peepholes=True, results=("Y", "Y_h")),
+    _case(3, 4, 6, 3, zero=9, made=2, peepholes=True, apart=True),
+)

@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers: LSTM, GRU and the simple RNN, a layer an operator.
+
+What the input adds to the gates is the same for all steps, so the importer computes it as one matrix product in front
+of the layer; the operators here are what is left: the steps, which depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir import lanes
+from ...ir.conditions import require_shape
+from ...ir.dims import Dim
+from ...ir.expr import Expr, X, evaluate
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, Types, f32, register
+from ..quantized.conv_matmul import BYTES, quantised
+from ..rules import shape_text
+from .activations import activations_of, clipped, named
+
+#: direction -> whether each of the layer's passes over the sequence runs backwards.
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+class Recurrent(Operator):
+    """Steps of a layer. T: steps, N: batch, D: directions, G: gates, H: units.
+
+    Operands: x [T,N,D*G*H], what input and biases add to the gates, in ONNX's order of gates; r [D,G*H,H]; lengths
+    int32 [N], the steps of each sequence (from the front of x in both directions); initial_h [D,N,H], zero if absent;
+    the last one, r_scale [D,G*H] or [1,1]: r is (r - `r_zero`) * r_scale, of int8 or uint8.
+    Attributes: `direction`; `activations`, expressions; `results`, which of Y [T,D,N,H], Y_h [D,N,H] and Y_c [D,N,H]
+    there are; `quantised`: (result, element type, expression of it) of those that are stored as integers.
+    Behind the end of a sequence Y is zero; of an empty sequence Y_h and Y_c are zero too, as ONNX Runtime has it.
+
+    gates: how many. default_activations: names, for one direction. clipped: how many of them, from the first, ONNX's
+    attribute `clip` bounds the argument of (not that of an LSTM's cell, as ONNX Runtime has it). states: the results
+    behind Y; the operands from initial_h on begin with their initial values.
+    """
+
+    gates: int
+    default_activations: tuple[str, ...]
+    clipped: int
+    states: tuple[str, ...] = ("Y_h",)
+
+    @classmethod
+    def infer(cls, attrs: Attrs, x: TensorType, r: TensorType, lengths: TensorType | None = None,
+              *more: TensorType | None) -> tuple[TensorType, ...]:
+        if x.rank != 3 or r.rank != 3:
+            raise ShapeError(f"wants operands of rank 3, not {x} and {r}")
+        (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
+        scale = more[len(cls.operands) - 4] if len(more) > len(cls.operands) - 4 else None
+        if (r.dtype in BYTES) != (scale is not None):
+            raise ShapeError(f"weights {r} {'without' if scale is None else 'with'} scales")
+        if directions != len(DIRECTIONS[attrs.direction]):
+            raise ShapeError(f"weights {r} are not for direction '{attrs.direction}'")
+        require_shape((rows, columns), (cls.gates * units, directions * rows),
+                      f"weights {r} do not make {cls.gates} gates of {units} units with input {x}")
+        scales = (1, 1) if scale is not None and scale.size == 1 else (directions, rows)
+        wanted = [(lengths, (batch,)), *zip(more, (*cls.shapes(directions, batch, units), scales), strict=False)]
+        for operand, shape in wanted:
+            if operand is not None:
+                require_shape(operand.shape, shape, f"operand {operand} should be {shape_text(shape)}")
+        results = {"Y": (steps, directions, batch, units)}
+        stored = {name: dtype for name, dtype, _ in attrs.get("quantised", ())}
+        return tuple(TensorType(stored.get(name, x.dtype), results.get(name, (directions, batch, units)))
+                     for name in attrs.results)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {2: (0, inputs[0].shape[0])}
+
+    @classmethod
+    def shapes(cls, directions: Dim, batch: Dim, units: Dim) -> tuple[tuple[Dim, ...], ...]:
+        """Shapes of the operands from initial_h on, but for r_scale."""
+        raise NotImplementedError
+
+    @classmethod
+    def compute(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None = None,
+                *more: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """In float64. Raises ShapeError for lengths that are not in [0, T]."""
+        (steps, batch), (directions, _, units) = x.shape[:2], r.shape
+        if lengths is None:
+            lengths = np.full(batch, steps)
+        if batch and not 0 <= lengths.min() <= lengths.max() <= steps:
+            raise ShapeError(f"sequence lengths {lengths.tolist()} of {steps} steps")
+        wide = x.astype(np.float64).reshape(steps, batch, directions, cls.gates, units)
+        operands = [None if operand is None else operand.astype(np.float64) for operand in more]
+        *operands, scale = operands + [None] * (len(cls.operands) - 3 - len(operands))
+        if scale is not None:
+            r = (r.astype(np.float64) - attrs.get("r_zero", 0)) * scale[..., None]
+        y = np.zeros((steps, directions, batch, units))
+        last = {name: np.zeros((directions, batch, units)) for name in cls.states}
+        for d, backwards in enumerate(DIRECTIONS[attrs.direction]):
+            own = [None if operand is None else operand[d] for operand in operands]
+            state = [np.zeros((batch, units)) if value is None else value for value in own[:len(cls.states)]]
+            for step in range(steps):
+                runs = np.flatnonzero(lengths > step)
+                when = lengths[runs] - 1 - step if backwards else np.full(len(runs), step)
+                with np.errstate(all="ignore"):
+                    after = cls.step(attrs, wide[when, runs, d], r[d].astype(np.float64),
+                                     [value[runs] for value in state], own[len(cls.states):])
+                for value, new in zip(state, after, strict=True):
+                    value[runs] = new
+                y[when, d, runs] = state[0][runs]
+            for name, value in zip(cls.states, state, strict=True):
+                last[name][d] = np.where(lengths[:, None] > 0, value, 0)
+        results = {name: value.astype(x.dtype) for name, value in {"Y": y, **last}.items()}
+        results |= {name: lanes.evaluate(expr, [results[name]], dtype) for name, dtype, expr in
+                    attrs.get("quantised", ())}
+        return tuple(results[name] for name in attrs.results)
+
+    @classmethod
+    def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], more) -> tuple:
+        """The states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; more: operands behind the states."""
+        raise NotImplementedError
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return inputs[0].size * inputs[1].shape[-1]
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        return _Import(cls, node).run()
+
+    @classmethod
+    def onnx_more(cls, layer: _Import) -> list[str]:
+        """Values of the operands from initial_h on."""
+        return [layer.state(5)]
+
+
+def _gate(attrs: Attrs, index: int, value: np.ndarray) -> np.ndarray:
+    return evaluate(attrs.activations[index], [value])
+
+
+@register
+class Lstm(Recurrent):
+    """Gates i, o, f, c (Hochreiter and Schmidhuber 1997, with the forget gate and peepholes of Gers et al.).
+
+    Operands: initial_c [D,N,H]; peepholes [D,3*H]: what the cell adds to the gates i, o, f. Attribute `input_forget`:
+    the forget gate is 1 - i. Attribute `cell_clip`, where there is one: the cell stays between it and its negative.
+    Activations f (of the gates), g (of the cell's input), h (of the cell).
+    """
+
+    kind = "lstm"
+    operands = ("x", "r", "lengths?", "initial_h?", "initial_c?", "peepholes?", "r_scale?")
+    onnx = ("LSTM",)
+    gates = 4
+    default_activations = ("Sigmoid", "Tanh", "Tanh")
+    clipped = 2
+    states = ("Y_h", "Y_c")
+
+    @classmethod
+    def shapes(cls, directions, batch, units):
+        state = (directions, batch, units)
+        return state, state, (directions, 3 * units)
+
+    @classmethod
+    def step(cls, attrs, x, r, state, more):
+        (h, c), units = state, r.shape[1]
+        i, o, f, g = np.moveaxis(x + (h @ r.T).reshape(x.shape), 1, 0)
+        pi, po, pf = (0, 0, 0) if more[0] is None else more[0].reshape(3, units)
+        i = _gate(attrs, 0, i + pi * c)
+        f = 1 - i if attrs.input_forget else _gate(attrs, 0, f + pf * c)
+        c = f * c + i * _gate(attrs, 1, g)
+        if attrs.get("cell_clip", 0.0):
+            c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
+        o = _gate(attrs, 0, o + po * c)
+        return o * _gate(attrs, 2, c), c
+
+    @classmethod
+    def onnx_more(cls, layer):
+        return [layer.state(5), layer.state(6), layer.optional(7)]
+
+
+@register
+class Gru(Recurrent):
+    """Gates z, r, h (Cho et al. 2014). Operand: bias [D,H], added to h's recurrent product; only where the attribute
+    `linear_before_reset` says that the reset gate multiplies this sum and not the last output.
+    """
+
+    kind = "gru"
+    operands = ("x", "r", "lengths?", "initial_h?", "bias?", "r_scale?")
+    onnx = ("GRU",)
+    gates = 3
+    default_activations = ("Sigmoid", "Tanh")
+    clipped = 2
+
+    @classmethod
+    def shapes(cls, directions, batch, units):
+        return (directions, batch, units), (directions, units)
+
+    @classmethod
+    def step(cls, attrs, x, r, state, more):
+        (h,), units = state, r.shape[1]
+        gates = x[:, :2] + (h @ r[:2 * units].T).reshape(-1, 2, units)
+        z, reset = (_gate(attrs, 0, gates[:, gate]) for gate in range(2))
+        if attrs.linear_before_reset:
+            bias = 0 if more[0] is None else more[0]
+            recurrent = reset * (h @ r[2 * units:].T + bias)
+        else:
+            recurrent = (reset * h) @ r[2 * units:].T
+        new = _gate(attrs, 1, x[:, 2] + recurrent)
+        return ((1 - z) * new + z * h,)
+
+    @classmethod
+    def onnx_more(cls, layer):
+        return [layer.state(5), layer.hidden_bias() if layer.attrs["linear_before_reset"] else ""]
+
+
+@register
+class Rnn(Recurrent):
+    """One gate (Elman 1990): h = f(x + h @ r')."""
+
+    kind = "rnn"
+    operands = ("x", "r", "lengths?", "initial_h?", "r_scale?")
+    onnx = ("RNN",)
+    gates = 1
+    default_activations = ("Tanh",)
+    clipped = 1
+
+    @classmethod
+    def shapes(cls, directions, batch, units):
+        return ((directions, batch, units),)
+
+    @classmethod
+    def step(cls, attrs, x, r, state, more):
+        return (_gate(attrs, 0, x[:, 0] + state[0] @ r.T),)
+
+
+class _Import:
+    """An ONNX node LSTM, GRU or RNN: operands X, W, R, B, sequence_lens, initial_h, initial_c, P."""
+
+    def __init__(self, declaration: type[Recurrent], node: OnnxNode):
+        self.declaration, self.node, self.gates = declaration, node, declaration.gates
+        x, w, r = (node.type(index) for index in range(3))
+        if x.rank != 3 or w.rank != 3 or r.rank != 3:
+            raise ShapeError(f"X, W and R have three axes, not {x}, {w}, {r}")
+        self.directions, _, self.units = r.shape
+        self.batch_first = bool(node.attr("layout", 0))
+        self.steps = x.shape[1 if self.batch_first else 0]
+        direction = node.attr("direction", "forward").lower()
+        if direction not in DIRECTIONS or len(DIRECTIONS[direction]) != self.directions:
+            raise ShapeError(f"has direction '{direction}' and weights for {self.directions} directions")
+        if node.attr("hidden_size", self.units) != self.units:
+            raise ShapeError(f"has hidden_size {node.attr('hidden_size')} and weights R {r}")
+        self.attrs = {"direction": direction, "results": ("Y", *declaration.states)}
+        if declaration is Lstm:
+            self.attrs["input_forget"] = bool(node.attr("input_forget", 0))
+            if node.attr("cell_clip", 0.0):  # no attribute of ONNX
+                self.attrs["cell_clip"] = node.attr("cell_clip")
+        if declaration is Gru:
+            self.attrs["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
+
+    def run(self) -> tuple[str, ...]:
+        node, declaration = self.node, self.declaration
+        activations = activations_of(node, declaration.default_activations, declaration.clipped, self.directions)
+        operands = [self.projection(), node.inputs[2], self.lengths(), *declaration.onnx_more(self)]
+        if len(set(activations)) == 1:
+            results = node.emit(declaration.kind, operands, activations=activations[0], **self.attrs)
+        else:
+            results = self.split(operands, activations)
+        if not self.batch_first:
+            return results
+        return tuple(node.emit("transpose", (value,), perm=perm)[0]
+                     for value, perm in zip(results, ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2)), strict=False))
+
+    def split(self, operands: Sequence[str], activations: Sequence[tuple[Expr, ...]]) -> tuple[str, ...]:
+        """Two directions whose activations differ, as two layers."""
+        axes = (2, 0, None, 0, 0, 0)
+        parts = []
+        for d, direction in enumerate(("forward", "reverse")):
+            own = [value if not value or axis is None else self.part(value, axis, d, 2)
+                   for value, axis in zip(operands, axes, strict=False)]
+            attrs = {**self.attrs, "direction": direction}
+            parts.append(self.node.emit(self.declaration.kind, own, activations=activations[d], **attrs))
+        return tuple(self.node.emit("concat", values, axis=axis)[0]
+                     for values, axis in zip(zip(*parts, strict=True), (1, 0, 0), strict=False))
+
+    def part(self, value: str, axis: int, index: int, count: int) -> str:
+        """Part `index` of `count` equal parts of a value along an axis."""
+        size = self.node.type_of(value).shape[axis] // count
+        return self.node.emit("slice", (value,), axes=(axis,), starts=(index * size,), ends=((index + 1) * size,),
+                              steps=(1,))[0]
+
+    def reshape(self, value: str, *shape: Dim) -> str:
+        return self.node.emit("reshape", (value,), shape=shape)[0]
+
+    def projection(self) -> str:
+        """What input and biases add to the gates, for all steps and directions at once: [T,N,D*G*H]."""
+        node, columns = self.node, self.directions * self.gates * self.units
+        x = node.inputs[0]
+        if self.batch_first:
+            (x,) = node.emit("transpose", (x,), perm=(1, 0, 2))
+        inputs = node.type(1).shape[2]
+        if node.type(1).shape != (self.directions, self.gates * self.units, inputs):
+            raise ShapeError(f"W is {node.type(1)} and R {node.type(2)}")
+        weights = self.reshape(node.inputs[1], columns, inputs)
+        operands = [x, weights]
+        if node.has(3):
+            bias = self.bias(1)
+            if self.attrs.get("linear_before_reset"):
+                # The bias of the gate h is inside what the reset gate multiplies: the kernel adds it.
+                kept = np.array([1, 1, 0], np.dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
+                (bias,) = node.emit("mul", (bias, node.constant(kept)))
+            (bias,) = node.emit("add", (self.bias(0), bias))
+            operands.append(self.reshape(bias, columns))
+        return node.emit("matmul", operands, trans_a=0, trans_b=1)[0]
+
+    def bias(self, which: int) -> str:
+        """Bias of the input (0) or of the recurrent product (1): [D,1,G,H]."""
+        return self.part(self.reshape(self.node.inputs[3], self.directions, 2, self.gates, self.units), 1, which, 2)
+
+    def hidden_bias(self) -> str:
+        """The recurrent bias of a GRU's gate h: [D,H]."""
+        if not self.node.has(3):
+            return ""
+        return self.reshape(self.part(self.bias(1), 2, 2, 3), self.directions, self.units)
+
+    def lengths(self) -> str:
+        """sequence_lens, unless every sequence is known to be whole."""
+        if self.node.is_const(4) and isinstance(self.steps, int) and (self.node.const(4) == self.steps).all():
+            return ""
+        return self.node.inputs[4] if self.node.has(4) else ""
+
+    def optional(self, index: int) -> str:
+        """An operand that counts as zero where it is absent."""
+        absent = not self.node.has(index) or (self.node.is_const(index) and not self.node.const(index).any())
+        return "" if absent else self.node.inputs[index]
+
+    def state(self, index: int) -> str:
+        """initial_h or initial_c: [D,N,H]."""
+        value = self.optional(index)
+        if value and self.batch_first:
+            (value,) = self.node.emit("transpose", (value,), perm=(1, 0, 2))
+        return value
+
+
+def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int = 7, direction: str = "forward",
+          lengths: Sequence[int] = (), states: bool = False, extra: bool = False, constant: bool = True,
+          results: Sequence[str] = (), activations: Sequence[str] = (), clip: float | None = None, weights: str = "",
+          scales: int = 1, stored: Sequence[str] = (), **attrs) -> Case:
+    """extra: with peepholes or the bias of a GRU's gate h. weights: their element type, if it is one of bytes. scales:
+    for all rows of them, or (0) for each. stored: element types of the results that are quantised."""
+    directions = len(DIRECTIONS[direction])
+    columns = declaration.gates * units
+    operands = [f32(steps, batch, directions * columns), f32(directions, columns, units),
+                ((batch,), "int32") if lengths else None]
+    shapes = declaration.shapes(directions, batch, units)
+    operands += [f32(*shape) if (states if index < len(declaration.states) else extra) else None
+                 for index, shape in enumerate(shapes)]
+    if weights:
+        operands[1] = ((directions, columns, units), weights)
+        operands.append(f32(1, 1) if scales else f32(directions, columns))
+    while operands[-1] is None:
+        operands.pop()
+    formulas = named(activations or declaration.default_activations)
+    attrs = {"direction": direction, "results": tuple(results) or ("Y", *declaration.states),
+             "activations": clipped(formulas, declaration.clipped, clip), **attrs}
+    generator = np.random.default_rng(units)
+    # Weights of a size at which errors do not grow from step to step.
+    drawn = generator.standard_normal((directions, columns, units)) / (1 + units) ** 0.5
+    values = {1: drawn.astype(np.float32)}
+    if weights:
+        limits, zero = np.iinfo(weights), attrs.get("r_zero", 0)
+        steps_of = np.abs(drawn).max(axis=(0, 1, 2) if scales else 2, keepdims=True).reshape(operands[-1][0]) / 127
+        values[1] = np.clip(np.rint(drawn / steps_of[..., None]) + zero, limits.min, limits.max).astype(weights)
+        values[len(operands) - 1] = steps_of.astype(np.float32)
+    if stored:
+        attrs["quantised"] = tuple(_stored(name, dtype) for name, dtype in zip(attrs["results"], stored, strict=True))
+    if lengths:
+        values[2] = np.array(lengths, np.int32)
+    return Case(tuple(operands), attrs, (1,) if constant else (), values)
+
+
+def _stored(name: str, dtype: str) -> tuple[str, str, Expr]:
+    limits = np.iinfo(dtype)
+    zero = int(limits.max) // 3
+    return name, dtype, quantised(X / (3.0 / (limits.max - zero)), zero, int(limits.min), int(limits.max))
+
+
+Lstm.cases = tuple(_case(Lstm, units, **{"input_forget": False, **more}) for units, more in (
+    (64, {}), (17, {"batch": 5, "states": True}), (1, {"batch": 2, "steps": 1, "states": True}),
+    (3, {"batch": 2, "direction": "reverse", "lengths": (7, 3), "results": ("Y",)}),
+    (33, {"batch": 5, "direction": "bidirectional", "lengths": (7, 0, 2, 7, 5), "states": True, "extra": True}),
+    (20, {"batch": 2, "states": True, "extra": True, "input_forget": True, "clip": 0.5, "results": ("Y_h", "Y_c")}),
+    (19, {"batch": 2, "direction": "bidirectional", "states": True, "extra": True, "constant": False}),
+    (18, {"batch": 2, "states": True, "extra": True, "cell_clip": 0.25}),
+    (5, {"activations": ("HardSigmoid", "Softsign", "Relu"), "results": ("Y_c",)}),
+    (40, {"weights": "int8", "results": ("Y",), "stored": ("int8",)}),
+    (35, {"weights": "uint8", "r_zero": 117, "batch": 5, "lengths": (7, 0, 2, 7, 5), "states": True, "scales": 0,
+          "extra": True, "direction": "bidirectional", "stored": ("uint8", "int8", "int16")}),
+))
+Gru.cases = tuple(_case(Gru, units, **{"linear_before_reset": False, **more}) for units, more in (
+    (64, {"linear_before_reset": True, "extra": True}), (64, {}), (17, {"batch": 5, "states": True}),
+    (1, {"batch": 2, "steps": 1, "states": True}), (3, {"batch": 2, "direction": "reverse", "lengths": (7, 3)}),
+    (33, {"batch": 5, "direction": "bidirectional", "lengths": (7, 0, 2, 7, 5), "states": True, "extra": True,
+          "linear_before_reset": True}),
+    (20, {"batch": 2, "states": True, "linear_before_reset": True, "clip": 0.5, "results": ("Y_h",)}),
+    (19, {"batch": 2, "direction": "bidirectional", "states": True, "constant": False}),
+    (18, {"states": True, "constant": False, "linear_before_reset": True, "extra": True}),
+    (40, {"weights": "int8", "scales": 0, "results": ("Y",), "stored": ("uint8",)}),
+    (21, {"weights": "int8", "batch": 2, "lengths": (0, 7), "linear_before_reset": True, "extra": True}),
+))
+Rnn.cases = tuple(_case(Rnn, units, **more) for units, more in (
+    (64, {}), (17, {"batch": 5, "states": True}), (1, {"batch": 2, "steps": 1, "states": True}),
+    (3, {"batch": 2, "direction": "reverse", "lengths": (7, 3), "clip": 0.5}),
+    (40, {"batch": 3, "direction": "bidirectional", "lengths": (7, 0, 2), "states": True, "results": ("Y_h",)}),
+    (9, {"constant": False}), (7, {"weights": "uint8", "r_zero": 255, "scales": 0}),
+    (10, {"constant": False, "results": ("Y",), "stored": ("int8",)}),
+))

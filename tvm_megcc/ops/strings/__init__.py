@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""String tensors and n-grams."""
+
+from . import ngrams, strings
+
+__all__ = ["ngrams", "strings"]

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of words in a text: how often each of a table occurs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, register
+from ..elementwise import cast_to
+from ..spelling import number
+
+
+@register
+class CountGrams(Operator):
+    """How often grams of a table occur in each row of x [B, C]: float32 [B, `columns`].
+
+    Attributes: `sizes` lists how many grams of each number of words there are, as (words, grams), each number once;
+    `skips` is how many words may be left out between two of a gram, as many between all. Operands: the table int64,
+    grams of one size behind those of another, each sorted; the column of each gram, int32.
+    """
+
+    kind = "count_grams"
+    operands = ("x", "table", "column")
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, table: TensorType, column: TensorType) -> tuple[TensorType, ...]:
+        grams = sum(count for _, count in attrs.sizes)
+        words = sum(size * count for size, count in attrs.sizes)
+        if x.rank != 2 or table.shape != (words,) or column.shape != (grams,):
+            raise ShapeError(f"{grams} grams of {words} words in {x}: table {table}, columns {column}")
+        return (TensorType("float32", (x.shape[0], attrs.columns)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x, table, column) -> tuple[np.ndarray, ...]:
+        y = np.zeros((x.shape[0], attrs.columns), np.float32)
+        first, word = 0, 0
+        for size, count in attrs.sizes:
+            grams = table[word:word + size * count].reshape(count, size)
+            place = {tuple(gram): column[first + row] for row, gram in enumerate(grams.tolist())}
+            for skip in range(1, 2 if size == 1 else attrs.skips + 2):
+                for row, text in enumerate(x.tolist()):
+                    for start in range(len(text) - (size - 1) * skip):
+                        found = place.get(tuple(text[start:start + (size - 1) * skip + 1:skip]))
+                        if found is not None:
+                            y[row, found] += 1
+            first, word = first + count, word + size * count
+        return (y,)
+
+
+def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ...], np.ndarray, np.ndarray]:
+    """Attribute `sizes` and both tables of grams and their columns."""
+    ordered = sorted(grams, key=lambda gram: (len(gram), gram))
+    sizes = sorted({len(gram) for gram in ordered})
+    return (tuple((size, sum(len(gram) == size for gram in ordered)) for size in sizes),
+            np.array([word for gram in ordered for word in gram], np.int64),
+            np.array([grams[gram] for gram in ordered], np.int32))
+
+
+@decomposes("TfIdfVectorizer")
+def tf_idf(node: OnnxNode) -> tuple[str, ...]:
+    """Counts, or whether there are any, times weights."""
+    least, most, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
+    texts, starts, columns = node.texts("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
+    pool = (node.attr("pool_int64s") or []) if texts is None else texts.tolist()
+    if (texts is not None) != node.is_text(0):
+        raise MegccError("counts texts among numbers, or numbers among texts")
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")
+    grams: dict[tuple[int, ...], int] = {}
+    weights, place = np.ones(max(columns) + 1, np.float32), 0
+    given = node.attr("weights")
+    for size, (first, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
+        if (end - first) % size:
+            raise ShapeError(f"{end - first} words do not make grams of {size}")
+        for word in range(first, end, size):
+            if least <= size <= most:
+                grams[tuple(pool[word:word + size])] = columns[place]
+            if given:
+                weights[columns[place]] = given[place]
+            place += 1
+    x = node.type(0)
+    if x.rank not in (1, 2) or x.dtype not in ("int32", "int64"):
+        raise ShapeError(f"{x} is no row of numbers, nor several")
+    (rows,) = node.emit("reshape", node.inputs[:1], shape=(1, *x.shape) if x.rank == 1 else x.shape)
+    sizes, table, column = tables(grams)
+    (y,) = node.emit("count_grams", (*cast_to(node, rows, "int64"), node.constant(table), node.constant(column)),
+                     sizes=sizes, columns=len(weights), skips=node.attr("max_skip_count"))
+    if mode == "IDF":
+        (y,) = cast_to(node, *node.emit("greater", (y, number(node, 0, "float32"))), "float32")
+    if mode != "TF" and given:
+        (y,) = node.emit("mul", (y, node.constant(weights.reshape(1, -1))))
+    return node.emit("reshape", (y,), shape=(len(weights),)) if x.rank == 1 else (y,)
+
+
+def _case(shape: tuple[int, int], most: int, skips: int, words: int) -> Case:
+    drawn = np.random.default_rng(most)
+    made = {tuple(drawn.integers(0, words, size).tolist()) for size in range(1, most + 1) for _ in range(4 * size)}
+    sizes, table, column = tables({gram: 2 * index for index, gram in enumerate(sorted(made))})
+    return Case(((shape, "int64"), (table.shape, "int64"), (column.shape, "int32")),
+                {"sizes": sizes, "columns": 2 * len(made), "skips": skips}, (1, 2),
+                {0: drawn.integers(0, words, shape), 1: table, 2: column})
+
+
+CountGrams.cases = (_case((3, 40), 3, 2, 4), _case((1, 7), 1, 5, 9), _case((2, 2), 4, 0, 2))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done with texts that are numbers (frontends/onnx/texts.py), beside moving them and looking them up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ..base import OnnxNode, decomposes
+from ..elementwise import emit_broadcast
+from ..spelling import number, onnx_operator
+
+
+@decomposes("StringNormalizer")
+def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
+    """A row without the texts of a list; one empty text where nothing is left."""
+    x, stops = node.type(0), node.texts("stopwords")
+    if node.attr("case_change_action", "NONE") != "NONE":
+        raise MegccError("changes letters; give the model texts whose letters are changed already")
+    if not node.is_text(0) or not (x.rank == 1 or (x.rank == 2 and x.shape[0] == 1)):
+        raise ShapeError(f"{x} is no row of texts")
+    if stops is None:
+        return node.inputs[:1]
+    if not node.attr("is_case_sensitive", 0):
+        raise MegccError("leaves texts out whatever the case of their letters; is_case_sensitive = 1 is supported")
+    (row,) = node.emit("reshape", node.inputs[:1], shape=(x.shape[-1], 1))
+    (hits,) = emit_broadcast(node, "equal", (row, node.constant(stops.reshape(1, -1))))
+    (hits,) = node.emit("cast", (hits,), dtype="uint8")
+    (hit,) = node.emit("reduce_max", (hits,), axes=(1,), keepdims=False)
+    (nothing,) = node.emit("reduce_min", (hit,), axes=(0,), keepdims=True)
+    (kept,) = node.emit("concat", (*emit_broadcast(node, "equal", (hit, number(node, 0, "uint8"))),
+                                   *node.emit("cast", (nothing,), dtype="bool")), axis=0)
+    (row,) = node.emit("concat", (row, node.constant(np.array([[node.code("")]]))), axis=0)
+    y = onnx_operator(node, "Compress", row, kept, axis=0)
+    count = node.type_of(y).shape[0]
+    return node.emit("reshape", (y,), shape=(1, count) if x.rank == 2 else (count,))

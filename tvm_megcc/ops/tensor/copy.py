@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same bytes: the copy that memory forwarding asks for where a view cannot be one, and another element type for
+bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.narrow import bits_of
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, f32, register
+from ..elementwise import element_type
+from ..memory import same_memory
+
+
+@register
+class Copy(Operator):
+    """The same tensor in memory of its own."""
+
+    kind = "copy"
+    cases = (Case((f32(2, 5, 3, 4),)), Case((f32(),)), Case((((7,), "int64"),)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x.copy(),)
+
+
+@register
+class BitCast(Operator):
+    """The bits of each element as one of attribute `dtype`, which has as many."""
+
+    kind = "bitcast"
+    onnx = ("BitCast",)
+    on_bits = True
+    cases = (Case((f32(2, 5, 3, 4),), {"dtype": "int32"}),
+             Case((((7,), "int64"),), {"dtype": "float64"}),
+             Case((((3, 2), "bool"),), {"dtype": "uint8"}),
+             Case((((9,), "uint16"),), {"dtype": "bfloat16"}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if bits_of(x.dtype) != bits_of(attrs.dtype):
+            raise ShapeError(f"{x.dtype} has {bits_of(x.dtype)} bits, {attrs.dtype} has {bits_of(attrs.dtype)}")
+        return (TensorType(attrs.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x.view(np.dtype(attrs.dtype)),)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0]) else None
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"dtype": element_type(node.attr("to"))}

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that find as many elements as there are. Where the model states how many those are, a run that finds
+another number fails; otherwise the run computes it, and it is an extent from there on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_at_most, require_equal
+from ...ir.dims import Dim, dim_min
+from ...ir.graph import EXTENT, Attrs
+from ...ir.limits import MAX_BYTES
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
+from ..elementwise import cast_to, emit_broadcast
+from ..rules import axis_of
+from ..spelling import number
+from .gather import Gather
+from .move import emit_slice
+
+
+def _found(count: int, found: int) -> None:
+    if count != found:
+        raise ShapeError(f"found {found} elements where the model states {count}")
+
+
+@register
+class Extent(Operator):
+    """The operand as it is; from here on `symbol` has the value of its element number `element`, at most `bound`, which
+    is None for no limit. With the attribute `required` that is asked for even where nothing depends on it."""
+
+    kind = EXTENT
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.dtype != "int64" or not x.is_static or attrs.element >= x.size:
+            raise ShapeError(f"element {attrs.element} of {x} is no extent")
+        return (x,)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x,)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {} if attrs.bound is None else {0: (0, attrs.bound)}
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs: Types, outputs: Types) -> Dim | None:
+        return 0 if inputs[0].layout == outputs[0].layout else None
+
+
+@register
+class NonZero(Operator):
+    """Indices of the elements that are not 0, a column each, in row-major order. Attribute `count`: how many there
+    are."""
+
+    kind = "nonzero"
+    cases = (Case((((3, 5), "bool"),), {"count": 4}, values={0: np.isin(np.arange(15), (0, 3, 9, 14))}),
+             Case((f32(2, 3, 4),), {"count": 3}, values={0: np.where(np.isin(np.arange(24), (5, 6, 20)), -0.5, 0.0)}),
+             Case((((7,), "int64"),), {"count": 7}, values={0: np.arange(1, 8)}),
+             Case((((40,), "uint8"),), {"count": 2}, values={0: np.isin(np.arange(40), (7, 39))}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.rank < 1:
+            raise ShapeError(f"wants an axis to count along, not {x}")
+        return (TensorType("int64", (x.rank, attrs.count)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        result = np.stack(np.nonzero(x)).astype(np.int64)
+        _found(attrs.count, result.shape[1])
+        return (result,)
+
+
+@register
+class CountNonZero(Operator):
+    """How many elements are not 0, int64."""
+
+    kind = "count_nonzero"
+    cases = (Case((((3, 5), "bool"),)), Case((f32(2, 3, 4),), values={0: np.where(np.arange(24) % 5, 0.0, -0.5)}),
+             Case((((70,), "int64"),)), Case((((1,), "uint8"),)))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType("int64", ()),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.array(np.count_nonzero(x), np.int64),)
+
+
+def _counted(node: OnnxNode, value: str, stated: Dim | None) -> str:
+    """Where the value is not 0: [rank, as many as stated, or as there are]."""
+    if stated is None:
+        stated = node.count(node.emit("count_nonzero", (value,))[0], node.type_of(value).size)
+    return node.emit("nonzero", (value,), count=stated)[0]
+
+
+@decomposes("NonZero")
+def non_zero(node: OnnxNode) -> tuple[str, ...]:
+    if node.is_const(0) and node.type(0).rank:
+        return (node.constant(np.stack(np.nonzero(node.const(0))).astype(np.int64)),)
+    value, declared = node.inputs[0], node.declared()
+    if node.type(0).rank:
+        return (_counted(node, value, declared[1] if declared is not None and len(declared) == 2 else None),)
+    raise MegccError("has an operand without axes; give it one")
+
+
+@decomposes("Compress")
+def compress(node: OnnxNode) -> tuple[str, ...]:
+    """Slices of an axis, or elements of all, where a condition holds."""
+    value, axis, declared = node.inputs[0], node.attr("axis"), node.declared()
+    if axis is None:
+        (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))
+    axis = 0 if axis is None else axis_of(axis, node.type(0).rank)
+    if node.is_const(1):
+        which = node.constant(np.flatnonzero(node.const(1)))
+    else:
+        condition, extent = node.inputs[1], node.type_of(value).shape[axis]
+        if node.type(1).shape != (extent,):
+            require_at_most(node.type(1).size, extent, f"a condition {node.type(1)} for an axis of {extent}")
+        which = _counted(node, condition, declared[axis] if declared is not None else None)
+        (which,) = node.emit("reshape", (which,), shape=node.type_of(which).shape[1:])
+    return node.emit(Gather.kind, (value, which), axis=axis)
+
+
+@register
+class NonMaxSuppression(Operator):
+    """Batch, class and box of each box that no better one of its class overlaps: int64 [count, 3], of each batch and
+    class the best first, of equals the first one.
+
+    Operands: boxes [B, N, 4], two corners each, scores [B, C, N]; numbers [1]: how many of each class at most (int64),
+    the share of the area of both beyond which the worse box goes, and the score above which boxes count. Attributes
+    `count`; `counted`: that is the room for them, and the second result, int64 [], says how many there are, also where
+    they are more.
+    """
+
+    kind = "non_max_suppression"
+    operands = ("boxes", "scores", "most", "overlap", "least")
+
+    @staticmethod
+    def infer(attrs: Attrs, boxes: TensorType, scores: TensorType, *limits: TensorType) -> tuple[TensorType, ...]:
+        why = f"boxes {boxes} with scores {scores} and limits {', '.join(map(str, limits))}"
+        if boxes.rank != 3 or scores.rank != 3 or boxes.shape[2] != 4 or {boxes.dtype, scores.dtype} != {"float32"} \
+                or limits != (TensorType("int64", (1,)), *(TensorType("float32", (1,)),) * 2):
+            raise ShapeError(why)
+        require_equal(boxes.shape[0], scores.shape[0], why)
+        require_equal(boxes.shape[1], scores.shape[2], why)
+        found = TensorType("int64", (attrs.count, 3))
+        return (found, TensorType("int64", ())) if attrs.counted else (found,)
+
+    @staticmethod
+    def compute(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, *limits: np.ndarray) -> tuple[np.ndarray, ...]:
+        found = [(b, c, i) for b in range(len(scores)) for c in range(scores.shape[1])
+                 for i in _best(boxes[b], scores[b, c], *(limit[0] for limit in limits))]
+        rows = np.array(found, np.int64).reshape(-1, 3)
+        if not attrs.counted:
+            _found(attrs.count, len(found))
+            return (rows,)
+        room = np.zeros((attrs.count, 3), np.int64)
+        room[:len(rows)] = rows[:attrs.count]
+        return room, np.array(len(rows), np.int64)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return 0
+
+
+def _best(boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, least: float) -> list[int]:
+    left = scores > np.float32(least)
+    low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+    area = (high - low).prod(1)
+    chosen: list[int] = []
+    while len(chosen) < most and left.any():
+        best = int(np.argmax(np.where(left, scores, -np.inf)))
+        chosen.append(best)
+        sides = np.minimum(high, high[best]) - np.maximum(low, low[best])
+        common = np.where((sides > 0).all(1), sides.prod(1), np.float32(0))
+        total = area + area[best] - common
+        with np.errstate(all="ignore"):
+            apart = (area <= 0) | (area[best] <= 0) | (total <= 0) | ~(common / total > np.float32(overlap))
+        left &= apart
+        left[best] = False
+    return chosen
+
+
+@decomposes("NonMaxSuppression")
+def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
+    """boxes, scores, how many of each class, the share of overlap, the least score."""
+    boxes, declared = node.inputs[0], node.declared()
+    if node.attr("center_point_box", 0):
+        boxes = _corners(node, boxes)
+    limits = []
+    for index, dtype, default in ((2, "int64", 0), (3, "float32", 0.0), (4, "float32", float("-inf"))):
+        limit = cast_to(node, node.inputs[index], dtype)[0] if node.has(index) else number(node, default, dtype)
+        limits += node.emit("reshape", (limit,), shape=(1,))
+    operands = (boxes, node.inputs[1], *limits)
+    if declared is not None and len(declared) == 2:
+        return node.emit(NonMaxSuppression.kind, operands, count=declared[0], counted=False)
+    (batch, classes, each) = node.type(1).shape
+    if node.is_const(2) and (most := int(node.const(2).reshape(-1)[0])) < MAX_BYTES:  # PyTorch writes 2^63 - 1 for all
+        each = dim_min(each, max(most, 0))
+    room = node.bound(batch * classes * (each if node.has(2) else 0))
+    rows, found = node.emit(NonMaxSuppression.kind, operands, count=room, counted=True)
+    return (emit_slice(node, rows, 0, 0, node.count(found, room)),)
+
+
+def _corners(node: OnnxNode, boxes: str) -> str:
+    """Boxes as centre (x, y), width and height, as two corners (y, x)."""
+    x, y, width, height = (node.emit("slice", (boxes,), axes=(2,), starts=(i,), ends=(i + 1,), steps=(1,))[0]
+                           for i in range(4))
+    corners = []
+    for kind in ("sub", "add"):
+        for centre, size in ((y, height), (x, width)):
+            (half,) = emit_broadcast(node, "mul", (size, number(node, 0.5, "float32")))
+            corners += node.emit(kind, (centre, half))
+    return node.emit("concat", corners, axis=2)[0]
+
+
+def _case(batch: int, boxes: int, classes: int, most: int, overlap: float, least: float,
+          room: int | None = None) -> Case:
+    random = np.random.default_rng(boxes + classes)
+    first = random.uniform(0, 8, (batch, boxes, 2))
+    corners = np.concatenate([first, first + random.uniform(-4, 4, (batch, boxes, 2))], 2).astype(np.float32)
+    scores = (random.integers(0, 30, (batch, classes, boxes)) / 30).astype(np.float32)  # many are equal
+    count = sum(len(_best(corners[b], scores[b, c], most, overlap, least)) for b in range(batch)
+                for c in range(classes))
+    values = {0: corners, 1: scores, 2: np.array([most]), 3: np.array([overlap]), 4: np.array([least])}
+    limits = (((1,), "int64"), f32(1), f32(1))
+    attrs = {"count": count, "counted": False} if room is None else {"count": room, "counted": True}
+    return Case((f32(*corners.shape), f32(*scores.shape), *limits), attrs, (), values)
+
+
+NonMaxSuppression.cases = (_case(1, 40, 3, 10, 0.3, 0.1), _case(2, 25, 2, 25, 0.5, float("-inf")),
+                           _case(1, 9, 1, 3, 0.0, 0.5), _case(1, 70, 5, 4, 0.7, 0.2),
+                           _case(1, 40, 3, 10, 0.3, 0.1, 30), _case(2, 12, 2, 5, 0.3, 0.1, 4))

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that move elements about without computing on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_at_most, require_equal
+from ...ir.dims import Dim, ceildiv
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..memory import memory_axes, same_memory
+from ..rules import FAR, axis_of, common, counted_ends, same_dtype, shape_text, slice_axes
+from .runtime_operands import pads_of_run_time_axes, sliced_at_run_time
+
+
+@register
+class Transpose(Operator):
+    """Axis i of the result is axis perm[i] of the operand."""
+
+    kind = "transpose"
+    onnx = ("Transpose",)
+    relax = ("relax.permute_dims",)
+    relay = ("transpose",)
+    cases = (Case((f32(5, 7),), {"perm": (1, 0)}), Case((f32(2, 3, 5, 7),), {"perm": (0, 2, 3, 1)}),
+             Case((f32(2, 5, 7, 3),), {"perm": (0, 3, 1, 2)}), Case((f32(2, 3, 4, 5, 6),), {"perm": (4, 2, 0, 3, 1)}),
+             Case((f32(1, 24, 5, 3),), {"perm": (0, 2, 3, 1)}), Case((f32(3, 17, 33),), {"perm": (0, 2, 1)}),
+             Case((((3, 4, 5), "int64"),), {"perm": (2, 1, 0)}), Case((((3, 4, 5), "uint8"),), {"perm": (1, 0, 2)}),
+             Case((f32(2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}),
+             *(Case((f32(2, *shape),), {"perm": (0, 2, 1)})
+               for few in (2, 4, 8, 16) for shape in ((few, 53), (53, few))))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if sorted(attrs.perm) != list(range(x.rank)):
+            raise ShapeError(f"perm {attrs.perm} is no permutation of the {x.rank} axes")
+        return (TensorType(x.dtype, tuple(x.shape[axis] for axis in attrs.perm)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.transpose(x, attrs.perm),)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0], permutation=attrs.perm) else None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        rank = node.type(0).rank
+        perm = tuple(node.attr("perm", range(rank - 1, -1, -1)))
+        if perm == tuple(range(rank)):
+            return node.inputs[:1]
+        return node.emit("transpose", node.inputs, perm=perm)
+
+
+@register
+class Relayout(Operator):
+    """The same tensor in another memory layout: that of its result's type."""
+
+    kind = "relayout"
+    cases = (Case((f32(2, 3, 5, 7),)), Case((f32(1, 16, 4, 4),)), Case((f32(2, 37, 1, 1),)), Case((f32(1, 1, 6, 5),)),
+             Case((f32(1, 40, 9, 11),)), Case((f32(2, 18, 31, 37),)),
+             *(Case((((2, 18, 3, 5), dtype),)) for dtype in ("uint8", "float16", "int32", "float64", "bool")))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(x.dtype, x.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x,)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0]) else None
+
+
+@register
+class Concat(Operator):
+    """The operands one after the other along `axis`."""
+
+    kind = "concat"
+    fan_in = 32
+    operands = ("x*",)
+    onnx = ("Concat",)
+    relax = ("relax.concat",)
+    relay = ("concatenate",)
+    cases = (Case((f32(2, 3), f32(2, 5)), {"axis": 1}), Case((f32(2, 3), f32(4, 3)), {"axis": 0}),
+             Case((f32(2, 16, 3, 5), f32(2, 32, 3, 5), f32(2, 5, 3, 5)), {"axis": 1}),
+             Case((f32(1, 6, 3, 5), f32(1, 6, 2, 5)), {"axis": 2}),
+             Case((f32(1, 6, 3, 5), f32(1, 6, 3, 4)), {"axis": 3}),
+             Case((f32(1, 5, 3, 5), f32(1, 6, 3, 5)), {"axis": 1}),
+             Case((f32(1, 16, 33, 43), f32(1, 9, 33, 43)), {"axis": 1}),
+             Case((((2, 1, 3), "int64"), ((2, 2, 3), "int64")), {"axis": 1}))
+
+    @staticmethod
+    def infer(attrs: Attrs, *inputs: TensorType) -> tuple[TensorType, ...]:
+        first = inputs[0]
+        axis = axis_of(attrs.axis, first.rank)
+        total: Dim = 0
+        shape = list(first.shape)
+        for type_ in inputs:
+            why = f"{shape_text(first.shape)} and {shape_text(type_.shape)} differ beside axis {axis}"
+            if type_.rank != first.rank:
+                raise ShapeError(why)
+            shape = [a if i == axis else common(a, b, why)
+                     for i, (a, b) in enumerate(zip(shape, type_.shape, strict=True))]
+            total = total + type_.shape[axis]
+        shape[axis] = total
+        return (TensorType(same_dtype(*inputs), tuple(shape)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.concatenate(inputs, attrs.axis),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        axis = axis_of(node.attr("axis", 1), node.type(0).rank)
+        inputs = [name for index, name in enumerate(node.inputs)
+                  if node.type(index).rank != node.type(0).rank or node.type(index).shape[axis] != 0] or node.inputs[:1]
+        return tuple(inputs) if len(inputs) == 1 else node.emit("concat", inputs, axis=axis)
+
+
+@register
+class Slice(Operator):
+    """x[start:end:step] along some axes, with ONNX's rules for what lies outside.
+
+    Attributes `axes`, `starts`, `ends`, `steps`, of equal length; axes are not negative.
+    """
+
+    kind = "slice"
+    onnx = ("Slice",)
+    relax = ("relax.strided_slice",)
+    relay = ("strided_slice",)
+    cases = (Case((f32(5, 7),), {"axes": (0, 1), "starts": (1, 2), "ends": (4, -1), "steps": (1, 1)}),
+             Case((f32(2, 3, 8, 8),), {"axes": (2, 3), "starts": (1, 0), "ends": (FAR, FAR), "steps": (2, 2)}),
+             Case((f32(4, 6),), {"axes": (1,), "starts": (-1,), "ends": (-FAR,), "steps": (-1,)}),
+             Case((f32(1, 32, 3, 5),), {"axes": (1,), "starts": (16,), "ends": (32,), "steps": (1,)}),
+             Case((((3, 7), "uint8"),), {"axes": (1,), "starts": (6,), "ends": (0,), "steps": (-2,)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        shape = list(x.shape)
+        for axis, (_, count, _) in slice_axes(attrs, x.shape).items():
+            shape[axis] = count
+        return (TensorType(x.dtype, tuple(shape)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        for axis, (first, count, step) in slice_axes(attrs, x.shape).items():
+            x = np.take(x, first + step * np.arange(count), axis)
+        return (x,)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        """A slice is a view if it is one run of memory: unit axes, then one cut axis, then whole axes."""
+        x, y = inputs[0], outputs[0]
+        block = x.layout.block
+        if x.layout != y.layout or (block and not (x.is_static and y.is_static)):
+            return None
+        cuts = slice_axes(attrs, x.shape)
+        if any(step != 1 for _, _, step in cuts.values()):
+            return None
+        if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
+            return None
+        offset, stride, whole = 0, 1, True
+        for (axis, part, extent), (_, _, kept) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)), strict=True):
+            first = cuts[axis][0] if axis in cuts and part != "lane" else 0
+            first = first // block if part == "block" else first
+            if not whole and kept != 1:
+                return None
+            whole = whole and kept == extent
+            offset += first * stride
+            stride *= extent
+        return offset * x.itemsize
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        rank = node.type(0).rank
+        if node.opset >= 10 and not all(map(node.follows, (1, 2, 4))):
+            return (sliced_at_run_time(node),)
+        if node.opset >= 10:
+            starts, ends = node.dims(1, "starts"), node.dims(2, "ends")
+            axes, steps = node.dims(3, "axes"), node.dims(4, "steps")
+        else:
+            starts, ends, axes, steps = node.attr("starts"), node.attr("ends"), node.attr("axes"), None
+        axes = [axis_of(axis, rank) for axis in (range(len(starts)) if axes is None else axes)]
+        steps = [1] * len(axes) if steps is None else steps
+        if not len(axes) == len(starts) == len(ends) == len(steps) or len(set(axes)) != len(axes):
+            raise ShapeError(f"axes {axes}, starts {starts}, ends {ends} and steps {steps} do not belong together")
+        limit = lambda index: max(-FAR, min(index, FAR)) if isinstance(index, int) else index  # noqa: E731
+        pairs = [counted_ends(node.type(0).shape[axis], limit(start), limit(end), step)
+                 for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)]
+        attrs = Attrs(axes=tuple(axes), starts=tuple(start for start, _ in pairs),
+                      ends=tuple(end for _, end in pairs), steps=tuple(map(limit, steps)))
+        if cls.infer(attrs, node.type(0))[0] == node.type(0) and all(step == 1 for step in steps):
+            return node.inputs[:1]
+        source = node.inputs[0]
+        inner = node.producer(source)
+        if inner is not None and inner.kind == "slice" and not set(inner.attrs.axes) & set(attrs.axes):
+            source = inner.inputs[0]
+            attrs = Attrs({name: inner.attrs[name] + value for name, value in attrs.items()})
+        return node.emit("slice", (source,), **attrs)
+
+
+def emit_slice(node: OnnxNode, value: str, axis: int, start: Dim, end: Dim) -> str:
+    (result,) = node.emit("slice", (value,), axes=(axis,), starts=(start,), ends=(end,), steps=(1,))
+    return result
+
+
+@decomposes("Split")
+def split(node: OnnxNode) -> tuple[str, ...]:
+    """One slice an output."""
+    axis = axis_of(node.attr("axis", 0), node.type(0).rank)
+    extent = node.type(0).shape[axis]
+    declared = [node.stated(1, output) for output in range(node.num_outputs)] if node.opset >= 13 else [None]
+    if None not in declared:
+        sizes = [shape[axis] for shape in declared]
+    else:
+        sizes = node.dims(1, "split") if node.opset >= 13 else node.attr("split")
+    if sizes is None:
+        parts = node.attr("num_outputs", node.num_outputs)
+        size = ceildiv(extent, parts)
+        sizes = [size] * (parts - 1) + [extent - size * (parts - 1)]
+    total = sum(sizes, start=0)
+    why = f"parts {shape_text(sizes)} of an axis of {extent}, for {node.num_outputs} outputs"
+    if len(sizes) < node.num_outputs:
+        raise ShapeError(why)
+    require_equal(total, extent, why)
+    if len(sizes) == 1:
+        return node.inputs[:1]
+    results, start = [], 0
+    for size in sizes[:node.num_outputs]:
+        results.append(emit_slice(node, node.inputs[0], axis, start, start + size))
+        start = start + size
+    return tuple(results)
+
+
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+
+
+@register
+class Pad(Operator):
+    """Elements added around. Attributes `before`, `after` (an entry an axis, negative crops), `mode`, `value`.
+
+    mode: "constant" (of `value`), "reflect" (without repeating the border), "edge", "wrap".
+    """
+
+    kind = "pad"
+    onnx = ("Pad",)
+    relax = ("relax.nn.pad",)
+    relay = ("nn.pad",)
+    cases = (Case((f32(3, 4),), {"before": (1, 0), "after": (2, 3), "mode": "constant", "value": 1.5}),
+             *(Case((f32(1, 2, 4, 5),), {"before": (0, 0, 2, 1), "after": (0, 0, 3, 4), "mode": mode, "value": 0.0})
+               for mode in PAD_MODES),
+             Case((f32(1, 5, 4, 5),), {"before": (0, 0, 1, -1), "after": (0, 0, -1, 2), "mode": "constant",
+                                       "value": 0.0}),
+             Case((((3, 4), "float16"),), {"before": (0, 1), "after": (1, 0), "mode": "constant", "value": -1.5}),
+             Case((((3, 4), "int64"),), {"before": (1, 1), "after": (0, 0), "mode": "constant", "value": -3}),
+             Case((f32(1, 2, 1, 3, 2),), {"before": (1, 0, 2, 1, 1), "after": (1, 1, 0, 2, 1), "mode": "constant",
+                                          "value": 0.0}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if not len(attrs.before) == len(attrs.after) == x.rank:
+            raise ShapeError(f"{len(attrs.before)} pads for {x.rank} axes")
+        shape = tuple(low + dim + high for low, dim, high in zip(attrs.before, x.shape, attrs.after, strict=True))
+        for low, dim, high, padded in zip(attrs.before, x.shape, attrs.after, shape, strict=True):
+            require_at_most(0, padded, f"pads {attrs.before}, {attrs.after} leave nothing of {shape_text(x.shape)}")
+            for amount in (low, high):
+                if not isinstance(amount, int):
+                    require_at_most(0, amount, f"pads {attrs.before}, {attrs.after} crop, which has to be known")
+            if attrs.mode != "constant" and (low, high) != (0, 0):
+                require_at_most(1, dim, f"mode {attrs.mode} has nothing to repeat on an empty axis")
+        return (TensorType(x.dtype, shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        for axis, (low, high) in enumerate(zip(attrs.before, attrs.after, strict=True)):
+            if low < 0 or high < 0:
+                x = np.take(x, np.arange(max(-low, 0), x.shape[axis] - max(-high, 0)), axis)
+        widths = [(max(low, 0), max(high, 0)) for low, high in zip(attrs.before, attrs.after, strict=True)]
+        if attrs.mode == "constant":
+            return (np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype)),)
+        return (np.pad(x, widths, mode=attrs.mode),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        type_ = node.type(0)
+        mode = node.attr("mode", "constant")
+        at_run_time = node.inputs[2] if node.has(2) and not node.is_const(2) and mode == "constant" else ""
+        if node.opset >= 11:
+            axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
+            pads = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.dims(1, "pads")
+            value = None if at_run_time else node.const(2, "constant_value")
+            value = 0 if value is None else value.reshape(-1)[0].item()
+        else:
+            pads, value, axes = tuple(node.attr("pads")), node.attr("value", 0.0), None
+        axes = range(type_.rank) if axes is None else [axis_of(int(a), type_.rank) for a in axes.reshape(-1)]
+        if len(pads) != 2 * len(axes):
+            raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")
+        before, after = [0] * type_.rank, [0] * type_.rank
+        for index, axis in enumerate(axes):
+            before[axis], after[axis] = pads[index], pads[index + len(axes)]
+        if mode not in PAD_MODES:
+            raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
+        value_name = node.inputs[0]
+        # What is cut off is a slice, before anything is added.
+        for axis, (low, high) in enumerate(zip(before, after, strict=True)):
+            if any(isinstance(dim, int) and dim < 0 for dim in (low, high)):
+                cut_low, cut_high = (-min(dim, 0) if isinstance(dim, int) else 0 for dim in (low, high))
+                value_name = emit_slice(node, value_name, axis, cut_low, type_.shape[axis] - cut_high)
+                before[axis], after[axis] = low + cut_low, high + cut_high
+        if all(dim == 0 for dim in (*before, *after)):
+            return (value_name,)
+        amounts = {"before": tuple(before), "after": tuple(after), "mode": mode}
+        (result,) = node.emit("pad", (value_name,), value=value, **amounts)
+        if not at_run_time:
+            return (result,)
+        (inside,) = node.emit("expand", (node.constant(np.array(True)),), shape=node.type_of(value_name).shape)
+        (inside,) = node.emit("pad", (inside,), value=0, **amounts)
+        return node.emit("where", (inside, result, *node.emit("reshape", (at_run_time,), shape=())))
+
+
+@register
+class Tile(Operator):
+    """The operand repeated. Attribute `repeats`: an entry an axis."""
+
+    kind = "tile"
+    onnx = ("Tile",)
+    relax = ("relax.tile",)
+    relay = ("tile",)
+    cases = (Case((f32(2, 3),), {"repeats": (2, 3)}), Case((f32(1, 3, 1),), {"repeats": (2, 1, 4)}),
+             Case((((2, 3), "int64"),), {"repeats": (1, 2)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        why = f"repeats {attrs.repeats} for {x.rank} axes"
+        if len(attrs.repeats) != x.rank:
+            raise ShapeError(why)
+        for times in attrs.repeats:
+            require_at_most(0, times, why)
+        return (TensorType(x.dtype, tuple(dim * times for dim, times in zip(x.shape, attrs.repeats, strict=True))),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.tile(x, attrs.repeats),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        shape = node.type(0).shape
+        if (tiled := node.stated(1)) is not None and len(tiled) == len(shape) and 0 not in shape:
+            repeats = tuple(after // before for before, after in zip(shape, tiled, strict=True))
+        else:
+            repeats = node.dims(1, "repeats")
+        if all(times == 1 for times in repeats) and len(repeats) == node.type(0).rank:
+            return node.inputs[:1]
+        return node.emit("tile", node.inputs[:1], repeats=repeats)
+
+
+def regroup(node: OnnxNode, value: str, split_: Sequence[Dim], perm: Sequence[int], joined: Sequence[Dim]) -> str:
+    """reshape → transpose → reshape."""
+    (value,) = node.emit("reshape", (value,), shape=tuple(split_))
+    (value,) = node.emit("transpose", (value,), perm=tuple(perm))
+    (value,) = node.emit("reshape", (value,), shape=tuple(joined))
+    return value
+
+
+def _image(node: OnnxNode) -> tuple[Dim, Dim, Dim, Dim]:
+    if node.type(0).rank != 4:
+        raise ShapeError(f"needs a tensor with 4 axes, not {node.type(0)}")
+    return node.type(0).shape
+
+
+@decomposes("DepthToSpace")
+def depth_to_space(node: OnnxNode) -> tuple[str, ...]:
+    n, c, h, w = _image(node)
+    b = node.attr("blocksize")
+    if b < 1 or (isinstance(c, int) and c % (b * b)):
+        raise ShapeError(f"{c} channels do not make blocks of {b} x {b}")
+    depth = c // (b * b)
+    joined = (n, depth, h * b, w * b)
+    if node.attr("mode", "DCR") == "DCR":
+        return (regroup(node, node.inputs[0], (n, b, b, depth, h, w), (0, 3, 4, 1, 5, 2), joined),)
+    return (regroup(node, node.inputs[0], (n, depth, b, b, h, w), (0, 1, 4, 2, 5, 3), joined),)
+
+
+@decomposes("SpaceToDepth")
+def space_to_depth(node: OnnxNode) -> tuple[str, ...]:
+    n, c, h, w = _image(node)
+    b = node.attr("blocksize")
+    if b < 1 or any(isinstance(dim, int) and dim % b for dim in (h, w)):
+        raise ShapeError(f"{shape_text((h, w))} does not split into blocks of {b} x {b}")
+    split_ = (n, c, h // b, b, w // b, b)
+    perm = (0, 3, 5, 1, 2, 4) if node.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return (regroup(node, node.inputs[0], split_, perm, (n, c * b * b, h // b, w // b)),)

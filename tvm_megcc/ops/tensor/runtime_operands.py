@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that are spelled by others where a run computes what is usually known: ends of slices, ends of ranges,
+the axes of pads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dims import Dim
+from ..base import OnnxNode
+from ..elementwise import cast_to, emit_broadcast
+from ..rules import FAR, axis_of
+
+
+def sliced_at_run_time(node: OnnxNode) -> str:
+    """A slice whose ends a run computes, which may count from the end: elements that are gathered, as many as the run
+    finds that there are."""
+    value, type_ = node.inputs[0], node.type(0)
+    given = node.type(1)
+    if not given.is_static or given.rank != 1:
+        raise ShapeError(f"starts {given} for {type_}")
+    axes = list(range(given.shape[0])) if not node.has(3) else \
+        [int(axis) for axis in node.const(3).reshape(-1)] if node.is_const(3) else None
+    zero, one = (node.constant(np.array(n)) for n in (0, 1))
+
+    def number(operand: int, place: int) -> str:
+        (wide,) = cast_to(node, node.inputs[operand], "int64")
+        (one,) = node.emit("slice", (wide,), axes=(0,), starts=(place,), ends=(place + 1,), steps=(1,))
+        return node.emit("reshape", (one,), shape=())[0]
+
+    def chosen(operand: int, axis: int, otherwise: str) -> str:
+        """What an operand says of an axis; of axes that a run tells, the one that is this."""
+        if not node.has(operand):
+            return otherwise
+        if axes is not None:
+            return number(operand, axes.index(axis))
+        for place in range(given.shape[0]):
+            hits = [node.emit("equal", (number(3, place), node.constant(np.array(this))))[0]
+                    for this in (axis, axis - type_.rank)]
+            otherwise = node.emit("where", (*node.emit("logical_or", hits), number(operand, place), otherwise))[0]
+        return otherwise
+
+    axes = None if axes is None else [axis_of(axis, type_.rank) for axis in axes]
+    for axis in range(type_.rank) if axes is None else axes:
+        extent = node.extent(type_.shape[axis])
+        step = chosen(4, axis, one)
+        (back,) = node.emit("less", (step, zero))
+        (last,) = node.emit("sub", (extent, one))
+        (front,) = node.emit("where", (back, node.constant(np.array(-1)), zero))
+        (high,) = node.emit("where", (back, last, extent))
+        ends = []
+        for operand, otherwise, low in ((1, zero, zero), (2, extent, front)):
+            index = chosen(operand, axis, otherwise)
+            (behind,) = node.emit("add", node.emit("max", (index, node.constant(np.array(-FAR)))) + (extent,))
+            (index,) = node.emit("where", (*node.emit("less", (index, zero)), behind, index))
+            ends += node.emit("min", (*node.emit("max", (index, low)), high))
+        start, end = ends
+        count = counted_steps(node, start, end, step, type_.shape[axis])
+        (steps,) = node.emit("mul", (ramp(node, count, "int64"), step))
+        (value,) = node.emit("gather", (value, *node.emit("add", (steps, start))), axis=axis)
+    return value
+
+
+def counted_steps(node: OnnxNode, start: str, limit: str, step: str, most: Dim | None) -> Dim:
+    """How many of start, start + step, … come before the limit, as an extent; numbers of any type."""
+    (distance,) = node.emit("sub", (limit, start))
+    (ratio,) = node.emit("div", tuple(cast_to(node, name, "float64")[0] for name in (distance, step)))
+    (count,) = cast_to(node, node.emit("ceil", (ratio,))[0], "int64")
+    return node.count(node.emit("max", (count, node.constant(np.array(0))))[0], most)
+
+
+def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
+    """0, 1, … below an extent."""
+    (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
+    return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
+
+
+def pads_of_run_time_axes(node: OnnxNode) -> tuple[Dim, ...]:
+    """The pads of all axes, in front and behind, where a run says which axes they are for."""
+    rank, (named,) = node.type(0).rank, node.type(3).shape
+    (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
+    (back,) = emit_broadcast(node, "add", (axes, node.constant(np.array(rank))))
+    (axes,) = node.emit("where", (*emit_broadcast(node, "less", (axes, node.constant(np.array(0)))), back, axes))
+    (pads,) = node.emit("reshape", (pads,), shape=(2, 1, named))
+    (hits,) = emit_broadcast(node, "equal", (axes, node.constant(np.arange(rank)[:, None])))
+    (spread,) = node.emit("where", (hits, pads, node.constant(np.array(0))))
+    (pads,) = node.emit("reduce_sum", (spread,), axes=(2,), keepdims=False)
+    return node.extents(*node.emit("reshape", (pads,), shape=(2 * rank,)))

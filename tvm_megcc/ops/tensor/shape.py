@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators about shapes: reshape in all its spellings, shape and size as values, constants made from shapes, casts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_at_most, require_equal
+from ...ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..memory import same_memory
+from ..random.random import dropped_out
+from ..rules import axes_of, broadcast, shape_text
+from .runtime_operands import counted_steps, ramp
+
+
+@register
+class Reshape(Operator):
+    """The same elements under another shape, in row-major order. Attribute `shape`: -1 (once) is what is left over."""
+
+    kind = "reshape"
+    onnx = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    relax = ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
+    relay = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
+    cases = (Case((f32(2, 3, 4),), {"shape": (4, 6)}), Case((f32(2, 3, 4),), {"shape": (3, -1, 2)}),
+             Case((f32(5),), {"shape": (1, 5, 1)}), Case((((2, 6), "int64"),), {"shape": (12,)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        target = list(attrs.shape)
+        known = product(dim for dim in target if dim != -1)
+        if target.count(-1) > 1:
+            raise ShapeError(f"target shape {shape_text(target)} leaves more than one extent open")
+        if -1 in target:
+            target[target.index(-1)] = floordiv(x.size, known) if known != 0 else 0
+        size = product(target)
+        why = f"{shape_text(x.shape)} with {x.size} elements cannot have shape {shape_text(attrs.shape)}"
+        if differ(size, x.size):
+            raise ShapeError(why)
+        require_equal(size, x.size, why)
+        for dim in target:
+            require_at_most(0, dim, why)
+        return (TensorType(x.dtype, tuple(target)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (x.reshape(attrs.shape),)
+
+    @staticmethod
+    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+        return 0 if same_memory(inputs[0], outputs[0], reshaped=True) else None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        shape = node.type(0).shape
+        target = _TARGETS[node.op_type](node, shape)
+        if tuple(target) == shape:
+            return node.inputs[:1]
+        return node.emit("reshape", node.inputs[:1], shape=tuple(target))
+
+
+def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    if (target := node.stated(1)) is not None:
+        return list(target)
+    target = list(node.dims(1, "shape", product(shape)))
+    if not node.attr("allowzero", 0):
+        if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
+            raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")
+        target = [shape[axis] if dim == 0 else dim for axis, dim in enumerate(target)]
+    if -1 in target:
+        open_axis = target.index(-1)
+        rest = product(dim for dim in target if dim != -1)
+        exact = isinstance(rest, int) and isinstance(product(shape), int)
+        if rest == 0 or (exact and product(shape) % rest):
+            raise ShapeError(f"{shape_text(shape)} cannot have shape {shape_text(target)}")
+        if target.count(-1) == 1:
+            target[open_axis] = floordiv(product(shape), rest)
+    return target
+
+
+def _flatten_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    axis = node.attr("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise ShapeError(f"axis {axis} of a tensor with {len(shape)} axes")
+    axis = axis + len(shape) if axis < 0 else axis
+    return [product(shape[:axis]), product(shape[axis:])]
+
+
+def axes_operand(node: OnnxNode, since: int) -> tuple[int, ...] | None:
+    """`axes` as attribute, or as second operand since an operator set; None where they are not given."""
+    if node.opset >= since:
+        axes = node.const(1, "axes")
+        return None if axes is None else tuple(int(axis) for axis in axes.reshape(-1))
+    axes = node.attr("axes")
+    return None if axes is None else tuple(axes)
+
+
+def _squeeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    if (target := node.stated(1)) is not None:
+        return list(target)
+    axes = axes_operand(node, 13)
+    if axes is None:
+        return [dim for dim in shape if dim != 1]
+    axes = axes_of(axes, len(shape))
+    wrong = [axis for axis in axes if isinstance(shape[axis], int) and shape[axis] != 1]
+    if wrong:
+        raise ShapeError(f"axis {wrong[0]} of {shape_text(shape)} is not 1 and cannot be squeezed")
+    return [dim for axis, dim in enumerate(shape) if axis not in axes]
+
+
+def _unsqueeze_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
+    if (target := node.stated(1)) is not None:
+        return list(target)
+    axes = axes_operand(node, 13)
+    if axes is None:
+        raise MegccError("has no axes")
+    axes = axes_of(axes, len(shape) + len(axes))
+    rest = iter(shape)
+    return [1 if axis in axes else next(rest) for axis in range(len(shape) + len(axes))]
+
+
+_TARGETS = {"Reshape": _reshape_target, "Flatten": _flatten_target, "Squeeze": _squeeze_target,
+            "Unsqueeze": _unsqueeze_target}
+
+
+@decomposes("Identity", "StopGradient")
+def identity(node: OnnxNode) -> tuple[str, ...]:
+    return node.inputs[:1]
+
+
+@decomposes("Dropout")
+def dropout(node: OnnxNode) -> tuple[str, ...]:
+    """Nothing happens in inference, and the mask is all true."""
+    if node.opset >= 12 and node.has(2):
+        if not node.is_const(2) or node.const(2).any():
+            return dropped_out(node, None if node.is_const(2) else node.inputs[2])[:node.num_outputs]
+    elif node.opset < 7 and not node.attr("is_test", 0):
+        raise MegccError("is in training mode; export the model for inference")
+    if node.num_outputs > 1 and node.type(0).is_static:
+        return node.inputs[0], *node.emit("full", (), shape=node.type(0).shape, value=True, dtype="bool")
+    return node.inputs[:1]
+
+
+@register
+class Dims(Operator):
+    """Extents as data. Attributes `extents` (row-major), `shape`, `dtype`."""
+
+    kind = "dims"
+    operands = ()
+    cases = (Case((), {"extents": (2, 7, 11), "shape": (3,), "dtype": "int64"}),
+             Case((), {"extents": (5,), "shape": (), "dtype": "int32"}))
+
+    @staticmethod
+    def infer(attrs: Attrs) -> tuple[TensorType, ...]:
+        return (TensorType(attrs.dtype, attrs.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
+        return (np.array(attrs.extents, np.dtype(attrs.dtype)).reshape(attrs.shape),)
+
+
+@register
+class Shape(Operator):
+    """Extents of axes [start, end) as int64; always known to the compiler."""
+
+    kind = "shape"
+    onnx = ("Shape",)
+    relax = ("relax.shape_of",)
+    relay = ("shape_of",)
+    cases = (Case((f32(2, 3, 4),), {"start": 0, "end": 3}), Case((f32(2, 3, 4),), {"start": 1, "end": 2}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if not 0 <= min(attrs.start, attrs.end) <= max(attrs.start, attrs.end) <= x.rank:
+            raise ShapeError(f"axes {attrs.start} to {attrs.end} of {x}")
+        return (TensorType("int64", (max(attrs.end - attrs.start, 0),)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.array(x.shape[attrs.start:attrs.end], np.int64),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        rank = node.type(0).rank
+        start, end, _ = slice(node.attr("start", 0), node.attr("end", rank)).indices(rank)
+        return {"start": start, "end": end}
+
+
+@register
+class Size(Operator):
+    """Number of elements as int64."""
+
+    kind = "size"
+    onnx = ("Size",)
+    relax = ("relax.size",)
+    relay = ("ndarray_size",)
+    cases = (Case((f32(2, 3, 4),)),)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType("int64", ()),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.array(x.size, np.int64),)
+
+
+@register
+class Full(Operator):
+    """A tensor of one value. Attributes `shape`, `value`, `dtype`."""
+
+    kind = "full"
+    operands = ()
+    onnx = ("ConstantOfShape",)
+    relax = ("relax.full", "relax.zeros", "relax.ones")
+    relay = ("full", "zeros", "ones")
+    cases = (Case((), {"shape": (2, 3), "value": 1.5, "dtype": "float32"}),
+             Case((), {"shape": (4,), "value": 7, "dtype": "int64"}))
+
+    @staticmethod
+    def infer(attrs: Attrs) -> tuple[TensorType, ...]:
+        for dim in attrs.shape:
+            require_at_most(0, dim, f"shape {shape_text(attrs.shape)} has a negative extent")
+        return (TensorType(attrs.dtype, attrs.shape),)
+
+    @staticmethod
+    def compute(attrs: Attrs) -> tuple[np.ndarray, ...]:
+        return (np.full(attrs.shape, attrs.value, np.dtype(attrs.dtype)),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        value = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)[:1]
+        shape = node.stated(0) or node.dims(0, "shape")
+        if all(isinstance(dim, int) for dim in shape):
+            dtype = "bool" if value.dtype == np.bool_ else value.dtype.name
+            return node.emit("full", (), shape=shape, value=value[0].item(), dtype=dtype)
+        scalar = node.constant(value.reshape(()))
+        return node.emit("expand", (scalar,), shape=shape)
+
+
+@register
+class Range(Operator):
+    """start, start + delta, … below limit; the operands are constants."""
+
+    kind = "range"
+    operands = ("start", "limit", "delta")
+    relax = ("relax.arange",)
+    relay = ("arange",)
+    cases = (Case((((), "int64"),) * 3, constant=(0, 1, 2), attrs={"count": 4},
+                  values={0: np.array(1), 1: np.array(9), 2: np.array(2)}),)
+
+    @staticmethod
+    def infer(attrs: Attrs, start: TensorType, limit: TensorType, delta: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(start.dtype, (attrs.count,)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, start, limit, delta) -> tuple[np.ndarray, ...]:
+        steps = np.arange(attrs.count).astype(start.dtype)
+        return ((start.reshape(()) + steps * delta.reshape(())).astype(start.dtype),)
+
+
+@decomposes("Range")
+def import_range(node: OnnxNode) -> tuple[str, ...]:
+    if (shape := node.stated(0) or node.stated(1) or node.stated(2)) is not None:
+        dtype = node.type(0).dtype
+        start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
+        node.require_room(*shape)
+        steps = node.constant(np.arange(*shape).astype(np.dtype(dtype)))
+        return node.emit("add", (*node.emit("mul", (steps, delta)), start))
+    if not all(map(node.is_const, range(3))) and all(map(node.is_known, range(3))):
+        return _symbolic_range(node)
+    if not all(map(node.is_const, range(3))):
+        start, limit, delta = (node.emit("reshape", (name,), shape=())[0] for name in node.inputs)
+        count = counted_steps(node, start, limit, delta, None)
+        (steps,) = node.emit("mul", (ramp(node, count, node.type(0).dtype), delta))
+        return node.emit("add", (steps, start))
+    start, limit, delta = (node.const(index, name).reshape(())
+                           for index, name in enumerate(("start", "limit", "delta")))
+    if delta == 0:
+        raise ShapeError("delta is 0")
+    count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
+    return node.emit("range", node.inputs, count=count)
+
+
+def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
+    """Operands that depend on shape symbols: ones are counted, as many as there are numbers."""
+    start, limit, delta = (node.dims(index)[0] for index in range(3))
+    if not isinstance(delta, int) or delta == 0:
+        raise MegccError(f"delta is {delta}, which has to be a number other than 0")
+    count = ceildiv(limit - start, delta) if delta > 0 else ceildiv(start - limit, -delta)
+    least, _ = limits(count)
+    count = count if least is not None and least >= 0 else dim_max(count, 0)
+    dtype = np.dtype(node.type(0).dtype)
+    steps = ramp(node, count, dtype.name)
+    if delta != 1:
+        (steps,) = node.emit("mul", (steps, node.constant(np.array(delta, dtype))))
+    if start == 0:
+        return (steps,)
+    (first,) = node.emit("reshape", node.inputs[:1], shape=())
+    return node.emit("add", (steps, first))
+
+
+@decomposes("EyeLike")
+def eye_like(node: OnnxNode) -> tuple[str, ...]:
+    import onnx
+    type_ = node.type(0)
+    if not type_.is_static or type_.rank != 2:
+        raise MegccError(f"needs a static matrix, not {type_}")
+    dtype = node.attr("dtype")
+    numpy_type = np.dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    node.require_room(*type_.shape)
+    return (node.constant(np.eye(*type_.shape, k=node.attr("k", 0), dtype=numpy_type)),)
+
+
+@register
+class Expand(Operator):
+    """Broadcasts to at least `shape`, as an elementwise operator with an operand of that shape would."""
+
+    kind = "expand"
+    onnx = ("Expand",)
+    relax = ("relax.broadcast_to",)
+    relay = ("broadcast_to",)
+    cases = (Case((f32(3, 1),), {"shape": (2, 3, 4)}), Case((f32(1, 5),), {"shape": (4, 1)}),
+             Case((((1, 3), "int64"),), {"shape": (2, 3)}))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        return (TensorType(x.dtype, broadcast(x.shape, attrs.shape)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.broadcast_to(x, np.broadcast_shapes(x.shape, attrs.shape)),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        shape = node.stated(1) or node.dims(1, "shape")
+        if broadcast(node.type(0).shape, shape) == node.type(0).shape:
+            return node.inputs[:1]
+        return node.emit("expand", node.inputs[:1], shape=shape)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which slices of an axis differ from each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, decomposes, register
+from ..rules import axis_of
+from .gather import Gather
+from .move import emit_slice
+
+
+@register
+class Unique(Operator):
+    """The groups of equal slices along `axis`, in the order of their values, or with `sorted` 0 of their first members.
+    Slices are compared element by element; NaNs are equal to each other and larger than any number.
+
+    Results, int64: of each group the first member [count], of each slice its group [N], of each group how many members
+    it has [count], and [] how many groups there are. There may be less of them than the attribute `count`; a run with
+    more fails.
+    """
+
+    kind = "unique"
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if not 0 <= attrs.axis < x.rank:
+            raise ShapeError(f"{x} has no axis {attrs.axis}")
+        counted = TensorType("int64", (attrs.count,))
+        return counted, TensorType("int64", (x.shape[attrs.axis],)), counted, TensorType("int64", ())
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows = np.moveaxis(x, attrs.axis, 0).reshape(x.shape[attrs.axis], -1)
+        keys = [tuple((value != value, 0 if value != value else value) for value in row) for row in rows.tolist()]
+        groups = sorted(set(keys)) if attrs.sorted else list(dict.fromkeys(keys))
+        if len(groups) > attrs.count:
+            raise ShapeError(f"found {len(groups)} different slices where there is room for {attrs.count}")
+        number = {key: index for index, key in enumerate(groups)}
+        inverse = np.array([number[key] for key in keys], np.int64)
+        first, members = np.zeros(attrs.count, np.int64), np.zeros(attrs.count, np.int64)
+        first[:len(groups)] = [keys.index(key) for key in groups]
+        members[:len(groups)] = np.bincount(inverse, minlength=len(groups))
+        return first, inverse, members, np.array(len(groups), np.int64)
+
+
+def _case(shape: tuple[int, ...], dtype: str, axis: int, count: int, values=None, in_order: int = 1) -> Case:
+    if values is None:
+        values = np.random.default_rng(len(shape)).integers(0, 3, shape)
+    return Case(((shape, dtype),), {"axis": axis, "sorted": in_order, "count": count}, values={0: np.asarray(values)})
+
+
+Unique.cases = (
+    _case((40,), "float32", 0, 5), _case((40,), "int64", 0, 3, in_order=0),
+    _case((9,), "uint8", 0, 9, np.arange(9)[::-1]),
+    _case((7, 3), "int32", 0, 7), _case((3, 30), "float64", 1, 27, in_order=0), _case((2, 11, 2), "int8", 1, 11),
+    _case((8,), "float32", 0, 6, np.array([np.nan, 2, -0.0, np.nan, 0.0, -np.inf, 2, np.inf])),
+    _case((1,), "bool", 0, 1))
+
+
+@decomposes("Unique")
+def unique(node: OnnxNode) -> tuple[str, ...]:
+    """The values, where each is first, which of them each slice is, and how often each is there."""
+    value, axis, declared = node.inputs[0], node.attr("axis"), node.declared()
+    if axis is None:
+        (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))
+    axis = 0 if axis is None else axis_of(axis, node.type(0).rank)
+    room = node.type_of(value).shape[axis] if declared is None else declared[axis]
+    in_order = int(node.attr("sorted", 1) != 0)
+    first, inverse, members, found = node.emit(Unique.kind, (value,), axis=axis, sorted=in_order,
+                                               count=node.bound(room))
+    count = node.count(found, room)
+    first, members = (emit_slice(node, each, 0, 0, count) for each in (first, members))
+    results = (*node.emit(Gather.kind, (value, first), axis=axis), first, inverse, members)
+    return results[:node.num_outputs]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best of many overlapping boxes, as TFLite's operator TFLite_Detection_PostProcess chooses them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_shape
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, Types, f32, register
+
+#: Boxes times classes that results may have.
+MOST = 1 << 16
+
+
+@register
+class Detections(Operator):
+    """Boxes of decreasing score, without those that overlap a better one. B: boxes, C: classes, D: results.
+
+    Operands: boxes float32 [B,4], each y and x of one corner, then of the other; scores float32 [B,C]. Results: boxes
+    [1,D,4], classes [1,D], scores [1,D], how many there are [1], all float32; those behind the last one are 0.
+    Attributes: `count`, boxes at most; `classes`, the best ones of each box that are given, one row each (D = count *
+    classes); `per_class`: 0, or every class is gone through by itself, at most so many boxes of each, and a result is a
+    box with a class, of which there are `count` at most; `background`: leading columns of scores that are no class;
+    `least`: the score from which on boxes count; `overlap`: the share of both areas beyond which the worse box goes.
+    Of equal scores the first one is better; NaN is none.
+    """
+
+    kind = "detections"
+    operands = ("boxes", "scores")
+
+    @staticmethod
+    def infer(attrs: Attrs, boxes: TensorType, scores: TensorType) -> tuple[TensorType, ...]:
+        if boxes.rank != 2 or scores.rank != 2 or boxes.shape[1] != 4:
+            raise ShapeError(f"boxes {boxes} with scores {scores}")
+        require_shape(boxes.shape[:1], scores.shape[:1], f"boxes {boxes} with scores {scores}")
+        classes = scores.shape[1]
+        rows = attrs.count * attrs.classes
+        if not 0 < rows <= MOST or min(attrs.count, attrs.classes) < 1 or attrs.per_class < 0:
+            raise ShapeError(f"{attrs.count} boxes of {attrs.classes} classes; up to {MOST} results are supported")
+        if not isinstance(classes, int) or not 0 <= attrs.background < classes or not 0 < attrs.overlap <= 1:
+            raise ShapeError(f"scores {scores} with {attrs.background} columns of background, overlap {attrs.overlap}")
+        return tuple(TensorType("float32", shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,)))
+
+    @staticmethod
+    def compute(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, ...]:
+        own = scores[:, attrs.background:]
+        found: list[tuple[float, int, int]] = []  # score, box, class
+        if attrs.per_class:
+            for column in range(own.shape[1]):
+                for box in _best(attrs, boxes, own[:, column], min(attrs.per_class, attrs.count)):
+                    found.append((own[box, column], box, column))
+            found = sorted(found, key=lambda row: -row[0])[:attrs.count]
+            count = len(found)
+        else:
+            best = np.where(np.isnan(own), -np.inf, own).max(1)
+            chosen = _best(attrs, boxes, best, attrs.count)
+            count = len(chosen)
+            for box in chosen:
+                order = np.argsort(-np.where(np.isnan(own[box]), -np.inf, own[box]), kind="stable")
+                found += [(own[box, order[rank]], box, int(order[rank])) if rank < len(order) else (0.0, -1, 0)
+                          for rank in range(attrs.classes)]
+        rows = attrs.count * attrs.classes
+        results = np.zeros((1, rows, 4), np.float32), np.zeros((1, rows), np.float32), np.zeros((1, rows), np.float32)
+        for row, (score, box, column) in enumerate(found):
+            if box >= 0:
+                results[0][0, row], results[1][0, row], results[2][0, row] = boxes[box], column, score
+        return *results, np.array([count], np.float32)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return 0
+
+
+def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> list[int]:
+    """Up to `count` boxes, the best first."""
+    left = scores >= np.float32(attrs.least)
+    chosen: list[int] = []
+    while len(chosen) < count and left.any():
+        best = int(np.argmax(np.where(left, scores, -np.inf)))
+        best = best if left[best] else int(np.flatnonzero(left)[0])
+        chosen.append(best)
+        left[best] = False
+        left &= ~(_overlaps(boxes[best], boxes) > np.float32(attrs.overlap))
+    return chosen
+
+
+def _overlaps(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Shares of the area of both that a box has in common with others, in float32; 0 where one has no area."""
+    def areas(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        return (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])
+
+    with np.errstate(all="ignore"):
+        both = areas(one[:2], one[2:]) + areas(boxes[:, :2], boxes[:, 2:])
+        sides = np.maximum(np.minimum(one[2:], boxes[:, 2:]) - np.maximum(one[:2], boxes[:, :2]), np.float32(0))
+        common = sides[:, 0] * sides[:, 1]
+        known = (areas(one[:2], one[2:]) > 0) & (areas(boxes[:, :2], boxes[:, 2:]) > 0)
+        return np.where(known, common / (both - common), np.float32(0))
+
+
+def _case(boxes: int, columns: int, count: int, classes: int = 1, per_class: int = 0, background: int = 1,
+          least: float = 0.1, overlap: float = 0.3) -> Case:
+    random = np.random.default_rng(boxes + columns)
+    corners = random.uniform(0, 8, (boxes, 2))
+    scores = random.integers(0, 30, (boxes, columns)) / 30  # many are equal
+    return Case((f32(boxes, 4), f32(boxes, columns)),
+                {"count": count, "classes": classes, "per_class": per_class, "background": background, "least": least,
+                 "overlap": overlap}, (),
+                {0: np.concatenate([corners, corners + random.uniform(0, 4, (boxes, 2))], 1), 1: scores})
+
+
+Detections.cases = (
+    _case(40, 5, 10), _case(30, 4, 40, background=0, least=0.0), _case(25, 6, 7, classes=3),
+    _case(20, 3, 5, classes=4, background=0), _case(50, 4, 12, per_class=5),
+    _case(33, 7, 60, per_class=100, overlap=0.9), _case(1, 2, 3), _case(9, 3, 4, least=2.0),
+)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images sampled where another tensor says."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_at_most, require_equal
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, f32, register
+
+MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
+PADDINGS = ("zeros", "border", "reflection")
+FAR = 2.0**24
+
+
+@register
+class GridSample(Operator):
+    """y[n, c, p] = x[n, c] at the place grid[n, p], whose coordinates run from -1 to 1 along each axis, the last axis
+    first.
+
+    Attributes: `mode` ("nearest", "linear", "cubic"); `padding`: what lies beside x ("zeros", its "border", its
+    "reflection"); `align`: whether -1 and 1 are the centres of the border elements, not their outer edges.
+    Of a place beside x, "border" takes the nearest place on it, but cubic weights are those of the place itself: its 16
+    or 64 neighbours are elements of the border, as PyTorch and ONNX Runtime have it.
+    Coordinates are bounded to 2^24 elements; NaN counts as the least.
+    """
+
+    kind = "grid_sample"
+    operands = ("x", "grid")
+    onnx = ("GridSample",)
+    relax = ("relax.image.grid_sample",)
+    relay = ("image.grid_sample",)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, grid: TensorType) -> tuple[TensorType, ...]:
+        axes = x.rank - 2
+        if axes not in (2, 3) or grid.rank != x.rank or grid.shape[-1] != axes:
+            raise ShapeError(f"grid {grid} for {x}; images and volumes are sampled by grids of the same rank, whose "
+                             "last axis holds the coordinates")
+        require_equal(x.shape[0], grid.shape[0], f"grid {grid} for {x.shape[0]} images")
+        for extent in x.shape[2:]:
+            require_at_most(1, extent, f"samples of an empty image {x}")
+        return (TensorType(x.dtype, (*x.shape[:2], *grid.shape[1:-1])),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, ...]:
+        spatial = x.shape[2:]
+        points = grid.reshape(len(grid), -1, len(spatial)).astype(np.float32)
+        padded = np.pad(x.reshape(*x.shape[:2], -1), ((0, 0), (0, 0), (0, 1)))  # the last element: what is beside
+        index, weight = np.zeros((*points.shape[:2], 1), np.int64), np.ones((*points.shape[:2], 1))
+        outside = np.zeros(index.shape, bool)
+        for axis, extent in enumerate(spatial):
+            taps, shares = _neighbours(attrs, points[..., len(spatial) - 1 - axis], extent)
+            index = (index[..., None] * extent + np.maximum(taps, 0)[..., None, :]).reshape(*points.shape[:2], -1)
+            weight = (weight[..., None] * shares[..., None, :]).reshape(index.shape)
+            outside = (outside[..., None] | (taps < 0)[..., None, :]).reshape(index.shape)
+        index, weight = np.where(outside, padded.shape[2] - 1, index), np.where(outside, 0, weight)
+        result = np.stack([(image[:, where].astype(np.float64) * share).sum(-1)
+                           for image, where, share in zip(padded, index, weight, strict=True)])
+        return (result.astype(x.dtype).reshape(*x.shape[:2], *grid.shape[1:-1]),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        mode, padding = node.attr("mode", "linear"), node.attr("padding_mode", "zeros")
+        if mode not in MODES or padding not in PADDINGS:
+            raise MegccError(f"mode '{mode}' with padding '{padding}' is not supported")
+        return {"mode": MODES[mode], "padding": padding, "align": bool(node.attr("align_corners", 0))}
+
+
+def _mirrored(v: np.ndarray, low: float, high: float) -> np.ndarray:
+    """v mirrored at both ends of [low, high] until it lies inside."""
+    span = np.float32(high - low)
+    if span <= 0:
+        return np.clip(v, low, high)
+    distance = np.where(v < low, low - v, v - high)
+    times = np.floor(distance / span)
+    rest = distance - times * span
+    mirrored = np.where((times % 2 == 0) == (v < low), low + rest, high - rest)
+    return np.where((v < low) | (v > high), mirrored, v)
+
+
+def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices, -1 beside the axis, and weights of a coordinate's neighbours: [..., T]. Places in float32, as in C."""
+    last, half, one = np.float32(extent - 1), np.float32(0.5), np.float32(1)
+    low, high = (np.float32(0), last) if attrs.align else (-half, last + half)
+    with np.errstate(over="ignore", invalid="ignore"):
+        v = (g + one) * half * last if attrs.align else ((g + one) * np.float32(extent) - one) * half
+    v = np.clip(np.where(np.isnan(v), np.float32(-FAR), v), np.float32(-FAR), np.float32(FAR))
+    if attrs.mode == "nearest":
+        v = np.rint(v)
+    if attrs.padding == "border" and attrs.mode != "cubic":
+        v = np.where((v < low) | (v > high), np.clip(v, 0, last), v)
+    elif attrs.padding == "reflection":
+        v = _mirrored(v, low, high)
+    first = np.floor(v)
+    t = (v - first)[..., None].astype(np.float64)
+    if attrs.mode == "nearest":
+        offsets, weights = np.arange(1), np.ones_like(t)
+    elif attrs.mode == "linear":
+        offsets, weights = np.arange(2), np.concatenate([1 - t, t], -1)
+    else:
+        offsets, a = np.arange(-1, 3), -0.75
+        d = np.abs(offsets - t)
+        weights = np.where(d <= 1, ((a + 2) * d - (a + 3)) * d**2 + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a)
+    index = first[..., None] + offsets
+    if attrs.padding == "zeros":
+        return np.where((index < 0) | (index >= extent), -1, index).astype(np.int64), weights
+    if attrs.padding == "reflection":
+        index = np.trunc(_mirrored(index.astype(np.float32), low, high))
+    return np.clip(index, 0, extent - 1).astype(np.int64), weights
+
+
+def _case(x, result, mode, padding, align) -> Case:
+    return Case((f32(*x), f32(x[0], *result, len(result))), {"mode": mode, "padding": padding, "align": align})
+
+
+GridSample.cases = (
+    _case((2, 5, 4, 6), (3, 5), "linear", "zeros", False),
+    _case((1, 4, 3, 1), (4, 4), "cubic", "reflection", True),
+    _case((2, 3, 5, 6), (3, 3), "nearest", "reflection", False),
+    _case((1, 2, 3, 4, 5), (2, 3, 2), "linear", "reflection", False),
+    _case((1, 33, 7, 5), (1, 9), "linear", "border", True),
+    _case((1, 17, 5, 4), (2, 7), "cubic", "zeros", False),
+    _case((1, 3, 5, 4), (3, 7), "cubic", "border", False),
+    _case((1, 2, 3, 4, 5), (2, 2, 3), "nearest", "zeros", True),
+)

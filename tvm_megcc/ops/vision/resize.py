@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images (and any tensor) brought to another size by nearest, linear or cubic interpolation along some axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, dim_min, limits
+from ...ir.graph import Attrs
+from ...ir.narrow import is_real
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, f32, register
+from ..elementwise import cast_to, emit_broadcast
+from ..rules import axis_of
+from ..tensor.move import emit_slice
+from .interpolation import COORDINATES, MODES, NEAREST, Interpolation, nearest_indices, source_coordinates, tables
+from .resize_tables import CROP, ResizeTables
+
+#: Repeated more often than that, elements come by tables.
+MOST_REPEATED = 16
+
+
+def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...], mode: str,
+          coordinates: str = "half_pixel", rounding: str = "floor") -> Case:
+    operands = [table for axis, size in zip(axes, sizes, strict=True)
+                for table in tables(source_coordinates(shape[axis], size, size / shape[axis], coordinates),
+                                    shape[axis], mode, rounding)]
+    return Case((f32(*shape), *((table.shape, table.dtype.name) for table in operands)),
+                {"axes": axes, "mode": mode}, tuple(range(1, 1 + len(operands))), dict(enumerate(operands, 1)))
+
+
+@register
+class Resize(Operator):
+    """Attributes `axes` (one, or two neighbours) and `mode` ("nearest" or "linear").
+
+    After x come, for each axis, the index of the (lower) neighbour of each element of the result as int32 and, for
+    linear, the weight of the upper one as float32.
+    """
+
+    kind = "resize"
+    operands = ("x", "table*")
+    onnx = ("Resize", "Upsample")
+    relax = ("relax.image.resize2d",)
+    relay = ("image.resize2d",)
+    cases = (
+        _case((1, 16, 3, 5), (2, 3), (6, 10), "nearest", "asymmetric"),
+        _case((2, 5, 3, 4), (2, 3), (9, 8), "nearest", rounding="round_prefer_floor"),
+        _case((1, 3, 5, 7), (2, 3), (3, 5), "nearest", rounding="round_prefer_ceil"),
+        *(_case((1, 3, 4, 5), (2, 3), (7, 11), "linear", coordinates) for coordinates in COORDINATES),
+        _case((1, 20, 6, 6), (2, 3), (3, 1), "linear", "align_corners"),
+        _case((1, 2, 3, 21), (2, 3), (5, 42), "linear"), _case((1, 1, 3, 90), (2, 3), (4, 35), "linear"),
+        _case((2, 9), (1,), (13,), "linear"), _case((3, 4, 2), (1,), (7,), "nearest"))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, *operands: TensorType) -> tuple[TensorType, ...]:
+        shape = list(x.shape)
+        for axis, table in zip(attrs.axes, operands[::len(operands) // len(attrs.axes)], strict=True):
+            shape[axis] = table.shape[0]
+        return (TensorType(x.dtype, tuple(shape)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, *operands: np.ndarray) -> tuple[np.ndarray, ...]:
+        given = iter(operands)
+        for axis in attrs.axes:
+            lower = next(given)
+            if attrs.mode == "nearest":
+                x = np.take(x, lower, axis)
+                continue
+            weight = next(given).reshape([-1 if index == axis else 1 for index in range(x.ndim)])
+            low, high = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, x.shape[axis] - 1), axis)
+            x = (low * (1 - weight) + high * weight).astype(x.dtype)
+        return (x,)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
+        how, coordinates = _how(node)
+        rows = [row for row in _rows(node, coordinates) if not row.idle]
+        if all(row.repeats(how, coordinates) for row in rows) and not all(row.known for row in rows):
+            return (_repeated(node, node.inputs[0], rows),)
+        tables = [(row.axis, _tables(node, row, how, coordinates)) for row in rows]
+        beside = None
+        if coordinates == CROP:
+            beside = _beside(node, [(axis, table[-1]) for axis, table in tables])
+            tables = [(axis, table[:-1]) for axis, table in tables]
+        value = _in_float(node, how, lambda value: _interpolated(node, value, tables, how))
+        return (_extrapolated(node, beside, value),)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis to resize: its extents in operand and result, and the result's over the operand's before rounding, which
+    is a value, float64 [1], where the run computes it. region: what tf_crop_and_resize cuts out of the axis, as shares
+    of it; a value, float64 [2], where the run says it."""
+
+    axis: int
+    extent: Dim
+    size: Dim
+    scale: float | str
+    region: tuple[float, float] | str = (0.0, 1.0)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing happens to it."""
+        same = self.size == self.extent and (self.scale == 1.0 or self.extent == 1)
+        return same and self.region == (0.0, 1.0)
+
+    @property
+    def known(self) -> bool:
+        """Whether the tables are, when the model is compiled."""
+        return not any(isinstance(part, str) for part in (self.scale, self.region)) \
+            and isinstance(self.size, int) and isinstance(self.extent, int)
+
+    def repeats(self, how: Interpolation, coordinates: str) -> bool:
+        """Whether each element is there so many times, whatever the extent."""
+        if how.mode != "nearest" or coordinates == CROP or isinstance(self.scale, str):
+            return False
+        scale = int(self.scale)
+        if not 1 <= scale == self.scale <= MOST_REPEATED:
+            return False
+        position = source_coordinates(8, 8 * scale, scale, coordinates)
+        return bool((nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // scale).all())
+
+
+def _how(node: OnnxNode) -> tuple[Interpolation, str]:
+    """How a node interpolates, and its coordinates."""
+    mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
+    first = node.op_type == "Upsample" or node.opset < 11
+    coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
+    rounding = node.attr("nearest_mode", "floor" if first else "round_prefer_floor")
+    if coordinates == "tf_half_pixel_for_nn":
+        coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
+    for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
+                                   ("rounding", rounding, NEAREST)):
+        if value not in supported:
+            raise MegccError(f"{name} '{value}' is not supported; one of {', '.join(supported)}")
+    antialias, excludes = (bool(node.attr(name, 0)) for name in ("antialias", "exclude_outside"))
+    if antialias and mode == "nearest":
+        raise MegccError("antialias needs mode linear or cubic")
+    cubic_a = float(node.attr("cubic_coeff_a", -0.75))
+    if not math.isfinite(cubic_a):
+        raise MegccError(f"cubic_coeff_a is {cubic_a}")
+    return Interpolation(mode, rounding, cubic_a, excludes, antialias), coordinates
+
+
+def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], str]) -> str:
+    """Interpolates in float32; integers are rounded to."""
+    dtype = node.type(0).dtype
+    if how.mode == "nearest" or dtype == "float32":
+        return interpolate(node.inputs[0])
+    (value,) = cast_to(node, node.inputs[0], "float32")
+    value = interpolate(value)
+    if not is_real(dtype):
+        (value,) = node.emit("round", (value,))
+    return cast_to(node, value, dtype)[0]
+
+
+def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) -> tuple[str, ...]:
+    """The results of `ResizeTables` for an axis; constants where everything is known."""
+    node.require_room(*(() if not row.known else (row.size,) if how.by_tables else
+                        (row.size, how.reach(max(row.scale, 1e-9)))))
+    scale = row.scale if isinstance(row.scale, str) else node.constant(np.array([row.scale]))
+    operands = (scale, node.extent(row.extent))
+    if coordinates == CROP:
+        region = row.region if isinstance(row.region, str) else node.constant(np.array(row.region))
+        operands = (*operands, region)
+    return ResizeTables.of(node, operands, how, size=row.size, coordinates=coordinates,
+                           taps=0 if how.by_tables else _taps(row, how))
+
+
+def _taps(row: _Axis, how: Interpolation) -> Dim:
+    """How many neighbours of an element on the axis there can be."""
+    if not isinstance(row.scale, str):
+        return dim_min(how.reach(row.scale), row.extent)
+    if not how.antialias:
+        return dim_min(how.reach(1.0), row.extent)
+    if not isinstance(row.size, int) or not isinstance(row.extent, int):
+        return row.extent
+    least = (row.size - 0.5) / row.extent if row.size else 1.0  # of the scales that give this size
+    return min(how.reach(least), row.extent)
+
+
+def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]], how: Interpolation) -> str:
+    """The resize of axes by their tables, two neighbouring ones at a time where it goes between neighbours."""
+    if not how.by_tables:
+        for axis, operands in tables:
+            (value,) = node.emit("resample", (value, *operands), axis=axis)
+        return value
+    rest = sorted(tables)
+    while rest:
+        pair = len(rest) > 1 and rest[1][0] == rest[0][0] + 1
+        group, rest = rest[:1 + pair], rest[1 + pair:]
+        (value,) = node.emit("resize", (value, *(table for _, operands in group for table in operands)),
+                             axes=tuple(axis for axis, _ in group), mode=how.mode)
+    return value
+
+
+def _beside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
+    """Which elements of the result come from beside the operand on some axis."""
+    rank, outside = node.type(0).rank, None
+    for axis, value in rows:
+        (size,) = node.type_of(value).shape
+        (value,) = node.emit("reshape", (value,), shape=tuple(size if i == axis else 1 for i in range(rank)))
+        outside = value if outside is None else emit_broadcast(node, "logical_or", (outside, value))[0]
+    return outside
+
+
+def _extrapolated(node: OnnxNode, beside: str | None, value: str) -> str:
+    if beside is None or (node.is_constant(beside) and not node.constant_of(beside).any()):
+        return value
+    fill = np.array(node.attr("extrapolation_value", 0.0)).astype(np.dtype(node.type_of(value).dtype))
+    return node.emit("where", (beside, node.constant(fill), value))[0]
+
+
+def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
+    """Nearest neighbours by whole scales: every element so many times."""
+    spread, repeated, result = [], [], []
+    scales = {row.axis: int(row.scale) for row in rows}
+    for axis, extent in enumerate(node.type(0).shape):
+        scale = scales.get(axis, 1)
+        spread += [extent, 1]
+        repeated += [extent, scale]
+        result.append(extent * scale)
+    (value,) = node.emit("reshape", (value,), shape=tuple(spread))
+    (value,) = node.emit("expand", (value,), shape=tuple(repeated))
+    return node.emit("reshape", (value,), shape=tuple(result))[0]
+
+
+def _rows(node: OnnxNode, coordinates: str) -> list[_Axis]:
+    """The axes that the node names, each with its sizes and scale, from whichever of both it gives."""
+    x = node.type(0)
+    axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
+    extents = [x.shape[axis] for axis in axes]
+    first = node.op_type == "Upsample" or node.opset < 11
+    if not first and node.has(3) and node.type(3).size:
+        sizes, scales = _from_sizes(node, extents, axes)
+    elif node.op_type == "Upsample" and node.opset < 9:
+        sizes, scales = _from_scales(node, extents, axes, list(node.attr("scales")))
+    else:
+        sizes, scales = _from_scales(node, extents, axes, _scales(node, 1 if first else 2, axes))
+    regions: Sequence = [(0.0, 1.0)] * len(axes)
+    if coordinates == CROP:
+        if node.type(1) is None or node.type(1).shape != (2 * len(axes),):
+            raise ShapeError(f"roi is {node.type(1)} for {len(axes)} axes")
+        regions = _regions(node, len(axes))
+    return [_Axis(*row) for row in zip(axes, extents, sizes, scales, regions, strict=True)]
+
+
+def _regions(node: OnnxNode, count: int) -> list[tuple[float, float] | str]:
+    if node.is_const(1):
+        return [tuple(map(float, pair)) for pair in node.const(1).astype(np.float64).reshape(2, -1).T]
+    (roi,) = cast_to(node, node.inputs[1], "float64")
+    (pairs,) = node.emit("transpose", node.emit("reshape", (roi,), shape=(2, count)), perm=(1, 0))
+    return [node.emit("reshape", (emit_slice(node, pairs, 0, i, i + 1),), shape=(2,))[0] for i in range(count)]
+
+
+def _elements(node: OnnxNode, index: int, count: int, what: str) -> list[str]:
+    """The numbers of an operand that a run computes, each float64 [1]."""
+    if node.type(index).shape != (count,):
+        raise ShapeError(f"{what} {node.type(index)} for {count} axes")
+    (value,) = cast_to(node, node.inputs[index], "float64")
+    return [emit_slice(node, value, 0, i, i + 1) for i in range(count)]
+
+
+def _scales(node: OnnxNode, index: int, axes: Sequence[int]) -> list:
+    if not node.has(index) or node.is_const(index):
+        scales = node.const(index, "scales")
+        return [] if scales is None else [float(scale) for scale in scales.reshape(-1)]
+    return _elements(node, index, len(axes), "scales")
+
+
+def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], scales: list) -> tuple[list[Dim], list]:
+    """Sizes that only the run knows are those of the shape that the model states."""
+    if len(scales) != len(extents):
+        raise ShapeError(f"{len(scales)} scales for {len(extents)} axes")
+    for scale in scales:
+        if not isinstance(scale, str) and not 0 <= scale < math.inf:
+            raise ShapeError(f"scales an axis by {scale}")
+    sizes = [_scaled(node, *row) for row in zip(axes, extents, scales, strict=True)]
+    return sizes, scales
+
+
+def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, half: float = 0.0) -> Dim:
+    """floor(extent * scale + half) of an axis: what the model states, where only the run knows it."""
+    if not isinstance(scale, str):
+        if isinstance(extent, int):
+            return math.floor(extent * scale + half)
+        if scale == int(scale):
+            return extent * int(scale)
+    declared = node.declared()
+    if declared is not None:
+        return declared[axis]
+    most = None if isinstance(scale, str) or limits(extent)[1] is None else math.floor(limits(extent)[1] * scale + half)
+    length = _number(node, "mul", _real(node, extent), scale)
+    if half:
+        length = _number(node, "add", length, half)
+    (size,) = cast_to(node, _number(node, "floor", length), "int64")
+    return node.count(size, most)
+
+
+def _real(node: OnnxNode, extent: Dim) -> str:
+    """An extent as float64 [1]."""
+    (value,) = cast_to(node, node.extent(extent), "float64")
+    return node.emit("reshape", (value,), shape=(1,))[0]
+
+
+def _number(node: OnnxNode, kind: str, *operands: str | float) -> str:
+    """An operator on float64 [1]."""
+    names = [operand if isinstance(operand, str) else node.constant(np.array([operand], np.float64))
+             for operand in operands]
+    return node.emit(kind, names)[0]
+
+
+def _from_sizes(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int]) -> tuple[list[Dim], list]:
+    """Of sizes that only the run knows those of the shape that the model states, which leaves nothing open unless the
+    ratio of sides is kept."""
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" and not (node.is_known(3) and all(isinstance(dim, int) for dim in extents)):
+        ratios = [_number(node, "div", size, _real(node, extent)) for size, extent in
+                  zip(_elements(node, 3, len(extents), "sizes"), extents, strict=True)]
+        chosen = reduce(lambda a, b: _number(node, "min" if policy == "not_larger" else "max", a, b), ratios)
+        return [_scaled(node, axis, extent, chosen, 0.5) for axis, extent in zip(axes, extents, strict=True)], \
+            [chosen] * len(axes)
+    stated = node.stated(3)
+    sizes = list(node.dims(3, "sizes") if stated is None else (stated[axis] for axis in axes))
+    if len(sizes) != len(extents):
+        raise ShapeError(f"{len(sizes)} sizes for {len(extents)} axes")
+    scales = [_ratio(node, size, extent) for size, extent in zip(sizes, extents, strict=True)]
+    if policy != "stretch":
+        chosen = min(scales) if policy == "not_larger" else max(scales)
+        scales = [chosen] * len(scales)
+        sizes = [math.floor(extent * chosen + 0.5) for extent in extents]
+    return sizes, scales
+
+
+def _ratio(node: OnnxNode, size: Dim, extent: Dim) -> float | str:
+    if isinstance(size, int) and isinstance(extent, int):
+        return 1.0 if size == extent else size / max(extent, 1)
+    for whole in range(1, MOST_REPEATED + 1):
+        if size == extent * whole:
+            return float(whole)
+    return _number(node, "div", _real(node, size), _real(node, extent))

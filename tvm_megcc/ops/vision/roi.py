@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions of images brought to one size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_at_most, require_shape
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, Types, f32, register
+
+FAR = np.float32(2**24)
+
+
+class _Roi(Operator):
+    """Attributes: `size` (h, w) of the result; `scale`: of the regions' coordinates."""
+
+    columns = 4
+
+    @classmethod
+    def _infer(cls, attrs: Attrs, x: TensorType, rois: TensorType) -> tuple[TensorType, ...]:
+        if x.rank != 4 or rois.rank != 2 or rois.shape[1] != cls.columns or len(attrs.size) != 2 or min(attrs.size) < 1:
+            raise ShapeError(f"regions {rois} of {x} to size {attrs.size}")
+        for extent in x.shape[2:]:
+            require_at_most(1, extent, f"regions of an empty image {x}")
+        return (TensorType(x.dtype, (rois.shape[0], x.shape[1], *attrs.size)),)
+
+
+@register
+class RoiAlign(_Roi):
+    """The mean (`mode` "avg") or largest ("max") of bilinear samples of each bin of each region.
+
+    Attributes beside `size` and `scale`: `samples` a bin along each axis, 0: as many as a bin has pixels (on each axis
+    one more than the image has at most); `half_pixel`: pixels are points at halves of their coordinates, else regions
+    are at least one pixel large. As ONNX's reference, a maximum is of the weighted neighbours, not of samples.
+    Operands: x [N, C, H, W]; rois [R, 4], the corners x1, y1, x2, y2; image of each region, integer [R].
+    """
+
+    kind = "roi_align"
+    operands = ("x", "rois", "image")
+    onnx = ("RoiAlign",)
+    relax = ("relax.vision.roi_align",)
+    relay = ("vision.roi_align",)
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, rois: TensorType, image: TensorType) -> tuple[TensorType, ...]:
+        why = f"images {image} of regions {rois}"
+        if image.dtype not in ("int32", "int64"):
+            raise ShapeError(why)
+        require_shape(image.shape, rois.shape[:1], why)
+        return RoiAlign._infer(attrs, x, rois)
+
+    @staticmethod
+    def accepted(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
+        return {2: (0, inputs[0].shape[0] - 1)}
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray, image: np.ndarray) -> tuple[np.ndarray, ...]:
+        spatial, regions = x.shape[2:], len(rois)
+        corners = rois.astype(np.float32) * np.float32(attrs.scale) - np.float32(0.5 if attrs.half_pixel else 0)
+        result = np.zeros((regions, x.shape[1], *attrs.size))
+        for region in range(regions):
+            start, stop = corners[region, 1::-1], corners[region, 3:1:-1]
+            length = stop - start if attrs.half_pixel else np.maximum(stop - start, np.float32(1))
+            (tops, bottoms, down), (lefts, rights, right) = (
+                _samples(attrs, start[axis], length[axis], attrs.size[axis], spatial[axis]) for axis in range(2))
+            if not down.size or not right.size:
+                continue
+            pixels = x[int(image[region])].astype(np.float64)
+            parts = [pixels[:, rows][:, :, :, columns] * np.multiply.outer(dh, dw)
+                     for rows, dh in ((tops, down[0]), (bottoms, down[1]))
+                     for columns, dw in ((lefts, right[0]), (rights, right[1]))]
+            whole = sum(parts).mean((2, 4)) if attrs.mode == "avg" else np.maximum.reduce(parts).max((2, 4))
+            result[region] = whole
+        return (result.astype(x.dtype),)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        mode = node.attr("mode", "avg").lower()
+        if mode not in ("avg", "max"):
+            raise MegccError(f"mode '{mode}' is not supported")
+        first = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+        return {"size": (node.attr("output_height", 1), node.attr("output_width", 1)), "mode": mode,
+                "scale": node.attr("spatial_scale", 1.0), "samples": max(node.attr("sampling_ratio", 0), 0),
+                "half_pixel": node.attr("coordinate_transformation_mode", first) == "half_pixel"}
+
+
+def _samples(attrs: Attrs, start: float, length: float, bins: int, extent: int):
+    """Of one axis: lower and upper pixel of each sample, int64 [bins, samples], and the weights of both, [2, bins,
+    samples]. In float32, as the kernel."""
+    size = np.float32(length) / np.float32(bins)
+    count = attrs.samples or min(int(np.ceil(size)), extent + 1)
+    if count <= 0:
+        return np.zeros((bins, 0), int), np.zeros((bins, 0), int), np.zeros((2, bins, 0))
+    steps = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * size / np.float32(count)
+    place = start + np.arange(bins, dtype=np.float32)[:, None] * size + steps
+    inside = (place >= -1) & (place <= extent)
+    place = np.clip(place, 0, extent - 1)
+    lower = place.astype(np.int64)
+    upper = np.minimum(lower + 1, extent - 1)
+    rest = (place - lower).astype(np.float64)
+    return lower, upper, np.stack([1 - rest, rest]) * inside
+
+
+@register
+class MaxRoiPool(_Roi):
+    """The largest pixel of each bin of each region, whose borders are rounded to pixels; 0 of an empty bin. Borders
+    are bounded to 2^24; NaN counts as the least.
+
+    Operands: x [N, C, H, W]; rois [R, 5]: image, x1, y1, x2, y2.
+    """
+
+    kind = "roi_max_pool"
+    operands = ("x", "rois")
+    onnx = ("MaxRoiPool",)
+    relax = ("relax.vision.roi_pool",)
+    relay = ("vision.roi_pool",)
+    columns = 5
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType, rois: TensorType) -> tuple[TensorType, ...]:
+        return MaxRoiPool._infer(attrs, x, rois)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray) -> tuple[np.ndarray, ...]:
+        scaled = np.nan_to_num(rois[:, 1:].astype(np.float32) * np.float32(attrs.scale), nan=-FAR)
+        scaled = np.clip(scaled, -FAR, FAR)
+        corners = (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(np.int64)
+        result = np.zeros((len(rois), x.shape[1], *attrs.size), x.dtype)
+        for region, (left, top, right, bottom) in enumerate(corners):
+            ranges = []
+            for first, last, bins, extent in ((top, bottom, attrs.size[0], x.shape[2]),
+                                              (left, right, attrs.size[1], x.shape[3])):
+                size = np.float32(max(last - first + 1, 1)) / np.float32(bins)
+                edges = np.arange(bins + 1, dtype=np.float32) * size
+                begins = np.clip(np.floor(edges[:-1]) + first, 0, extent).astype(int)
+                ends = np.clip(np.ceil(edges[1:]) + first, 0, extent).astype(int)
+                ranges.append(list(zip(begins, ends, strict=True)))
+            for i, (h0, h1) in enumerate(ranges[0]):
+                for j, (w0, w1) in enumerate(ranges[1]):
+                    if h0 < h1 and w0 < w1:
+                        result[region, :, i, j] = x[int(rois[region, 0]), :, h0:h1, w0:w1].max((1, 2))
+        return (result,)
+
+    @classmethod
+    def onnx_attrs(cls, node: OnnxNode) -> dict:
+        return {"size": tuple(node.attr("pooled_shape")), "scale": node.attr("spatial_scale", 1.0)}
+
+
+_REGIONS = np.array([[0.5, 1, 6.2, 4.9], [-3, -2, 20, 9], [4, 3, 2, 2], [2, 2, 2.2, 2.1]])
+
+
+def _align(x, size, dtype="int64", **attrs) -> Case:
+    return Case((f32(*x), f32(4, 4), ((4,), dtype)),
+                {"size": size, "scale": 1.0, "samples": 0, "half_pixel": True, "mode": "avg", **attrs},
+                values={1: _REGIONS, 2: np.arange(4) % x[0]})
+
+
+RoiAlign.cases = (
+    _align((2, 5, 6, 7), (3, 2)),
+    _align((1, 33, 5, 9), (2, 2), samples=3, scale=0.75, half_pixel=False, dtype="int32"),
+    _align((2, 4, 6, 7), (2, 3), half_pixel=False, mode="max"),
+)
+MaxRoiPool.cases = tuple(
+    Case((f32(*x), f32(4, 5)), {"size": size, "scale": scale},
+         values={1: np.concatenate([np.arange(4)[:, None] % x[0], _REGIONS], 1)})
+    for x, size, scale in (((2, 5, 6, 7), (3, 2), 1.0), ((1, 33, 9, 4), (2, 2), 0.625)))

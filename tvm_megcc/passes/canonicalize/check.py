@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of an imported graph before it is compiled: known shapes, and no more than the runtime takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...errors import ModelError, ShapeError
+from ...ir.dim_text import sizes_wanted
+from ...ir.dims import Symbol, product, symbols
+from ...ir.graph import Graph
+from ...ir.limits import MAX_NAMES
+from ...ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
+from ...kernels.support import limit_exceeded
+from ..streaming.states import keep_states
+
+#: Inputs that a message shows.
+_MOST_INPUTS = 5
+
+
+def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
+    """The imported graph, if a program can be made of it: with its states, and with the shapes of the largest bucket as
+    the likely ones.
+
+    Raises:
+        ShapeError: for shapes that are not known; ModelError: for what the runtime would refuse, and for states that
+            do not fit the model.
+    """
+    graph = keep_states(graph, states or {})
+    _require_bounds(graph, buckets)
+    _require_given(graph)
+    _require_computed(graph)
+    _require_limits(graph)
+    return _at_largest(graph, buckets)
+
+
+def _at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
+    """The graph with the shapes that choices of speed are made for as its likely ones: those of the largest bucket."""
+    return with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
+
+
+def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
+    """Raises ShapeError, with a command line to copy, if an input has a dimension that no bucket gives bounds for."""
+    names = [name for name in graph_symbols(graph) if not all(name in bucket.limits for bucket in buckets)]
+    if not names:
+        return
+    where = [f"{name} [{', '.join(map(str, graph.types[name].shape))}]" for name in graph.inputs
+             if any(symbols(dim) & set(names) for dim in graph.types[name].shape)]
+    more = f"; and {len(where) - _MOST_INPUTS} more inputs" if len(where) > _MOST_INPUTS else ""
+    raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: "
+                     f"{'; '.join(where[:_MOST_INPUTS])}{more}\n"
+                     f"  Give the size of each: {sizes_wanted(names)}\n"
+                     f"  or a range of sizes, for example: {sizes_wanted(names, '1..64')}")
+
+
+def _require_given(graph: Graph) -> None:
+    """Raises ShapeError for symbols that shapes of inputs do not tell: the runtime solves no equations."""
+    dims = [(name, dim) for name in graph.inputs for dim in graph.types[name].shape]
+    unknown = [name for name in graph_symbols(graph) if Symbol(name) not in (dim for _, dim in dims)]
+    if unknown:
+        where = ", ".join(f"{dim} of {name}" for name, dim in dims if symbols(dim) & set(unknown))
+        raise ShapeError(f"{graph.name}: no input has a dimension that is {' or '.join(unknown)}, only {where}\n"
+                         "  Give these inputs fixed shapes, or dimensions of their own.")
+
+
+def _require_computed(graph: Graph) -> None:
+    """Raises ModelError where nothing is to be computed, and for outputs that are inputs: the caller has them already,
+    and a name stands for one tensor."""
+    if not graph.outputs:
+        raise ModelError(graph.name, ["it has no outputs, so nothing is computed"], "Select tensors with output_names.")
+    passed = [f"output '{name}' is an input, nothing computes it" for name in graph.outputs if name in graph.inputs]
+    if passed:
+        raise ModelError(graph.name, passed, "Remove it from the model's outputs, or select others with output_names.")
+
+
+def _require_limits(graph: Graph) -> None:
+    """Raises ModelError for what the runtime would refuse to open, and operators that no kernel of it can be."""
+    ports = len(graph.inputs) + len(graph.outputs)
+    found = [f"it has {ports:,} inputs and outputs, the runtime takes {MAX_NAMES:,}"] if ports > MAX_NAMES else []
+    found += [f"{op.kind} '{op.origin or op.outputs[0]}' {reason}" for op in graph.ops
+              if (reason := limit_exceeded(op, graph.input_types(op), graph.output_types(op))) is not None]
+    if found:
+        raise ModelError(graph.name, found, "Split the operator or reshape to fewer axes before the model is exported.")

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs as a camera or a microphone gives them: element type, order of axes and channels, mean and deviation."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Union
+
+import numpy as np
+
+from ...errors import MegccError, ModelError
+from ...ir.dims import Dim
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import ORDINARY, TensorType
+from ..edit import Editor
+
+LAYOUTS = ("NCHW", "NHWC")
+_TO_CHANNELS_LAST, _TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+Numbers = Union[float, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Input:
+    """What is given as an input; the network gets (x - mean) / std, or (x - mean) * scale.
+
+    Attributes:
+        dtype: element type of what is given; "" that of the network's input.
+        layout: order of the given axes, "NHWC" or "NCHW"; "" that of the network's input.
+        order: "BGR" where the channels come in the opposite order of the network's (which has RGB, or itself BGR
+            where RGB is given); "" where they come in its order.
+        mean, std, scale: a number, or one a channel in the network's order of channels; () where there is none.
+            Give std or scale, not both.
+        network: order of the axes of the network's own input; "" "NHWC" where the model begins by transposing it from
+            that, else "NCHW".
+
+    Raises:
+        MegccError: for values that are none of these.
+    """
+
+    dtype: str = ""
+    layout: str = ""
+    order: str = ""
+    mean: Numbers = ()
+    std: Numbers = ()
+    scale: Numbers = ()
+    network: str = ""
+
+    def __post_init__(self):
+        for name, known in (("dtype", ("", *ORDINARY)), ("layout", ("", *LAYOUTS)), ("order", ("", "BGR")),
+                            ("network", ("", *LAYOUTS))):
+            if getattr(self, name) not in known:
+                raise MegccError(f"{name} '{getattr(self, name)}' of an input: "
+                                 f"expected {' or '.join(filter(None, known))}")
+        for name in ("mean", "std", "scale"):
+            try:
+                numbers = tuple(float(number) for number in np.atleast_1d(getattr(self, name)))
+            except (TypeError, ValueError):
+                raise MegccError(f"{name} of an input: expected numbers, not {getattr(self, name)!r}") from None
+            if not all(math.isfinite(number) for number in numbers) or (name == "std" and 0 in numbers):
+                raise MegccError(f"{name} of an input: {self._listed(numbers)} has a number that is not finite"
+                                 + (" or is 0" if name == "std" else ""))
+            object.__setattr__(self, name, numbers)
+        if self.std and self.scale:
+            raise MegccError("an input has both std and scale: it is divided by the one or multiplied by the other")
+
+    def __str__(self) -> str:
+        words = [self.dtype, self.layout, self.order]
+        words += [f"{name}={self._listed(getattr(self, name))}" for name in ("mean", "std", "scale")
+                  if getattr(self, name)]
+        return ",".join([*filter(None, words), *([f"network={self.network}"] if self.network else [])])
+
+    @staticmethod
+    def _listed(numbers: Sequence[float]) -> str:
+        return ":".join(repr(number).removesuffix(".0") for number in numbers)
+
+    @property
+    def computes(self) -> bool:
+        return bool(self.mean or self.std or self.scale)
+
+    @property
+    def given(self) -> str:
+        """The order of the given axes."""
+        return self.layout or self.network
+
+    def given_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The shape to give, from that of the network's input."""
+        return self._permuted(shape, self.network, self.given)
+
+    def network_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The shape of the network's input, from that of what is given."""
+        return self._permuted(shape, self.given, self.network)
+
+    @staticmethod
+    def _permuted(shape: Sequence[Dim], source: str, result: str) -> tuple[Dim, ...]:
+        if source == result:
+            return tuple(shape)
+        perm = _TO_CHANNELS_LAST if result == "NHWC" else _TO_CHANNELS_FIRST
+        return tuple(shape[axis] for axis in perm)
+
+    def factors(self) -> tuple[np.ndarray, np.ndarray]:
+        """mean and scale in float64, both with one value or both with one a channel."""
+        mean, std = np.array(self.mean or (0.0,)), np.array(self.std or (1.0,))
+        mean, scale = np.broadcast_arrays(mean, np.array(self.scale or 1 / std))
+        return mean, scale
+
+    def refusals(self, type_: TensorType) -> list[str]:
+        """Why a network's input of this type cannot be made from this; nothing where it can."""
+        if type_.rank != 4 and (self.layout or self.order or self.network == "NHWC"):
+            return [f"is {type_}; an order of axes or channels is for inputs of 4 axes"]
+        counts = {len(numbers) for numbers in (self.mean, self.std, self.scale) if len(numbers) > 1}
+        if not (counts or self.order):
+            return []
+        axis = 3 if self.network == "NHWC" else 1
+        channels = type_.shape[axis] if type_.rank > 1 else 1
+        if not isinstance(channels, int):
+            return [f"is {type_}, with an unknown number of channels; give its shape with --input-shapes"]
+        found = [f"has {channels} channels (axis {axis} of {type_}), not {count} as mean, std or scale"
+                 for count in sorted(counts) if count != channels]
+        if self.order and channels == 1:
+            found.append("has one channel, which has no order")
+        if found and type_.rank == 4:
+            found[-1] += f"; network={'NCHW' if axis == 3 else 'NHWC'} if its channels are axis {4 - axis}"
+        return found
+
+
+def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
+    """The graph with inputs as they are given, and what makes the network's own inputs from them.
+
+    Arithmetic goes into the weights of the convolutions behind it where nothing else has to be done to the elements
+    and the pads do not stand in the way; it is part of the one pass that converts them otherwise.
+
+    Raises:
+        ModelError: listing every input that is unknown or cannot be made.
+    """
+    findings = []
+    for name, given in inputs.items():
+        if name not in graph.inputs:
+            near = difflib.get_close_matches(name, graph.inputs, 1)
+            advice = f". Did you mean '{near[0]}'?" if near else ""
+            findings.append(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}{advice}")
+            continue
+        if name in graph.text_ports:
+            findings.append(f"input '{name}' is texts, which are converted to nothing")
+            continue
+        findings += [f"input '{name}', given as {given}: it {reason}"
+                     for reason in with_network(graph, name, given).refusals(graph.types[name])]
+    if findings:
+        raise ModelError(graph.name, findings,
+                         "--input names an input of the model and gives one number, or as many as it has channels.")
+    for name, given in inputs.items():
+        graph = _converted(graph, name, with_network(graph, name, given))
+    return graph
+
+
+def with_network(graph: Graph, name: str, given: Input) -> Input:
+    """With the order of axes that the network's input has."""
+    return given if given.network else replace(given, network="NHWC" if _begins_transposed(graph, name) else "NCHW")
+
+
+def _begins_transposed(graph: Graph, name: str) -> bool:
+    """Whether all that the model does with an input is to bring its channels to the front."""
+    readers = graph.consumers().get(name, [])
+    return bool(readers) and all(op.kind == "transpose" and op.attrs.perm == _TO_CHANNELS_FIRST for op in readers)
+
+
+def _converted(graph: Graph, name: str, given: Input) -> Graph:
+    """The graph with one of its inputs as it is given."""
+    edit = Editor(graph)
+    type_, read = graph.types[name], {name}
+    transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
+    if given.network == "NHWC" and _begins_transposed(graph, name) and not transposed & {*graph.outputs}:
+        given = replace(given, layout=given.given, network="NCHW")
+        type_, read = type_.with_shape(type_.shape[axis] for axis in _TO_CHANNELS_FIRST), transposed
+    readers = [op for op in graph.ops if not read.isdisjoint(op.inputs)]
+    if _folds(graph, readers, read, type_, given):
+        _fold(edit, readers, given)
+        given = Input(given.dtype, given.layout, network=given.network)
+    edit.types[name] = TensorType(given.dtype or type_.dtype, given.given_shape(type_.shape))
+    edit.redirect(dict.fromkeys(read, _convert(edit, name, given, type_)))
+    quantised = {port: pair for port, pair in graph.quantised.items() if port != name}
+    return edit.finish().with_(quantised=quantised)
+
+
+def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:
+    """Adds what makes a tensor of the wanted type of an input."""
+    value = name
+
+    def emit(kind: str, *operands: str, **attrs) -> None:
+        nonlocal value
+        inputs = (value, *operands)
+        value = edit.result(f"{name}.{kind}", kind, Attrs(attrs), inputs)
+        edit.add_behind(name, Op(kind, Attrs(attrs), inputs, (value,), origin=name))
+
+    moved = given.given != given.network
+    if given.computes or given.order or (wanted.dtype == "float32" and edit.types[name].dtype != "float32"):
+        mean, scale = given.factors()
+        alike = len(mean) == 1 and not given.order and not moved
+        last = given.given == "NHWC" and not alike
+        emit("convert_input", _constant(edit, f"{name}.mean", mean), _constant(edit, f"{name}.scale", scale),
+             channels_last=last, reverse=bool(given.order))
+        if given.network == "NHWC" and not alike:
+            emit("transpose", perm=_TO_CHANNELS_LAST)
+        if not wanted.dtype.startswith("float"):
+            emit("round")
+    elif moved:
+        emit("transpose", perm=_TO_CHANNELS_LAST if given.network == "NHWC" else _TO_CHANNELS_FIRST)
+    if edit.types[value].dtype != wanted.dtype:
+        emit("cast", dtype=wanted.dtype)
+    return value
+
+
+def _constant(edit: Editor, name: str, array: np.ndarray) -> str:
+    return edit.constant(name, np.ascontiguousarray(array, np.float32))
+
+
+def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: TensorType, given: Input) -> bool:
+    """Whether the arithmetic can go into the weights of the convolutions that read the network's input.
+
+    Other element types are not folded: their conversion is a pass over the elements anyway, in which arithmetic costs
+    next to nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with pads, which are
+    zeros behind the arithmetic.
+    """
+    def takes(op: Op) -> bool:
+        return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in read
+                and isinstance(type_.shape[1], int)
+                and all(operand in graph.constants for operand in op.inputs[1:] if operand)
+                and (not given.order or op.attrs.groups == 1)
+                and (not any(given.mean) or not any(op.attrs.pads)))
+
+    return ((given.computes or bool(given.order)) and given.network == "NCHW"
+            and (given.dtype or type_.dtype) == type_.dtype == "float32"
+            and bool(readers) and all(map(takes, readers)))
+
+
+def _fold(edit: Editor, readers: Sequence[Op], given: Input) -> None:
+    """Puts the arithmetic into the weights of convolutions."""
+    for op in readers:
+        weights = edit.constants[op.inputs[1]].astype(np.float64)
+        outputs, inputs = weights.shape[:2]
+        mean, scale = (np.broadcast_to(values, inputs * op.attrs.groups) for values in given.factors())
+        # Row o of an operand a channel: the values of the channels that output o sees.
+        group = np.arange(outputs) // (outputs // op.attrs.groups)
+        seen = group[:, None] * inputs + np.arange(inputs)
+        weights = weights * scale[seen][:, :, None, None]
+        bias = edit.constants[op.inputs[2]] if len(op.inputs) > 2 and op.inputs[2] else np.zeros(outputs)
+        bias = bias - (weights * mean[seen][:, :, None, None]).sum((1, 2, 3))
+        weights = weights[:, ::-1] if given.order else weights
+        name = op.outputs[0]
+        edit.replace(op, op.with_(inputs=(op.inputs[0], _constant(edit, f"{name}.weight", weights),
+                                          _constant(edit, f"{name}.bias", bias))))

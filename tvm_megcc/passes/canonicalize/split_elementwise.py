@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise operators go before a concat where that saves a pass over its result.
+
+What is computed of a concat is the concat of what is computed of its parts. A part that a convolution gives takes the
+operator as its epilogue; a part that others read too, and so cannot be computed into its place in the concat, is
+not copied there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import numpy as np
+
+from ...context import Context
+from ...ir.dims import product
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
+from ...kernels.support import fuses_epilogue
+from ..edit import Editor
+from ..fusion.elementwise import is_float_elementwise
+
+#: More parts are more kernel calls than a pass over the result is worth.
+MAX_PARTS = 4
+
+
+def split_elementwise(graph: Graph, context: Context) -> Graph:
+    """f(concat(a, b)) → concat(f(a), f(b)) for elementwise f, by the operands' slices where those are views."""
+    edit = Editor(graph)
+    parts: set[str] = set()
+    for op in graph.ops:
+        concat = _concat_before(edit, op, parts)
+        if concat is not None:
+            edit.replace(op, *_split(edit, op, concat))
+            parts.update(edit.producer(op.outputs[0]).inputs)
+    return edit.finish()
+
+
+def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
+    """The concat that the operator can be moved in front of, and should. parts: operands of concats that were moved."""
+    if not is_float_elementwise(edit.graph, op):
+        return None
+    for name in op.inputs:
+        concat = edit.producer(name)
+        if concat is None or concat.kind != "concat" or len(concat.inputs) > MAX_PARTS \
+                or not edit.is_read_once(name) or not _gains(edit, concat, parts):
+            continue
+        output, axis = edit.types[op.outputs[0]], concat.attrs.axis
+        if output.is_static and output.shape == edit.types[name].shape \
+                and all(other == name or _can_cut(edit, other, output, axis) for other in op.inputs):
+            return concat
+    return None
+
+
+def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
+    def gains(name: str) -> bool:
+        if name in parts or not edit.is_read_once(name):
+            return True
+        source = edit.producer(name)
+        return source is not None and (fuses_epilogue(source.kind) or is_float_elementwise(edit.graph, source))
+
+    return len(set(concat.inputs)) == len(concat.inputs) and any(map(gains, concat.inputs))
+
+
+def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
+    """Whether a range of the operand's indices on the axis is a constant, all of the operand, or a view."""
+    type_ = edit.types[name]
+    own = axis - (output.rank - type_.rank)
+    if name in edit.constants or own < 0 or type_.shape[own] == 1:
+        return True
+    return type_.shape == output.shape and product(output.shape[:axis]) == 1
+
+
+def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, count: int, origin: str) -> str:
+    """The operand for indices first ... first + count of the output's axis."""
+    type_ = edit.types[name]
+    own = axis - (output.rank - type_.rank)
+    if own < 0 or type_.shape[own] == 1:
+        return name
+    if name in edit.constants:
+        values = edit.constants[name].take(range(first, first + count), own)
+        return edit.constant(f"{name}:{first}", np.ascontiguousarray(values))
+    part = edit.value(f"{name}:{first}", type_.with_shape((*type_.shape[:own], count, *type_.shape[own + 1:])))
+    attrs = Attrs(axes=(own,), starts=(first,), ends=(first + count,), steps=(1,))
+    # At once behind the value, so that no reader has to move back behind it.
+    edit.add_behind(name, Op("slice", attrs, (name,), (part,), origin=origin))
+    return part
+
+
+def _split(edit: Editor, op: Op, concat: Op) -> list[Op]:
+    output, axis, first = edit.types[op.outputs[0]], concat.attrs.axis, 0
+    ops, parts = [], []
+    for piece in concat.inputs:
+        type_ = edit.types[piece]
+        count = type_.shape[axis]
+        inputs = tuple(piece if name == concat.outputs[0] else _cut(edit, name, output, axis, first, count, op.origin)
+                       for name in op.inputs)
+        parts.append(edit.value(f"{op.outputs[0]}:{first}", type_))
+        ops.append(op.with_(inputs=inputs, outputs=(parts[-1],)))
+        first += count
+    return [*ops, concat.with_(inputs=tuple(parts), outputs=op.outputs)]

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposes and reshapes that only bring an axis to where an operator of the framework wanted it are left out."""
+
+from __future__ import annotations
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ..edit import Editor
+from ..match import Match, Operation, is_op, wildcard
+
+_X, _AT, _UPDATES = wildcard(), wildcard(), wildcard()
+_TURNED = is_op("transpose", _X)
+_WRITE = is_op("scatter_nd", _TURNED, _AT, _UPDATES, once=True)
+#: transpose(scatter_nd(transpose(x, p), rows, updates), q).
+_WRITTEN = is_op("transpose", _WRITE)
+
+
+#: Operators along one axis, attribute `axis`, whose result has the operand's shape: they work along any axis.
+ALONG_AXIS = ("softmax", "log_softmax")
+
+
+def _around(kind: str) -> tuple[Operation, Operation, Operation]:
+    """An operator along one axis between two operators of a kind: the second of these, it, and the first."""
+    before = is_op(kind, _X)
+    line = is_op(ALONG_AXIS, before, once=True)
+    return is_op(kind, line), line, before
+
+
+_AROUND = {kind: _around(kind) for kind in ("transpose", "reshape")}
+
+
+def absorb_transposes(graph: Graph, context: Context) -> Graph:
+    """Takes operators along an axis out of what is undone behind them:
+
+    reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;
+    transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p; also of rows that are written there.
+    """
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind not in _AROUND:
+            continue
+        whole, line, before = _AROUND[op.kind]
+        if (found := whole.match(edit, op.outputs[0])) is not None:
+            axis = _UNDONE[op.kind](graph, found.op(before), found.op(line), op)
+            if axis is not None:
+                edit.replace(op, found.op(line).with_(attrs=Attrs(found.op(line).attrs, axis=axis), inputs=(found[_X],),
+                                                      outputs=op.outputs))
+        elif (found := _WRITTEN.match(edit, op.outputs[0])) is not None:
+            _write_where_it_lies(edit, found, op)
+    return edit.finish()
+
+
+def _transposed_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
+    return before.attrs.perm[line.attrs.axis] if _is_undone(before, op) else None
+
+
+def _is_undone(before: Op, op: Op) -> bool:
+    perm = before.attrs.perm
+    return [perm[axis] for axis in op.attrs.perm] == list(range(len(perm)))
+
+
+def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
+    """transpose(scatter_nd(transpose(x, p), rows [n, 1], updates), q) → scatter_elements(x, …, axis=p[0]), as of
+    `x[:, :, rows] = updates`: x is not moved, nor copied where it is a state."""
+    x, at, updates, before, write = found[_X], found[_AT], found[_UPDATES], found.op(_TURNED), found.op(_WRITE)
+    if not _is_undone(before, op) or {at, updates} & edit.constants.keys() \
+            or edit.types[at].rank != 2 or edit.types[at].shape[1] != 1:
+        return
+    axis, count, name = before.attrs.perm[0], edit.types[at].shape[0], write.outputs[0]
+    shape = tuple(count if i == axis else extent for i, extent in enumerate(edit.types[x].shape))
+    made = []
+
+    def emit(kind: str, attrs: Attrs, *inputs: str) -> str:
+        result = edit.result(f"{name}.{kind}", kind, attrs, inputs)
+        made.append(Op(kind, attrs, inputs, (result,), origin=write.origin))
+        return result
+
+    source = _TURNED.match(edit, updates)
+    rows = source[_X] if source is not None and source.op(_TURNED).attrs.perm == before.attrs.perm \
+        else emit("transpose", Attrs(perm=op.attrs.perm), updates)
+    line = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
+    index = emit("expand", Attrs(shape=shape), line)
+    edit.replace(op, *made, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction), (x, index, rows),
+                               op.outputs, origin=write.origin))
+
+
+def _last_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
+    whole, flat = graph.types[before.inputs[0]].shape, graph.types[line.outputs[0]].shape
+    stays = whole and flat and whole[-1] == flat[-1] and line.attrs.axis % len(flat) == len(flat) - 1
+    return len(whole) - 1 if stays and graph.types[op.outputs[0]].shape == whole else None
+
+
+#: Kind of the operators on both sides -> the axis of the operator between them without these; None if they stay.
+_UNDONE = {"transpose": _transposed_axis, "reshape": _last_axis}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Per-channel scales, offsets and pads become part of the convolution or product beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...kernels.support import operand_class
+from ...ops.base import operator
+from ..edit import Editor
+from ..match import is_op, wildcard
+
+#: Axis of the weights that is the output channel, from their last, for operators with operands (x, w, b?).
+_OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
+
+_X = wildcard()
+_PAD = is_op("pad", _X, once=True)
+
+
+def absorb_scales(graph: Graph, context: Context) -> Graph:
+    """conv(x, w, b) * s + t  →  conv(x, w * s, b * s + t) for constant per-channel s and t (a folded batch norm), and
+    likewise for products by a constant matrix."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind in ("mul", "add", "sub", "div") and len(op.inputs) == 2:
+            _absorb_into_producer(edit, op)
+    return edit.finish()
+
+
+def _absorb_into_producer(edit: Editor, op: Op) -> None:
+    """Lets the convolution or product before the operator do its work, if it can."""
+    value, factor = op.inputs
+    if op.kind in ("mul", "add") and value in edit.constants:
+        value, factor = factor, value
+    source = edit.producer(value)
+    if factor not in edit.constants or not edit.is_read_once(value) \
+            or source is None or source.kind not in _OUTPUT_CHANNEL or source.epilogue is not None:
+        return
+    axis = operator(source.kind).channel_axis
+    output = edit.types[value]
+    if operand_class(edit.types[factor], output, axis) not in ("channel", "scalar"):
+        return
+    if edit.types[op.outputs[0]].shape != output.shape or source.inputs[1] not in edit.constants:
+        return
+    weights = edit.constants[source.inputs[1]]
+    shared = not edit.is_read_once(source.inputs[1]) and op.kind in ("mul", "div")
+    has_bias = len(source.inputs) > 2 and source.inputs[2]
+    if shared or weights.dtype.kind != "f" or (has_bias and source.inputs[2] not in edit.constants):
+        return
+    axis = _OUTPUT_CHANNEL[source.kind](source)
+    channels = weights.shape[axis]
+    term = np.broadcast_to(edit.constants[factor].reshape(-1), (channels,)).astype(weights.dtype)
+    bias = edit.constants[source.inputs[2]] if has_bias else np.zeros(channels, weights.dtype)
+    name, weight = op.outputs[0], source.inputs[1]
+    if op.kind in ("mul", "div"):
+        scale = term if op.kind == "mul" else 1 / term
+        scaled = weights * scale.reshape(channels, *(1,) * (-1 - axis))
+        weight, bias = edit.constant(f"{name}.weight", np.ascontiguousarray(scaled)), bias * scale
+    else:
+        bias = bias + term if op.kind == "add" else bias - term
+    inputs = (source.inputs[0], weight, edit.constant(f"{name}.bias", bias))
+    edit.fuse(source, op, source.with_(inputs=inputs, outputs=op.outputs))
+
+
+def absorb_pads(graph: Graph, context: Context) -> Graph:
+    """conv(pad(x)) → conv with larger pads, where only the two spatial axes are padded, and by what is 0 to the
+    convolution."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        found = _PAD.match(edit, op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
+        pads = _spatial_pads(found.op(_PAD), op.attrs.get("x_zero", 0)) if found is not None else None
+        if found is not None and pads is not None:
+            total = tuple(a + b for a, b in zip(op.attrs.pads, pads, strict=True))
+            edit.replace(op, op.with_(inputs=(found[_X], *op.inputs[1:]), attrs=Attrs(op.attrs, pads=total)))
+    return edit.finish()
+
+
+def _spatial_pads(pad: Op, value: float) -> tuple[int, int, int, int] | None:
+    """(top, left, bottom, right) of a constant pad of rank 4 by this value; None if it is anything else."""
+    before, after = pad.attrs.before, pad.attrs.after
+    if pad.attrs.mode != "constant" or pad.attrs.value != value or len(before) != 4 or min(before + after) < 0:
+        return None
+    if before[:2] != (0, 0) or after[:2] != (0, 0):
+        return None
+    return before[2], before[3], after[2], after[3]

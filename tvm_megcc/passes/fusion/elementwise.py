@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise operators become expressions, and chains of them become one operator."""
+
+from __future__ import annotations
+
+from ...context import Context
+from ...ir import expr as expressions
+from ...ir.expr import MOST_CALLS, Arg, Const, Expr, clip
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.intervals import INT32, SATURATED, interval
+from ...ir.lanes import KINDS
+from ...ops.base import operator
+from ..edit import Editor
+from ..quantization.lookup_tables import is_costly, is_of_bytes
+from ..quantization.lower_quantized import dequantises
+
+#: More operands than this make a kernel that streams too many arrays at once.
+MAX_OPERANDS = 8
+
+
+def fuse_elementwise(graph: Graph, context: Context) -> Graph:
+    """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer; those that make
+    reals of 8-bit numbers into all of them."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if is_float_elementwise(graph, op) or is_lanes(op):
+            edit.replace(op, _joined(edit, simplify(graph, as_expression(op))))
+    return edit.finish()
+
+
+def _joined(edit: Editor, op: Op) -> Op:
+    """The operator with the expressions of its producers inlined, the latest first."""
+    graph, seen = edit.graph, set()
+    while True:
+        source = next((source for source in edit.sources(op) if source.outputs not in seen
+                       and _inlines(edit, source, op)), None)
+        if source is None:
+            return op
+        seen.add(source.outputs)
+        within = _saturated(graph, source)
+        merged = simplify(graph, inline(op, source.outputs[0], within, graph.types[op.outputs[0]].dtype))
+        if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
+            op = merged
+
+
+def _saturated(graph: Graph, op: Op) -> Op:
+    """The operator with the limits that storing its result has, as far as its expression may exceed them."""
+    dtype, *operands = (graph.types[name].dtype for name in (*op.outputs, *op.inputs))
+    if dtype not in SATURATED:
+        return op
+    low, high = SATURATED[dtype]
+    bounds = [SATURATED.get(operand, INT32) if operand != "float32" else None for operand in operands]
+    found = interval(op.attrs.expr, bounds, [KINDS[operand] for operand in operands])
+    if found and low <= found[0] and found[1] <= high:
+        return op
+    return op.with_(attrs=Attrs(op.attrs, expr=clip(op.attrs.expr, low, high)))
+
+
+def _inlines(edit: Editor, source: Op, op: Op) -> bool:
+    graph, name = edit.graph, source.outputs[0]
+    if source.kind != "elementwise" or graph.types[name].shape != graph.types[op.outputs[0]].shape:
+        return False
+    if dequantises(source, edit.types):
+        return True
+    if is_of_bytes(op, edit.types) and is_costly(op.attrs.expr):
+        return False  # becomes a table
+    # Sums of one product only, whose epilogue this becomes: those of another are quantised by its own.
+    sums = [any(edit.types[operand].dtype == "int32" for operand in part.inputs) for part in (source, op)]
+    return edit.is_read_once(name) and not all(sums) and not (sums[0] and dequantises(op, edit.types))
+
+
+def is_float_elementwise(graph: Graph, op: Op) -> bool:
+    """Whether the operator is an elementwise expression over float32 that is not all constants."""
+    types = [*graph.input_types(op), *graph.output_types(op)]
+    return (operator(op.kind).expression(op.attrs) is not None
+            and all(t is not None and t.dtype == "float32" for t in types)
+            and any(name not in graph.constants for name in op.inputs))
+
+
+def is_lanes(op: Op) -> bool:
+    """Whether the operator is an expression between integers and reals."""
+    return op.kind == "elementwise" and "dtype" in op.attrs
+
+
+def as_expression(op: Op) -> Op:
+    expression = operator(op.kind).expression(op.attrs)
+    return op if is_lanes(op) else op.with_(kind="elementwise", attrs=Attrs(expr=expression))
+
+
+def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
+    """The operator with the operand `name` replaced by the expression of its producer. dtype: of its result."""
+    offset = len(op.inputs)
+    shifted = expressions.substitute(source.attrs.expr, [Arg(offset + i) for i in range(len(source.inputs))])
+    replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]
+    expression = expressions.substitute(op.attrs.expr, replaced)
+    origin = f"{source.origin}+{op.origin}" if source.origin and op.origin else op.origin or source.origin
+    typed = {"dtype": dtype} if is_lanes(op) or is_lanes(source) else {}
+    return op.with_(attrs=Attrs(expr=expression, **typed), inputs=op.inputs + source.inputs, origin=origin)
+
+
+def simplify(graph: Graph, op: Op) -> Op:
+    """Constant scalars become part of the expression; equal operands become one; unused ones go."""
+    order: list[str] = []
+    replacement: list[Expr] = []
+    used = {a.index for a in _args(op.attrs.expr)}
+    scalars = {name for name in op.inputs if name in graph.constants and graph.constants[name].size == 1}
+    # A constant [1] beside a scalar gives the result its axis: it stays.
+    rank = max((graph.types[name].rank for index, name in enumerate(op.inputs)
+                if index in used and name not in scalars), default=0)
+    for index, name in enumerate(op.inputs):
+        if index not in used:
+            replacement.append(Const(0.0))
+        elif name in scalars and graph.types[name].rank <= rank:
+            replacement.append(Const(float(graph.constants[name].reshape(()))))
+        else:
+            if name not in order:
+                order.append(name)
+            replacement.append(Arg(order.index(name)))
+    expr = expressions.substitute(op.attrs.expr, replacement)
+    return op.with_(attrs=Attrs(op.attrs, expr=expr), inputs=tuple(order))
+
+
+def _args(expr: Expr):
+    if isinstance(expr, Arg):
+        yield expr
+    elif not isinstance(expr, Const):
+        for operand in expr.args:
+            yield from _args(operand)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An elementwise operator behind a producer becomes the producer's epilogue: computed in registers, never stored."""
+
+from __future__ import annotations
+
+from ...context import Context
+from ...ir import expr as expressions
+from ...ir.expr import MOST_CALLS, Arg, Expr
+from ...ir.graph import Graph, Op
+from ...kernels.site import Site
+from ...kernels.support import MAX_EPILOGUE_OPERANDS, fuses_epilogue, operand_class, realisable
+from ...ops.base import operator
+from ..edit import Editor
+
+
+def fuse_epilogues(graph: Graph, context: Context) -> Graph:
+    """Moves each `elementwise` operator into the latest of its producers that can take it."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        for producer in edit.sources(op) if op.kind == "elementwise" else ():
+            fused = _fused(edit, producer, op, context)
+            if fused is not None:
+                edit.fuse(producer, op, fused)
+                break
+    return edit.finish()
+
+
+def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
+    """The producer with the elementwise operator as (the end of) its epilogue; None where that cannot be."""
+    if producer.kind == "elementwise" or len(producer.outputs) != 1 or not fuses_epilogue(producer.kind):
+        return None
+    value = producer.outputs[0]
+    graph = edit.graph
+    output = graph.types[value]
+    if not edit.is_read_once(value) or graph.types[op.outputs[0]].shape != output.shape:
+        return None
+    if output.dtype != ("int32" if "dtype" in op.attrs else "float32"):
+        return None  # of float32 sums a vector of floats, of int32 ones what ir/lanes.py says
+    axis = operator(producer.kind).channel_axis
+    others = [name for name in op.inputs if name != value]
+    if any(operand_class(graph.types[name], output, axis) is None for name in others):
+        return None
+    if any(graph.types[name].size != 1 and name not in graph.constants
+           and operand_class(graph.types[name], output, axis) == "channel" for name in others):
+        return None  # a run-time operand per channel has a layout of its own
+    present: list[str] = list(producer.epilogue_inputs)
+    inner: Expr = producer.epilogue if producer.epilogue is not None else Arg(0)
+    replacement: list[Expr] = []
+    for name in op.inputs:
+        if name == value:
+            replacement.append(inner)
+            continue
+        if name not in present:
+            present.append(name)
+        replacement.append(Arg(present.index(name) + 1))
+    if len(present) > MAX_EPILOGUE_OPERANDS:
+        return None
+    epilogue = expressions.substitute(op.attrs.expr, replacement)
+    if expressions.size(epilogue) > MOST_CALLS:
+        return None
+    own = producer.own_inputs
+    origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin
+    fused = producer.with_(inputs=own + tuple(present), outputs=op.outputs, epilogue_start=len(own),
+                           epilogue=epilogue, origin=origin)
+    accepted = realisable(Site.of(graph, fused, context))
+    return fused if accepted else None

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer normalisation, which importers and exporters write as means, squares and roots, as one operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...kernels.site import Site
+from ...kernels.support import realisable
+from ...ops.base import operator
+from ..edit import Editor
+from ..match import is_const, is_op, wildcard
+
+Readers = dict[str, list[Op]]
+
+
+def fuse_norms(graph: Graph, context: Context) -> Graph:
+    """Along the last axis: x - mean, over the root of the mean of its squares, times a constant, plus another."""
+    edit = Editor(graph)
+    readers: Readers = graph.consumers()
+    for op in graph.ops:
+        found = _normalised(edit, op, readers)
+        if found is None:
+            continue
+        x, epsilon = found
+        extent = edit.types[x].shape[-1]
+        weight, last = _line(edit, readers, op, "mul", extent)
+        bias, last = _line(edit, readers, last, "add", extent)
+        lines = tuple(edit.constant(f"{last.outputs[0]}.{what}", array) if array is not None else ""
+                      for what, array in (("weight", weight), ("bias", bias)))
+        operands = (x, *lines) if lines[1] else (x, *filter(None, lines))
+        made = Op("layer_norm", Attrs(epsilon=epsilon), operands, last.outputs, origin=last.origin)
+        types = tuple(edit.types[name] if name else None for name in operands)
+        if realisable(Site(made, types, (edit.types[last.outputs[0]],), context)):
+            edit.replace(last, made)
+    return edit.finish()
+
+
+_X, _EPSILON = wildcard(), is_const(1)
+_MEAN = is_op("reduce_mean", _X, once=True)
+_CENTRED = is_op("sub", _X, _MEAN)
+_SQUARE = is_op("mul", _CENTRED, _CENTRED)
+_VARIANCE = is_op("reduce_mean", _SQUARE, once=True)
+_UNDER = is_op("add", _VARIANCE, _EPSILON)
+#: (x - mean) / root, as quotient and as product.
+_NORMALISED = {"div": is_op("div", _CENTRED, is_op("sqrt", _UNDER)),
+               "mul": is_op("mul", _CENTRED, is_op("rsqrt", _UNDER))}
+
+
+def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | None:
+    """What is normalised by the operator that ends with (x - mean) / root, and the number under the root."""
+    pattern = _NORMALISED.get(op.kind)
+    found = pattern.match(edit, op.outputs[0]) if pattern and edit.types[op.outputs[0]].dtype == "float32" else None
+    if found is None or len(readers[found[_CENTRED]]) != 2 \
+            or not all(_is_of_rows(edit, found.op(mean)) for mean in (_MEAN, _VARIANCE)):
+        return None
+    epsilon = float(edit.constants[found[_EPSILON]].reshape(-1)[0])
+    return (found[_X], epsilon) if 0 < epsilon < 1 else None
+
+
+def _is_of_rows(edit: Editor, mean: Op) -> bool:
+    return bool(mean.attrs.keepdims) and tuple(mean.attrs.axes) == (edit.types[mean.inputs[0]].rank - 1,)
+
+
+def _known(edit: Editor, name: str) -> np.ndarray | None:
+    """A constant, also one that is dequantised."""
+    source = edit.producer(name)
+    if source is not None and source.kind == "dequantize_linear" \
+            and all(each in edit.constants for each in source.inputs if each):
+        operands = (edit.constants[each] if each else None for each in source.inputs)
+        return operator(source.kind).compute(source.attrs, *operands)[0]
+    return edit.constants.get(name)
+
+
+def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent) -> tuple[np.ndarray | None, Op]:
+    """The constant line that the only reader of the operator's result multiplies or adds, and that reader; otherwise
+    None and the operator."""
+    (value,), (reader, *others) = op.outputs, readers.get(op.outputs[0]) or [None]
+    if reader is None or others or reader.kind != kind or not edit.is_read_once(value):
+        return None, op
+    for name, other in (reader.inputs, reader.inputs[::-1]):
+        array = _known(edit, other)
+        if name == value and array is not None and array.size == array.shape[-1:].count(extent) * extent \
+                and edit.types[reader.outputs[0]] == edit.types[value]:
+            return np.ascontiguousarray(array.reshape(-1)), reader
+    return None, op

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts, chosen over the whole graph by cost.
+
+Every operator has options: a candidate kernel with the layouts it reads and writes. The cost of a choice is that of
+its kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
+execution is improved operator by operator until nothing changes (iterated conditional modes; the edges of these
+graphs are few and the first choice is nearly always the last).
+
+A relayout holds a tensor twice. Where that makes the graph's peak of memory much higher, the choice is made again
+without the relayouts that do it, and kept if it costs little time for what it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from ...context import Context
+from ...errors import ModelError
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.shapes import likely_type
+from ...ir.types import PLAIN, Layout, TensorType
+from ...kernels.choice import Choice, Option, choose, options, priced_relayout, reasons
+from ...kernels.site import Site
+from ..edit import Editor
+from ..schedule import live_bytes, peak_bytes
+
+_SWEEPS = 8
+#: How much more memory than the graph without relayouts the fastest layouts may take: a factor, or some bytes.
+_MEMORY, _MEMORY_BYTES = 1.125, 256 << 10
+#: Memory must fall by this many times the share by which time rises.
+_SLOWER = 2
+#: Choices made for that.
+_ATTEMPTS = 8
+#: Cost of a relayout that is not wanted: more than any kernel's.
+_UNWANTED = 1e15
+
+
+@dataclass(frozen=True)
+class Placed:
+    """choices: of each operator of the graph, by its first result.
+
+    alike: of operators that are parts of one, by their first results: that one's; they share a kernel where they differ
+        in extents only.
+    whole: results that are computed in parts, which lie in their places in them.
+    """
+
+    graph: Graph
+    choices: Mapping[str, Choice]
+    alike: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
+
+
+def choose_layouts(graph: Graph, context: Context) -> Placed:
+    """Gives every value its layout, and every operator its kernel; inserts `relayout` where an operator reads another
+    layout.
+
+    Raises:
+        ModelError: naming every operator that no kernel accepts, with each candidate's reason.
+    """
+    found = [options(Site.of(graph, op, context)) for op in graph.ops]
+    problems = [f"{op.kind} '{op.origin}': " + ("; ".join(f"{name}: {why}" for name, why in reasons(refused).items())
+                                                or "it has no kernels")
+                for op, (accepted, refused) in zip(graph.ops, found, strict=True) if not accepted]
+    if problems:
+        raise ModelError(graph.name, problems, "No kernel realises these operators on this target.")
+    peak = peak_bytes(graph)
+    limit = max(_MEMORY * peak, peak + _MEMORY_BYTES)
+    unwanted: set[str] = set()
+    best, fastest, least = None, (0.0, 0), 0
+    for _ in range(_ATTEMPTS):
+        chosen = _Chooser(graph, [accepted for accepted, _ in found], context, unwanted).run()
+        result, owners = _apply(graph, chosen)
+        live = live_bytes(result)
+        cost, most = _cost(result, chosen, context), max(live, default=0)
+        if best is None:
+            best, fastest, least = (result, owners, chosen), (cost, most), most
+        elif most < least and _SLOWER * (cost / fastest[0] - 1) <= 1 - most / fastest[1]:
+            best, least = (result, owners, chosen), most
+        above = {op.inputs[0] for op, during in zip(result.ops, live, strict=True)
+                 if op.kind == "relayout" and during > limit}
+        if above <= unwanted:
+            break
+        unwanted |= above
+    placed, owners, chosen = best
+    choices = {name: chosen[owner].among(*found[owner]) for name, owner in owners.items()}
+    choices.update((op.outputs[0], choose(Site.of(placed, op, context)))
+                   for op in placed.ops if op.kind == "relayout")
+    return Placed(placed, choices)
+
+
+def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Context) -> float:
+    """Cost of moving a tensor into another layout; the guess: one vector in, one out, at a third of a copy's speed;
+    between plain and channels last element by element."""
+    if source == wanted:
+        return 0.0
+    type_ = likely_type(type_, 1)
+    moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
+    by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
+    turned = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
+    vector = 1.0 if turned else 3.0
+    # Halves, element by element, take longer than a conversion to what has vectors.
+    element = 2.0 if type_.dtype == "float16" else 0.5
+    guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)
+    return priced_relayout(type_, source, wanted, context, guess)
+
+
+def _cost(graph: Graph, chosen: list[Option], context: Context) -> float:
+    """Cost of the chosen kernels and of the relayouts that they have led to."""
+    moved = ((graph.types[op.inputs[0]], graph.types[op.outputs[0]]) for op in graph.ops if op.kind == "relayout")
+    return (sum(option.cost for option in chosen)
+            + sum(relayout_cost(source, source.layout, wanted.layout, context) for source, wanted in moved))
+
+
+class _Chooser:
+    """unwanted: values that should not be held in two layouts."""
+
+    def __init__(self, graph: Graph, options: list[list[Option]], context: Context, unwanted: Container[str] = ()):
+        self.graph, self.options, self.context, self.unwanted = graph, options, context, unwanted
+        self.position = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
+        self.readers: dict[str, list[tuple[int, int]]] = {}
+        for i, op in enumerate(graph.ops):
+            for slot, name in enumerate(op.inputs):
+                if name in self.position:
+                    self.readers.setdefault(name, []).append((i, slot))
+        self.chosen: list[Option | None] = [None] * len(graph.ops)
+
+    def run(self) -> list[Option]:
+        for _ in range(_SWEEPS):
+            changed = False
+            for i, offered in enumerate(self.options):
+                best = min(offered, key=lambda option, i=i: self._cost(i, option))
+                changed |= best is not self.chosen[i]
+                self.chosen[i] = best
+            if not changed:
+                break
+        return self.chosen
+
+    def _cost(self, i: int, option: Option) -> float:
+        op, total = self.graph.ops[i], option.cost
+        for name, layout in dict(zip(op.inputs, option.inputs, strict=True)).items():
+            if name and name not in self.graph.constants:
+                total += self._relayout(name, self._layout_of(name), layout)
+        for name, layout in zip(op.outputs, option.outputs, strict=True):
+            wanted = {PLAIN} if name in self.graph.outputs else set()
+            for reader, slot in self.readers.get(name, ()):
+                if self.chosen[reader] is not None:
+                    wanted.add(self.chosen[reader].inputs[slot])
+            total += sum(self._relayout(name, layout, w) for w in sorted(wanted, key=str))
+        return total
+
+    def _relayout(self, name: str, source: Layout, wanted: Layout) -> float:
+        cost = relayout_cost(self.graph.types[name], source, wanted, self.context)
+        return cost + _UNWANTED if cost and name in self.unwanted else cost
+
+    def _layout_of(self, name: str) -> Layout:
+        if name not in self.position:
+            return PLAIN
+        i = self.position[name]
+        option = self.chosen[i]
+        return option.outputs[self.graph.ops[i].outputs.index(name)] if option is not None else PLAIN
+
+
+def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
+    """The graph in these layouts; and which of its operators each was, relayouts aside, by its first result."""
+    edit = Editor(graph)
+    inner: dict[str, str] = {}
+    copies: dict[tuple[str, Layout], str] = {}
+    for op, option in zip(graph.ops, chosen, strict=True):
+        edit.types.update((name, graph.types[name].with_layout(layout))
+                          for name, layout in zip(op.outputs, option.outputs, strict=True))
+    for name in graph.outputs:
+        if edit.types[name].layout != PLAIN:
+            # The caller sees plain tensors; the value itself keeps its layout under another name.
+            inner[name] = edit.value(f"{name}:{edit.types[name].layout}", edit.types[name])
+            edit.types[name] = edit.types[name].with_layout(PLAIN)
+
+    def as_layout(name: str, layout: Layout, origin: str, add: Callable[[Op], None]) -> str:
+        source = inner.get(name, name)
+        type_ = edit.types[source]
+        if type_.layout == layout:
+            return source
+        if (name, layout) not in copies:
+            if name in graph.constants:
+                copy = edit.constant(f"{name}:{layout}", graph.constants[name], type_.with_layout(layout))
+            else:
+                copy = name if source != name and layout == PLAIN else \
+                    edit.value(f"{name}:{layout}", type_.with_layout(layout))
+                add(Op("relayout", Attrs(), (source,), (copy,), origin=origin))
+            copies[name, layout] = copy
+        return copies[name, layout]
+
+    owners: dict[str, int] = {}
+    for owner, (op, option) in enumerate(zip(graph.ops, chosen, strict=True)):
+        add = partial(edit.add_before, op)
+        inputs = tuple(as_layout(name, layout, op.origin, add) if name else name
+                       for name, layout in zip(op.inputs, option.inputs, strict=True))
+        outputs = tuple(inner.get(name, name) for name in op.outputs)
+        edit.replace(op, op.with_(inputs=inputs, outputs=outputs))
+        owners[outputs[0]] = owner
+    for name in graph.outputs:
+        as_layout(name, PLAIN, name, edit.append)
+    return edit.finish(), owners

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views, order of execution, computation by strips of rows."""

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows of its operands an operator reads for some rows of its result, and the operator that computes only these.
+
+Rows are indices of axis 2, the height, of tensors of four axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
+from ...ops.base import operator
+
+HEIGHT = 2
+
+#: Operators that look at a window around each place, with `pads`, `strides` and `dilations`: kind -> the extent of the
+#: window's height, from attributes and operands.
+WINDOWS = {
+    "conv2d": lambda attrs, types: types[1].shape[2],
+    "conv2d_integer": lambda attrs, types: types[1].shape[2],
+    "max_pool": lambda attrs, types: attrs.kernel[0],
+    "sum_pool": lambda attrs, types: attrs.kernel[0],
+    "sum_pool_integer": lambda attrs, types: attrs.kernel[0],
+}
+#: Operators besides expressions whose result at a place depends on the first operand there and on nothing else of it.
+POINTWISE = ("lookup", "copy")
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Rows `first` to `end` of a value."""
+
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.first
+
+    def with_(self, other: Strip) -> Strip:
+        """The rows of both, and those between them."""
+        return Strip(min(self.first, other.first), max(self.end, other.end))
+
+
+@dataclass(frozen=True)
+class Reads:
+    """attrs: of the operator that computes the strip. operands: the rows of each; None: it is read whole."""
+
+    attrs: Attrs
+    operands: tuple[Strip | None, ...]
+
+
+def has_rows(graph: Graph, op: Op) -> bool:
+    """Whether strips of the operator's one result can be computed from strips of its operands."""
+    types = [graph.type_of(name) for name in (*op.inputs, *op.outputs)]
+    if len(op.outputs) != 1 or any(t is not None and not t.is_static for t in types):
+        return False
+    y = graph.types[op.outputs[0]]
+    if y.rank != 4 or y.shape[0] != 1:
+        return False
+    if op.kind in WINDOWS:
+        return op.attrs.get("ceil", 0) == 0 and len(op.attrs.strides) == 2
+    return op.kind in POINTWISE or operator(op.kind).expression(op.attrs) is not None
+
+
+def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
+    """What a strip of the result is computed from; None where a strip has nothing but pads to read.
+
+    Args:
+        op: `has_rows` of it.
+    """
+    types = graph.input_types(op)
+    y = graph.types[op.outputs[0]]
+    operands = [_pointwise(t, y, strip) for t in types]
+    attrs, own = op.attrs, len(op.own_inputs)
+    if op.kind in POINTWISE:
+        operands[1:own] = [None] * (own - 1)
+    if op.kind in WINDOWS:
+        height, extent = types[0].shape[HEIGHT], WINDOWS[op.kind](attrs, types)
+        top, left, _, right = attrs.pads
+        first = strip.first * attrs.strides[0] - top
+        end = (strip.end - 1) * attrs.strides[0] - top + (extent - 1) * attrs.dilations[0] + 1
+        inside = Strip(max(first, 0), min(end, height))
+        if inside.count <= 0:
+            return None
+        attrs = Attrs(attrs, pads=(inside.first - first, left, end - inside.end, right))
+        operands[:own] = [inside, *(None,) * (own - 1)]
+    return Reads(attrs, tuple(operands))
+
+
+def _pointwise(type_: TensorType | None, y: TensorType, strip: Strip) -> Strip | None:
+    """The rows of an operand that broadcasts."""
+    if type_ is None or type_.rank < 2 or type_.shape[-2] == 1 or y.shape[HEIGHT] == 1:
+        return None
+    return strip
+
+
+def strips_of(height: int, count: int) -> Sequence[Strip]:
+    """So many strips or fewer, all but the last of the same number of rows."""
+    rows = -(-height // count)
+    return [Strip(first, min(first + rows, height)) for first in range(0, height, rows)]

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers by rows: some operators in a row computed strip by strip of the last one's result, for less memory.
+
+Of the values between them only the rows that a strip needs are there at a time. Where windows overlap, two strips need
+some rows between them: these are computed twice, or kept, copied to a place of their own until the next strip
+begins. Every element is computed by the same kernel from the same numbers in the same order, so results have the same
+bits. This is done last, on a graph with its layouts and order: slices of the operands are views, and the strips of the
+result are computed into their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op, prune, unused
+from ...ir.types import TensorType
+from ...kernels.base import View
+from ...kernels.choice import Choice, choose
+from ...kernels.site import Site
+from ...kernels.support import refusal
+from ...ops.base import operator
+from ..layout.choose import Placed
+from .rows import HEIGHT, Reads, Strip, has_rows, rows_read, strips_of
+from .views import concat_offsets, view_offset
+
+
+@dataclass(frozen=True)
+class Region:
+    """Operators `first` to `last` of a graph, both included, computed in `count` strips. kept: rows that two strips
+    need are kept; else they are computed twice."""
+
+    first: int
+    last: int
+    count: int
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operator of a region in one strip. rows: of its result that are there; new: those of them that are computed,
+    none or the last ones; the others are kept. reads: what is read for the new ones, if there are any."""
+
+    op: Op
+    rows: Strip
+    new: Strip
+    reads: Reads | None
+
+    @property
+    def kept(self) -> Strip:
+        return Strip(self.rows.first, self.new.first)
+
+
+def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequence[Op]]) -> bool:
+    """Whether these operators can be computed by strips: only they read what they give, but for the last one's result.
+    """
+    ops = graph.ops[first:last + 1]
+    inside = {op.outputs[0] for op in ops[:-1]}
+    return (all(has_rows(graph, op) for op in ops) and graph.types[ops[-1].outputs[0]].shape[HEIGHT] > 1
+            and inside.isdisjoint(graph.outputs) and all(op in ops for name in inside for op in readers.get(name, ())))
+
+
+def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
+    """What of the operators is computed, strip by strip; None where a strip has nothing but pads to read, or where
+    rows would be kept that a strip does not need."""
+    height = graph.types[graph.ops[region.last].outputs[0]].shape[HEIGHT]
+    strips: list[list[Part]] = []
+    for strip in strips_of(height, region.count):
+        there = {part.op.outputs[0]: part.rows for part in strips[-1]} if strips and region.kept else {}
+        parts = _parts_of_strip(graph, graph.ops[region.first:region.last + 1], strip, there, strip.end == height)
+        if parts is None:
+            return None
+        strips.append(parts)
+    return strips
+
+
+def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mapping[str, Strip],
+                    final: bool) -> list[Part] | None:
+    """there: the rows of values that the strip before had, and can be kept. final: it is the last strip."""
+    inside = {op.outputs[0] for op in ops}
+    wanted = {ops[-1].outputs[0]: strip}
+    parts: list[Part] = []
+    for op in reversed(ops):
+        # What several operators read is there in the rows that any of them wants.
+        (result,) = op.outputs
+        if result not in wanted:
+            if there and final:
+                continue  # all that is read of it is kept further on
+            return None
+        rows = wanted[result]
+        had = there.get(result, Strip(rows.first, rows.first))
+        if had.first > rows.first:
+            return None
+        new = Strip(min(max(had.end, rows.first), rows.end), rows.end)
+        reads = rows_read(graph, op, new) if new.count else None
+        if reads is None and new.count:
+            return None
+        for name, read in zip(op.inputs, reads.operands, strict=True) if reads else ():
+            if read is not None:
+                wanted[name] = wanted[name].with_(read) if name in wanted else read
+            elif name in inside:
+                return None
+        parts.append(Part(op, rows, new, reads))
+    return parts[::-1]
+
+
+def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
+    """Multiply-accumulates of an operator, or of so many rows of its result."""
+    types = graph.input_types(op)[:len(op.own_inputs)]
+    y = graph.types[op.outputs[0]]
+    whole = operator(op.kind).macs(op.attrs, types, (y,))
+    return whole if count is None else whole * count // y.shape[HEIGHT]
+
+
+def cut(placed: Placed, regions: Sequence[Region], context: Context) -> Placed | None:
+    """The graph with these regions computed by strips; None where an operator has no kernel for that."""
+    for region in sorted(regions, key=lambda region: -region.first):
+        done = _Cutter(placed, region, context).run()
+        if done is None:
+            return None
+        placed = done
+    return replace(placed, graph=prune(placed.graph))
+
+
+class _Cutter:
+    """Writes one region anew."""
+
+    def __init__(self, placed: Placed, region: Region, context: Context):
+        self.placed, self.region, self.context, self.graph = placed, region, context, placed.graph
+        self.types, self.constants = dict(self.graph.types), dict(self.graph.constants)
+        self.choices, self.alike, self.whole = dict(placed.choices), dict(placed.alike), set(placed.whole)
+        self.ops: list[Op] = []
+        self.kept: dict[str, str] = {}  # of values, what is kept of them for the next strip
+
+    def run(self) -> Placed | None:
+        final = self.graph.ops[self.region.last]
+        (result,) = final.outputs
+        strips = parts_of(self.graph, self.region)
+        if strips is None:
+            return None
+        pieces = []
+        for number, parts in enumerate(strips):
+            following = {part.op.outputs[0]: part.kept for behind in strips[number + 1:number + 2] for part in behind}
+            piece = self._strip(parts, following, number)
+            if not piece:
+                return None
+            pieces.append(piece)
+        if not self._concat(tuple(pieces), result, final.origin):
+            return None
+        ops = (*self.graph.ops[:self.region.first], *self.ops, *self.graph.ops[self.region.last + 1:])
+        graph = self.graph.with_(ops=ops, types=self.types, constants=self.constants)
+        return replace(self.placed, graph=graph, choices=self.choices, alike=self.alike, whole=frozenset(self.whole))
+
+    def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
+        """The result of a strip; "" where something of it cannot be computed so. following: the rows of values that
+        the next strip takes from this one."""
+        there: dict[str, tuple[str, Strip]] = {}
+        slices: dict[tuple[str, Strip], str] = {}
+        own = ""
+        for part in parts:
+            (result,) = part.op.outputs
+            own = self.kept.get(result, "")
+            if part.new.count:
+                own = self._new(part, there, slices, number)
+                if own and part.kept.count:
+                    own = self._behind(self.kept[result], own, part)
+            if not own:
+                return ""
+            there[result] = own, part.rows
+            rows = following.get(result, Strip(0, 0))
+            if rows.count:
+                source = self._slice(own, rows, part.rows.first, part.op.origin)
+                if not source:
+                    return ""
+                self.kept[result] = self._copy(source, f"{result}:{rows.first}:kept", part.op)
+        return own
+
+    def _new(self, part: Part, there: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
+             number: int) -> str:
+        """The rows that are computed; "" where they cannot be."""
+        inputs = []
+        assert part.reads is not None
+        for name, rows in zip(part.op.inputs, part.reads.operands, strict=True):
+            source, has = there.get(name, (name, None))
+            if rows is not None and has != rows:
+                if (name, rows) not in slices:
+                    slices[name, rows] = self._slice(source, rows, has.first if has else 0, part.op.origin)
+                source = slices[name, rows]
+                if not source:
+                    return ""
+            inputs.append(source)
+        (result,) = part.op.outputs
+        own = self._value(f"{result}:{number}", _rows(self.types[result], part.new.count))
+        op = part.op.with_(attrs=part.reads.attrs, inputs=tuple(inputs), outputs=(own,))
+        if not self._choose(part.op, op):
+            return ""
+        self.ops.append(op)
+        return own
+
+    def _behind(self, kept: str, new: str, part: Part) -> str:
+        """Rows that were kept, with new ones behind them."""
+        (result,) = part.op.outputs
+        begin = self._copy(kept, f"{result}:{part.rows.first}:begin", part.op)
+        both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
+        return both if self._concat((begin, new), both, part.op.origin) else ""
+
+    def _concat(self, pieces: tuple[str, ...], whole: str, origin: str) -> bool:
+        """Values as parts of one that lie in their places in it; False where they cannot."""
+        op = Op("concat", Attrs(axis=HEIGHT), pieces, (whole,), origin=origin)
+        self.ops.append(op)
+        self.choices[whole] = Choice(View())
+        self.whole.add(whole)
+        return concat_offsets(self.graph.with_(types=self.types), op) is not None
+
+    def _copy(self, name: str, to: str, op: Op) -> str:
+        """op: whose result it is a part of."""
+        type_ = self.types[name]
+        own = self._value(to, type_)
+        copy = Op("copy", Attrs(), (name,), (own,), origin=op.origin)
+        self.choices[own] = choose(Site(copy, (type_,), (type_,), self.context))
+        self.alike[own] = f"{op.outputs[0]}:copy"
+        self.ops.append(copy)
+        return own
+
+    def _choose(self, op: Op, part: Op) -> bool:
+        """The kernel of the operator for a part of it; of integers another one where it is none."""
+        choice = self.placed.choices[op.outputs[0]]
+        if choice.kernel.by_place:
+            return False
+        types = [self.types[name] if name else None for name in part.inputs]
+        known = {i: self.constants[name] for i, name in enumerate(part.inputs) if name in self.constants}
+        (y,) = (self.types[name] for name in part.outputs)
+        site = Site(part, tuple(types), (y,), self.context, frozenset(known), known)
+        if refusal(site, choice.kernel) is not None:
+            if op.kind != "conv2d_integer":
+                return False
+            choice = choose(site)
+        self.choices[part.outputs[0]] = Choice(choice.kernel, choice.cost, choice.refused)
+        self.alike[part.outputs[0]] = op.outputs[0]
+        return True
+
+    def _slice(self, name: str, rows: Strip, begin: int, origin: str) -> str:
+        """Rows of a value or constant of which `begin` is the first one that is there; "" where that is no view."""
+        type_ = self.types[name]
+        axis = type_.rank - 2
+        first, end = rows.first - begin, rows.end - begin
+        if end - first == type_.shape[axis]:
+            return name
+        part = self._value(f"{name}:{rows.first}", _rows(type_, end - first))
+        if name in self.constants:
+            self.constants[part] = np.ascontiguousarray(self.constants[name].take(range(first, end), axis))
+            return part
+        op = Op("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,), (part,), origin=origin)
+        graph = self.graph.with_(types=self.types)
+        if view_offset(graph, op) is None:
+            return ""
+        self.choices[part] = Choice(View())
+        self.ops.append(op)
+        return part
+
+    def _value(self, name: str, type_: TensorType) -> str:
+        name = unused(name, self.types)
+        self.types[name] = type_
+        return name
+
+
+def _rows(type_: TensorType, count: int) -> TensorType:
+    axis = type_.rank - 2
+    return type_.with_shape((*type_.shape[:axis], count, *type_.shape[axis + 1:]))

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory forwarding: which values are parts of another value's memory, so that nothing has to be copied.
+
+A view (reshape, contiguous slice) looks into its operand. A concat whose operands lie one behind the other is no
+operator at all: its operands are computed into their places in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...kernels.choice import choose
+from ...kernels.site import Site
+from ...ops.base import operator
+from ...ops.memory import split_at
+from ..edit import Editor
+from ..layout.choose import Placed
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value's memory: `offset` bytes into the value `root`, which is a place of its own."""
+
+    root: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Forwarding:
+    """places: of every value that is no constant. elided: positions of operators for which nothing runs."""
+
+    places: dict[str, Place]
+    elided: frozenset[int]
+
+
+def view_offset(graph: Graph, op: Op) -> int | None:
+    """Byte offset of the operator's result in its operand; None if it is no view, or not at a fixed place."""
+    if op.epilogue is not None or not op.inputs or op.inputs[0] in graph.constants:
+        return None
+    offset = operator(op.kind).view_offset(op.attrs, graph.input_types(op), graph.output_types(op))
+    return offset if isinstance(offset, int) else None
+
+
+def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
+    """Byte offsets of a concat's operands in its result; None where they do not lie one behind the other."""
+    if op.kind != "concat" or op.epilogue is not None:
+        return None
+    output = graph.types[op.outputs[0]]
+    axis = op.attrs.axis % output.rank
+    if split_at(output, axis)[0] != 1:
+        return None
+    offsets, position = [], 0
+    for name in op.inputs:
+        type_ = graph.types[name]
+        if type_.layout != output.layout or type_.dtype != output.dtype:
+            return None
+        offsets.append(position)
+        position += type_.bytes
+    fixed = all(isinstance(offset, int) for offset in offsets)
+    return offsets if fixed and position == output.bytes else None
+
+
+class _Classes:
+    """Values grouped by the memory they share; every group has a root that spans it."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        names = [*graph.inputs, *(name for op in graph.ops for name in op.outputs)]
+        self.places = {name: Place(name, 0) for name in names}
+        self.members = {name: [name] for name in names}
+
+    def root(self, name: str) -> str:
+        return self.places[name].root
+
+    def holds(self, root: str, names: tuple[str, ...]) -> bool:
+        return any(member in names for member in self.members[root])
+
+    def join(self, child: str, parent: str, offset: int) -> None:
+        """Puts the group whose root is `child` into the group of `parent`, `offset` bytes into that value."""
+        target = self.places[parent]
+        for name in self.members.pop(child):
+            self.places[name] = Place(target.root, target.offset + offset + self.places[name].offset)
+            self.members[target.root].append(name)
+
+    def reroot(self, name: str) -> None:
+        """Makes a member of the same size the root of its group."""
+        old = self.root(name)
+        group = self.members.pop(old)
+        self.members[name] = group
+        for member in group:
+            self.places[member] = Place(name, self.places[member].offset)
+
+
+def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[str] = ()) -> Forwarding:
+    """Decides what is forwarded. `peak` gives the bytes alive at once under a forwarding: a concat is only
+    forwarded where the longer life of its result does not raise that peak, or where it is one of `always`."""
+    concats = [i for i, op in enumerate(graph.ops) if concat_offsets(graph, op) is not None]
+    chosen = set(concats)
+    best = _forward(graph, chosen)
+    least = peak(best)
+    free = [i for i in concats if graph.ops[i].outputs[0] not in always]
+    for position in free:
+        attempt = _forward(graph, chosen - {position})
+        if (value := peak(attempt)) < least:
+            chosen.discard(position)
+            best, least = attempt, value
+    # What raised the peak only together with one left out later is taken back.
+    for position in [i for i in free if i not in chosen]:
+        attempt = _forward(graph, chosen | {position})
+        if peak(attempt) <= least:
+            chosen.add(position)
+            best = attempt
+    return best
+
+
+def _forward(graph: Graph, concats: set[int]) -> Forwarding:
+    classes = _Classes(graph)
+    elided = set()
+    for position, op in enumerate(graph.ops):
+        offset = view_offset(graph, op)
+        if offset is not None and _join_view(graph, classes, op, offset):
+            elided.add(position)
+    for position in sorted(concats):
+        if _join_concat(graph, classes, graph.ops[position]):
+            elided.add(position)
+    return Forwarding(classes.places, frozenset(elided))
+
+
+def _join_view(graph: Graph, classes: _Classes, op: Op, offset: int) -> bool:
+    source, result = op.inputs[0], op.outputs[0]
+    root = classes.root(source)
+    if result in graph.outputs:
+        same = classes.places[source].offset + offset == 0 and graph.types[result].bytes == graph.types[root].bytes
+        if not same or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):
+            return False
+        classes.join(result, source, offset)
+        classes.reroot(result)
+        return True
+    classes.join(result, source, offset)
+    return True
+
+
+def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
+    result = op.outputs[0]
+    roots = []
+    for name in op.inputs:
+        if name in graph.constants or name not in classes.places:
+            return False
+        root, place = classes.root(name), classes.places[name]
+        spans = place.offset == 0 and graph.types[root].bytes == graph.types[name].bytes
+        if not spans or root in roots or root == classes.root(result) \
+                or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):
+            return False
+        roots.append(root)
+    for root, offset in zip(roots, concat_offsets(graph, op), strict=True):
+        classes.join(root, result, offset)
+    return True
+
+
+def with_copies(placed: Placed, context: Context) -> Placed:
+    """The graph with a `copy` wherever a view cannot be one: an output that is part of an input, of another output,
+    or a constant."""
+    graph, choices, edit = placed.graph, dict(placed.choices), Editor(placed.graph)
+    elided = _forward(graph, set()).elided
+    for position, op in enumerate(graph.ops):
+        if view_offset(graph, op) is None or position in elided:
+            continue
+        (result,) = op.outputs
+        type_ = graph.types[result]
+        inner = edit.value(f"{result}:view", type_)
+        copy = Op("copy", Attrs(), (inner,), op.outputs, origin=op.origin)
+        edit.replace(op, op.with_(outputs=(inner,)), copy)
+        choices[inner] = choices[result]
+        choices[result] = choose(Site(copy, (type_,), (type_,), context))
+    return replace(placed, graph=edit.finish(), choices=choices)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""float16, bfloat16 and other storage types."""

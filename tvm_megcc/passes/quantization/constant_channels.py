@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels whose filters are zeros, and that stay because the padding behind them is another number, have one sum:
+their bias. Models give them biases of up to 2^30 with factors of next to nothing; small ones with the same result leave
+kernels room in the sums of all channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.expr import Arg, Call, Expr, evaluate
+from ...ir.graph import Graph, Op
+from ..edit import Editor
+
+#: Functions of a sum, a multiplier and a shift, that make of 8 times a number, these and any rounding that number.
+_RESCALES = {"rescale_fixed", "rescale_down", "rescale_once"}
+_TIMES, _MULTIPLIER, _SHIFT = 8, 1 << 30, -2
+#: What is rescaled already to no more than this is kept as it is.
+_MOST = 1 << 15
+
+
+def settle_known_sums(graph: Graph, context: Context) -> Graph:
+    """Of integer convolutions whose epilogue rescales each channel."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind == "conv2d_integer" and op.epilogue is not None:
+            _settle(edit, op)
+    return edit.finish()
+
+
+def _settle(edit: Editor, op: Op) -> None:
+    graph, own = edit.graph, len(op.own_inputs)
+    rescale = _rescale(op.epilogue)
+    if rescale is None or own < 3 or not op.inputs[2]:
+        return
+    places = (2, *(own - 1 + argument.index for argument in rescale.args[1:]))
+    numbers = [graph.constants.get(op.inputs[place]) for place in (1, *places)]
+    if any(values is None for values in numbers):
+        return
+    weights, *columns = numbers
+    if any(values.size != weights.shape[0] for values in columns):
+        return
+    bias, multiplier, shift = (values.reshape(-1).astype(np.int32) for values in columns)
+    known = (weights == op.attrs.w_zero).reshape(weights.shape[0], -1).all(1)
+    results = evaluate(Call(rescale.fn, (Arg(0), Arg(1), Arg(2))), [bias, multiplier, shift]).astype(np.int64)
+    settled = known & (np.abs(bias.astype(np.int64)) > _TIMES * _MOST) & (np.abs(results) <= _MOST)
+    if not settled.any():
+        return
+    inputs = list(op.inputs)
+    for place, old, new in zip(places, columns, (_TIMES * results, _MULTIPLIER, _SHIFT), strict=True):
+        changed = np.where(settled, new, old.reshape(-1)).astype(old.dtype).reshape(old.shape)
+        inputs[place] = edit.constant(f"{op.outputs[0]}.settled{place}", changed, graph.types[op.inputs[place]])
+    edit.replace(op, op.with_(inputs=tuple(inputs)))
+
+
+def _rescale(expr: Expr | None) -> Call | None:
+    """The function that makes of the sum, and of two operands that nothing else reads, a number; if it is so."""
+    calls, operands = [], []
+
+    def walk(expr: Expr | None) -> None:
+        if isinstance(expr, Arg):
+            operands.append(expr.index)
+        elif isinstance(expr, Call):
+            calls.append(expr)
+            for argument in expr.args:
+                walk(argument)
+
+    walk(expr)
+    found = [each for each in calls if each.fn in _RESCALES and all(isinstance(a, Arg) for a in each.args)
+             and each.args[0] == Arg(0)]
+    return found[0] if len(found) == 1 and all(operands.count(a.index) == 1 for a in found[0].args) else None

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed from dequantised constants only, such as the sum of two biases, is a constant where it is small.
+
+Importers leave it to the run: they do not know yet which constants stay integers.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from ...context import Context
+from ...errors import ShapeError
+from ...ir.dims import never_above
+from ...ir.graph import EXTENT, Graph, Op, is_open
+from ...ops.base import operator
+from ...ops.rules import computed, require_accepted
+from ..edit import Editor
+from .requantize import DEQUANTIZE, QUANTIZE
+
+#: Numbers of a result, and multiplications in it.
+SMALL = 1 << 16
+
+
+def fold(graph: Graph, context: Context) -> Graph:
+    """Small results of operators on constants and dequantised ones are constants."""
+    edit = Editor(graph)
+    counted = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
+    for op in graph.ops:
+        declaration = operator(op.kind)
+        if op.kind in (DEQUANTIZE, QUANTIZE, EXTENT, "copy") or not op.inputs or not declaration.folds \
+                or len(op.outputs) != 1 or op.outputs[0] in counted or not declaration.evaluates(op.attrs):
+            continue
+        if not all(name in edit.constants or _is_dequantised(edit, name) for name in op.inputs if name):
+            continue
+        types = tuple(edit.types[name] if name else None for name in op.inputs)
+        result = edit.types[op.outputs[0]]
+        work = result.size, declaration.macs(op.attrs, types, (result,))
+        if all(never_above(each, SMALL) for each in work) and not is_open(op.attrs):
+            arrays = [_numbers(edit, name) if name else None for name in op.inputs]
+            with suppress(ShapeError, IndexError):  # indices that are off their axis are the run's to refuse
+                require_accepted(declaration, op.attrs, types, arrays)
+                edit.settle(op, *computed(declaration, op.attrs, arrays, [result.dtype]))
+    return edit.finish()
+
+
+def _is_dequantised(edit: Editor, name: str) -> bool:
+    source = edit.producer(name)
+    return source is not None and source.kind == DEQUANTIZE and never_above(edit.types[name].size, SMALL) \
+        and all(operand in edit.constants for operand in source.inputs if operand)
+
+
+def _numbers(edit: Editor, name: str) -> np.ndarray:
+    if name in edit.constants:
+        return edit.constants[name]
+    source: Op = edit.producer(name)
+    operands = [edit.constants[n] if n else None for n in source.inputs]
+    return computed(operator(DEQUANTIZE), source.attrs, operands, [edit.types[name].dtype])[0]

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data movement between dequantize_linear and quantize_linear moves the integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op, is_open
+from ...ir.types import TensorType
+from ...kernels.site import Site
+from ...kernels.support import realisable
+from ...ops.base import operator
+from ..edit import Editor
+from .requantize import DEQUANTIZE, QUANTIZE, Parameters
+
+#: Operators whose result has the numbers of some operands: of the first, or of these.
+MOVES: dict[str, slice] = {
+    **dict.fromkeys(("reshape", "transpose", "slice", "max_pool", "gather", "expand", "tile", "reverse", "pad",
+                     "resize", "global_max_pool"), slice(1)),
+    "concat": slice(None), "where": slice(1, 3)}
+#: Those whose result has no more numbers than the operand: constants become constants.
+PARTS = ("reshape", "transpose", "slice")
+
+
+def sink(graph: Graph, context: Context) -> Graph:
+    """Data movement of what was just dequantised moves the integers; what is quantised again as it was, is not."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        data = _data(op)
+        sources = [edit.producer(name) for name in data]
+        found = [Parameters.of(edit, source, DEQUANTIZE) for source in sources]
+        first = found[0] if found else None
+        if first is None or any(source is None for source in sources):
+            continue
+        source = sources[0]
+        assert source is not None
+        if op.kind == QUANTIZE and all(name in edit.constants for name in (*source.inputs, *op.inputs[1:]) if name):
+            real = _computed(edit, source)
+            arrays = (real, *(edit.constants[name] if name else None for name in op.inputs[1:]))
+            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
+        elif op.kind == QUANTIZE:
+            if first.equals(Parameters.of(edit, op, QUANTIZE)) and op.outputs[0] not in graph.outputs:
+                edit.redirect({op.outputs[0]: source.inputs[0]})
+        elif op.kind == "reshape" and not first.is_single:
+            _reshape_channels(edit, op, source, first)
+        elif all(first.equals(other) for other in found) or (op.kind == "transpose" and len(found) == 1):
+            integers = tuple(each.inputs[0] for each in sources if each is not None)
+            moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
+            if moved is not None:
+                axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis % len(op.attrs.perm))
+                real = source.with_(inputs=(moved.outputs[0], *source.inputs[1:]), outputs=op.outputs,
+                                    attrs=Attrs(source.attrs, axis=axis))
+                if _is_computed_now(edit, op, integers):
+                    edit.constants[moved.outputs[0]] = _computed(edit, moved)
+                    edit.replace(op, real)
+                else:
+                    edit.replace(op, moved, real)
+    return edit.finish()
+
+
+def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) -> None:
+    """A reshape of constants with several scales, if these are along one axis of the result too."""
+    if source.inputs[0] not in edit.constants:
+        return
+    numbers, shape = edit.constants[source.inputs[0]], edit.types[op.outputs[0]].shape
+    if not (edit.types[op.outputs[0]].is_static and numbers.size):
+        return
+    along = [-1 if axis == parameters.axis % numbers.ndim else 1 for axis in range(numbers.ndim)]
+    places = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
+    for axis in range(len(shape)):
+        each = np.moveaxis(places.reshape(shape), axis, 0).reshape(shape[axis], -1)
+        if each.size and (each == each[:, :1]).all():
+            inputs = (edit.constant(f"{op.outputs[0]}.{numbers.dtype}", numbers.reshape(shape)),
+                      *(edit.constant(f"{name}.{axis}", _each(edit.constants[name], each[:, 0]))
+                        for name in source.inputs[1:] if name))
+            edit.replace(op, source.with_(inputs=inputs, outputs=op.outputs, attrs=Attrs(source.attrs, axis=axis)))
+            return
+
+
+def _each(parameter: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """A scale or zero point for each index of an axis, from those at places of another."""
+    return parameter if parameter.size == 1 else parameter.reshape(-1)[places]
+
+
+def _computed(edit: Editor, op: Op):
+    """The result of an operator on constants."""
+    return operator(op.kind).compute(op.attrs, *(edit.constants[name] if name else None for name in op.inputs))[0]
+
+
+def rise(graph: Graph, context: Context) -> Graph:
+    """What is quantised after data movement is quantised before."""
+    edit = Editor(graph)
+    for op in reversed(graph.ops):
+        parameters = Parameters.of(edit, op, QUANTIZE)
+        move = edit.producer(op.inputs[0]) if parameters and parameters.is_single else None
+        data = _data(move) if move is not None and move.kind in MOVES else ()
+        if not parameters or move is None or not data or not edit.is_read_once(move.outputs[0]) \
+                or any(edit.types[n].dtype != "float32" for n in data):
+            continue
+        integers = {name: edit.value(f"{name}.{parameters.dtype}", TensorType(parameters.dtype, edit.types[name].shape))
+                    for name in data}
+        moved = _moved(edit, move, integers, parameters, context)
+        if moved is not None:
+            edit.replace(move, *(op.with_(inputs=(name, *op.inputs[1:]), outputs=(integer,))
+                                 for name, integer in integers.items()))
+            edit.replace(op, moved.with_(outputs=op.outputs))
+    return edit.finish()
+
+
+def _data(op: Op) -> tuple[str, ...]:
+    """The operands whose numbers the result has."""
+    if op.kind == QUANTIZE:
+        return op.inputs[:1]
+    return op.inputs[MOVES[op.kind]] if op.kind in MOVES and len(op.outputs) == 1 else ()
+
+
+def _is_computed_now(edit: Editor, op: Op, integers: Sequence[str]) -> bool:
+    """Whether a part of constants is a constant."""
+    return op.kind in PARTS and edit.types[op.outputs[0]].is_static and not is_open(op.attrs) \
+        and all(name in edit.constants for name in integers)
+
+
+def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parameters, context: Context) -> Op | None:
+    """The data movement of integers instead of its operands; None where there is no kernel for it."""
+    attrs = op.attrs
+    if op.kind == "resize" and attrs.mode != "nearest":
+        return None
+    if op.kind == "pad" and attrs.mode == "constant":
+        if not parameters.is_single or attrs.value != 0:
+            return None
+        attrs = Attrs(attrs, value=int(parameters.zero[0]))
+    data = MOVES[op.kind]
+    inputs = list(op.inputs)
+    inputs[data] = [integers[name] for name in inputs[data]]
+    result = TensorType(parameters.dtype, edit.types[op.outputs[0]].shape)
+    types = tuple(edit.types[name] if name else None for name in inputs)
+    known = frozenset(i for i, name in enumerate(inputs) if name in edit.constants)
+    moved = op.with_(inputs=tuple(inputs), attrs=attrs,
+                     outputs=(edit.value(f"{op.outputs[0]}.{result.dtype}", result),))
+    if _is_computed_now(edit, op, inputs):
+        return moved
+    return moved if realisable(Site(moved, types, (result,), context, known)) else None

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels that are the same number everywhere are not computed: their filters go, and what they add to the sums behind
+goes into the bias there. A filter of zeros makes such a channel, and pools and filters of a single channel keep it one
+where they have no padding, or one of that number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
+from ...kernels.support import operand_class
+from ...ops.base import operator
+from ..edit import Editor
+
+_CONVOLUTIONS = ("conv2d", "conv2d_integer")
+_CHANNEL = 1
+
+
+@dataclass
+class _Channels:
+    """Of a value [N, C, H, W] or [N, C]: which channels are the same number everywhere, and the numbers; then, which
+    go."""
+
+    same: np.ndarray
+    numbers: np.ndarray
+
+
+def drop_dead_channels(graph: Graph, context: Context) -> Graph:
+    """The graph without channels that are known, where whatever reads them can do without."""
+    if not any(op.kind in _CONVOLUTIONS and _dead_filters(op, _weights(graph, op)).any() for op in graph.ops):
+        return graph
+    known: dict[str, _Channels] = {}
+    for op in graph.ops:
+        if (found := _known(graph, op, known)) is not None:
+            known[op.outputs[0]] = found
+    goes = _droppable(graph, known)
+    return _dropped(graph, known, goes) if any(mask.any() for mask in goes.values()) else graph
+
+
+def _weights(graph: Graph, op: Op) -> np.ndarray | None:
+    """Those of a convolution, if they and its bias are constants."""
+    if op.epilogue is not None or any(name and name not in graph.constants for name in op.inputs[1:3]):
+        return None
+    return graph.constants[op.inputs[1]]
+
+
+def _exact(op: Op, w: np.ndarray) -> np.ndarray:
+    """Weights less their zero point, as their sums hold them."""
+    return w.astype(np.int64) - op.attrs.w_zero if op.kind == "conv2d_integer" else w.astype(np.float64)
+
+
+def _dead_filters(op: Op, w: np.ndarray | None) -> np.ndarray:
+    zero = op.attrs.w_zero if op.kind == "conv2d_integer" else 0
+    return np.zeros(0, bool) if w is None else (w == zero).reshape(w.shape[0], -1).all(1)
+
+
+def _bias(graph: Graph, op: Op, channels: int) -> np.ndarray:
+    given = len(op.inputs) > 2 and op.inputs[2]
+    dtype = np.float64 if op.kind == "conv2d" else np.int64
+    return graph.constants[op.inputs[2]].astype(dtype) if given else np.zeros(channels, dtype)
+
+
+def _is_depthwise(op: Op, w: np.ndarray) -> bool:
+    """Whether a filter reads the channel of its own number."""
+    return op.attrs.groups == w.shape[0] and w.shape[1] == 1
+
+
+def _padding(op: Op, numbers: np.ndarray) -> np.ndarray:
+    """Of which numbers in all places a window sees nothing else."""
+    outside = op.attrs.x_zero if op.kind == "conv2d_integer" else 0
+    return numbers == outside if any(pad != 0 for pad in op.attrs.pads) else np.ones(numbers.shape, bool)
+
+
+def _centred(op: Op, numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.int64) - op.attrs.x_zero if op.kind == "conv2d_integer" else numbers.astype(np.float64)
+
+
+def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | None:
+    """What is known of an operator's result; None where nothing is."""
+    if op.epilogue is not None or len(op.outputs) != 1:
+        return None
+    y = graph.types[op.outputs[0]]
+    if _is_flattened(graph, op):
+        return known.get(op.inputs[0])
+    if y.rank != 4:
+        return None
+    if op.kind in _CONVOLUTIONS:
+        w = _weights(graph, op)
+        if w is None or not (_is_depthwise(op, w) or op.attrs.groups == 1):
+            return None
+        same, numbers = _dead_filters(op, w), _bias(graph, op, w.shape[0])
+        x = known.get(op.inputs[0])
+        if _is_depthwise(op, w) and x is not None and op.attrs.groups > 1:
+            here = x.same & _padding(op, x.numbers)
+            numbers = np.where(here, numbers + _exact(op, w).sum((1, 2, 3)) * _centred(op, x.numbers), numbers)
+            same = same | here
+        return _Channels(same, numbers.astype(y.dtype))
+    if op.kind == "max_pool" and op.inputs[0] in known:
+        return known[op.inputs[0]]
+    if op.kind == "sum_pool_integer" and op.inputs[0] in known:
+        return _summed(op, graph.types[op.inputs[0]], known[op.inputs[0]])
+    operands = _operands(graph, op, known)
+    if operands is None or not isinstance(y.shape[_CHANNEL], int):
+        return None
+    same = np.ones(y.shape[_CHANNEL], bool)
+    arrays = []
+    for name, found in operands:
+        if found is not None:
+            same = same & found.same
+        arrays.append(graph.constants[name] if found is None else found.numbers.reshape(1, -1, 1, 1))
+    (made,) = operator(op.kind).compute(op.attrs, *arrays)
+    return _Channels(same, np.broadcast_to(made, (1, len(same), 1, 1)).reshape(-1))
+
+
+def _is_flattened(graph: Graph, op: Op) -> bool:
+    """Whether it makes [N, C] of [N, C, 1, 1]."""
+    if op.kind != "reshape":
+        return False
+    x, y = graph.types[op.inputs[0]], graph.types[op.outputs[0]]
+    return x.rank == 4 and x.shape == (*y.shape, 1, 1)
+
+
+def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
+    """What is known of sums over windows: those at an edge may be others, of fewer numbers."""
+    if not all(isinstance(extent, int) for extent in x.shape):
+        return None
+    numbers = found.numbers.astype(x.dtype).reshape(1, -1, 1, 1)
+    (made,) = operator(op.kind).compute(op.attrs, np.broadcast_to(numbers, (1, *x.shape[1:])))
+    first = made[:, :, :1, :1]
+    return _Channels(found.same & (made == first).all((0, 2, 3)), first.reshape(-1))
+
+
+def _product(graph: Graph, op: Op) -> bool:
+    """Whether it is a product with a constant matrix, and a constant bias, if any."""
+    return op.kind == "matmul_integer" and op.epilogue is None and not op.attrs.trans_a \
+        and all(not name or name in graph.constants for name in op.inputs[1:]) \
+        and graph.types[op.inputs[1]].rank == graph.types[op.inputs[0]].rank == 2
+
+
+def _operands(graph: Graph, op: Op, known: dict[str, _Channels]) -> list[tuple[str, _Channels | None]] | None:
+    """The operands of an elementwise operator with what is known of them, None of constants; None of another operator,
+    and where nothing is known of one."""
+    if op.kind != "lookup" and operator(op.kind).expression(op.attrs) is None:
+        return None
+    y, found = graph.types[op.outputs[0]], []
+    for index, name in enumerate(op.inputs):
+        type_ = graph.types[name]
+        if name in graph.constants:
+            if op.kind != "lookup" and operand_class(type_, y, _CHANNEL) not in ("scalar", "channel"):
+                return None
+            found.append((name, None))
+        elif type_.shape == y.shape and name in known and (op.kind != "lookup" or index == 0):
+            found.append((name, known[name]))
+        else:
+            return None
+    return found if any(each is not None for _, each in found) else None
+
+
+def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarray]:
+    """Which channels of which values go: those that all readers do without."""
+    goes = {name: found.same.copy() for name, found in known.items()}
+    for name in graph.outputs:
+        goes.pop(name, None)
+    changed = True
+    while changed:
+        before = sum(int(mask.sum()) for mask in goes.values())
+        for op in graph.ops:
+            (y, *_), w = op.outputs, None
+            if op.kind in _CONVOLUTIONS:
+                w = _weights(graph, op)
+            if w is not None and not (_is_depthwise(op, w) and op.attrs.groups > 1):
+                if op.inputs[0] in goes:
+                    goes[op.inputs[0]] &= _padding(op, known[op.inputs[0]].numbers) & (op.attrs.groups == 1)
+                continue
+            if _product(graph, op):
+                continue
+            # A channel that goes from one of these goes from all.
+            together = [name for name in (*op.inputs, y) if name in graph.types and name not in graph.constants]
+            follows = y in known and (w is not None or op.kind in ("max_pool", "sum_pool_integer")
+                                      or _is_flattened(graph, op) or _operands(graph, op, known) is not None)
+            if follows and all(name in goes for name in together):
+                mask = np.logical_and.reduce([goes[name] for name in together])
+            else:
+                mask = np.zeros(1, bool)
+            for name in together:
+                if name in goes:
+                    goes[name] &= mask
+        for mask in goes.values():
+            if mask.all():
+                mask[0] = False  # a tensor has one channel at least
+        changed = sum(int(mask.sum()) for mask in goes.values()) != before
+    return goes
+
+
+def _dropped(graph: Graph, known: dict[str, _Channels], goes: dict[str, np.ndarray]) -> Graph:
+    edit = Editor(graph)
+
+    def stays(name: str) -> np.ndarray:
+        return ~goes[name]
+
+    for name, mask in goes.items():
+        type_ = edit.types[name]
+        edit.types[name] = TensorType(type_.dtype, (type_.shape[0], int((~mask).sum()), *type_.shape[2:]))
+    for op in graph.ops:
+        (y, *_), x = op.outputs, op.inputs[0] if op.inputs else ""
+        drops = [name for name in (x, y) if name in goes and goes[name].any()]
+        if op.kind in _CONVOLUTIONS and drops:
+            edit.replace(op, _convolution(edit, op, known, goes))
+        elif x in drops and _product(graph, op):
+            edit.replace(op, _matrix(edit, op, known[x], goes[x]))
+        elif y in drops and op.kind == "reshape":
+            edit.replace(op, op.with_(attrs=Attrs(op.attrs, shape=edit.types[y].shape)))
+        elif y in drops:
+            inputs = []
+            for name in op.inputs:
+                if op.kind != "lookup" and name in graph.constants and graph.types[name].size > 1:
+                    axis = graph.types[name].rank - 3
+                    name = edit.constant(f"{name}.kept", graph.constants[name].compress(stays(y), axis))
+                inputs.append(name)
+            edit.replace(op, op.with_(inputs=tuple(inputs)))
+    return edit.finish()
+
+
+def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[str, np.ndarray]) -> Op:
+    """The convolution without the channels of its operand and its result that go."""
+    graph, (x, weight, *_), (y,) = edit.graph, op.inputs, op.outputs
+    w = _weights(graph, op)
+    assert w is not None
+    kept = ~goes[y] if y in goes else np.ones(w.shape[0], bool)
+    bias, stored, attrs = _bias(graph, op, w.shape[0]), w, op.attrs
+    if _is_depthwise(op, w) and op.attrs.groups > 1:
+        attrs = Attrs(attrs, groups=int(kept.sum()))
+    elif x in goes:
+        gone = goes[x]
+        sums = _exact(op, w[:, gone]).sum((2, 3)) @ _centred(op, known[x].numbers)[gone]
+        bias, stored = bias + sums, stored[:, ~gone]
+    dtype = np.int32 if op.kind == "conv2d_integer" else stored.dtype
+    has_bias = (len(op.inputs) > 2 and op.inputs[2]) or bias.any()
+    inputs = (x, edit.constant(f"{weight}.kept", np.ascontiguousarray(stored[kept])),
+              *([edit.constant(f"{y}.bias", bias[kept].astype(dtype))] if has_bias else []))
+    return op.with_(inputs=inputs, attrs=attrs)
+
+
+def _matrix(edit: Editor, op: Op, known: _Channels, gone: np.ndarray) -> Op:
+    """The product without the columns of its first operand that go."""
+    graph, (x, weight, *_) = edit.graph, op.inputs
+    stored, axis = graph.constants[weight], 1 if op.attrs.trans_b else 0
+    lost = stored.compress(gone, axis).astype(np.int64) - op.attrs.b_zero
+    centred = known.numbers.astype(np.int64)[gone] - op.attrs.a_zero
+    bias = _bias(graph, op, stored.shape[1 - axis]) + (lost @ centred if axis else centred @ lost)
+    return op.with_(inputs=(x, edit.constant(f"{weight}.kept", np.ascontiguousarray(stored.compress(~gone, axis))),
+                            edit.constant(f"{op.outputs[0]}.bias", bias.astype(np.int32))))

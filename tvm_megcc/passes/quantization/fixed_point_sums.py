@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of two numbers of 8 bits by fewer instructions where no pair tells the difference: all of them are tried, so the
+bits are the same. Fixed-point sums, as TFLite rounds them, become sums of reals: three products of 64 bits less for
+each element. Sums of reals that are divided, as ONNX says, do without the division, or with products of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from ...context import Context
+from ...ir import lanes
+from ...ir.expr import Arg, Call, Const, Expr, arg, call, clip, maximum, minimum, substitute
+from ...ir.graph import Attrs, Graph
+from ...ir.intervals import INT32, Interval, interval
+from ...ops.quantized.lookup_table import BYTES, numbers
+from ..edit import Editor
+
+#: By how much factors may differ from the quotients of scales. Halves go away from zero where both are a bit greater.
+_NUDGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
+_AWAY = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
+#: Sums this close to a half are tried first.
+_CLOSE = 2.0**-7
+#: Greatest less least integer of those whose pairs are tried.
+_MOST = 511
+
+
+class _Term(NamedTuple):
+    """factor * (operand - zero)."""
+
+    factor: float
+    zero: int
+
+
+def sum_reals(graph: Graph, context: Context) -> Graph:
+    """Of elementwise operators; CPUs without vectors may have no unit for reals, and Helium has
+    rescaling."""
+    edit = Editor(graph)
+    for op in graph.ops if context.isa.lanes > 1 and not context.isa.helium else ():
+        if op.kind != "elementwise" or "dtype" not in op.attrs or len(op.inputs) != 2:
+            continue
+        dtypes = *(graph.types[name].dtype for name in op.inputs), op.attrs.dtype
+        found = as_reals(op.attrs.expr, *dtypes) if {*dtypes} <= {*BYTES} else None
+        if found is not None:
+            edit.replace(op, op.with_(attrs=Attrs(op.attrs, expr=found)))
+    return edit.finish()
+
+
+@lru_cache(maxsize=256)
+def as_reals(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
+    """The same function of operands of two types with a result of `dtype`, by way of reals; None if there is none."""
+    core, limits = expr, []
+    while isinstance(core, Call) and core.fn in ("min", "max") and isinstance(core.args[1], Const):
+        limits.append((core.fn, core.args[1]))
+        core = core.args[0]
+    zero = 0.0
+    if isinstance(core, Call) and core.fn == "add" and isinstance(core.args[1], Const):
+        core, zero = core.args[0], core.args[1].value
+    terms = _terms(core) if isinstance(core, Call) and core.fn == "rescale_fixed" else None
+    if terms is None or set(terms) != {0, 1} or any(abs(term.factor) > 2**20 for term in terms.values()):
+        return None
+    columns, rows = (grid.ravel() for grid in np.meshgrid(numbers(b), numbers(a)))
+    sums = sum(term.factor * (grid.astype(np.float64) - term.zero)
+               for grid, term in ((rows, terms[0]), (columns, terms[1])))
+
+    def candidates() -> Iterator[Expr]:
+        for factors in _factors(terms):
+            found = _Sum(*factors).of([arg(index) - terms[index].zero for index in range(2)]) + zero
+            for fn, limit in reversed(limits):
+                found = (minimum if fn == "min" else maximum)(found, limit)
+            yield found
+
+    return _first_equal(candidates(), expr, (rows, columns), sums, dtype)
+
+
+def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarray, np.ndarray], sums: np.ndarray,
+                 dtype: str) -> Expr | None:
+    """The first that is an expression's equal for all pairs, whose results are near these sums. Where no half is near,
+    another candidate would not help."""
+    results = lanes.evaluate(wanted, pairs, dtype)
+    close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
+    few = [each[close] for each in pairs]
+    for found in candidates:
+        if np.array_equal(lanes.evaluate(found, few, dtype), results[close]):
+            return found if np.array_equal(lanes.evaluate(found, pairs, dtype), results) else None
+    return None
+
+
+class _Sum(NamedTuple):
+    """The nearest integer to first * a + second * b, with fn "div" or "mul" by a number."""
+
+    first: float
+    second: float
+    fn: str = ""
+    number: float = 1.0
+
+    def of(self, integers: Sequence[Expr]) -> Call:
+        total = call("real", integers[0]) * self.first + call("real", integers[1]) * self.second
+        return call("nearest_within", call(self.fn, total, self.number) if self.fn else total)
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """As if nothing were rounded."""
+        whole = 1 / self.number if self.fn == "div" else self.number
+        return self.first * whole, self.second * whole
+
+
+def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], in_integers: bool,
+                 limits: tuple[float, float] = INT32) -> Expr:
+    """The same function, with sums of two multiples of integers of a small range by fewer instructions.
+
+    Args:
+        operands, kinds: intervals and lanes of the operands.
+        in_integers: products of integers are as fast as those of reals, and stores shift.
+        limits: that results are brought within.
+    """
+    if not isinstance(expr, Call):
+        return expr
+    is_limit = _is_by_number(expr, "min") or _is_by_number(expr, "max")
+    inner = _narrowed(expr, limits) if is_limit else INT32
+    expr = Call(expr.fn, tuple(simpler_sums(each, operands, kinds, in_integers, inner) for each in expr.args))
+    parts = _sum_of_two(expr)
+    if parts is None:
+        return expr
+    integers, total = parts
+    ranges = [interval(integer, operands, kinds) for integer in integers]
+    if any(bounds is None or bounds[1] - bounds[0] > _MOST for bounds in ranges):
+        return expr
+    found = _simpler(total, *ranges, in_integers, limits)
+    return expr if found is None else substitute(found, integers)
+
+
+def _sum_of_two(expr: Call) -> tuple[list[Expr], _Sum] | None:
+    """An expression as a sum of two integers."""
+    if expr.fn != "nearest_within":
+        return None
+    total, fn, number = expr.args[0], "", 1.0
+    for name in ("div", "mul"):
+        if _is_by_number(total, name):
+            fn, number, total = name, total.args[1].value, total.args[0]
+            break
+    if not isinstance(total, Call) or total.fn != "add":
+        return None
+    if not all(_is_by_number(term, "mul") and isinstance(term.args[0], Call) and term.args[0].fn == "real"
+               for term in total.args):
+        return None
+    first, second = (term.args[1].value for term in total.args)
+    return [term.args[0].args[0] for term in total.args], _Sum(first, second, fn, number)
+
+
+def _is_by_number(expr: Expr, fn: str) -> bool:
+    return isinstance(expr, Call) and expr.fn == fn and isinstance(expr.args[1], Const)
+
+
+def _narrowed(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
+    """Limits of what is brought within a number first."""
+    assert isinstance(limit.args[1], Const)
+    low, high = limits
+    number = min(max(limit.args[1].value, low), high)
+    return (low, number) if limit.fn == "min" else (number, high)
+
+
+@lru_cache(maxsize=256)
+def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
+             limits: tuple[float, float]) -> Expr | None:
+    """The same of the first two operands, integers within ranges, once it is brought within limits."""
+    rows, columns = (grid.ravel().astype(np.int32) for grid in np.meshgrid(
+        *(np.arange(low, high + 1) for low, high in (first, second)), indexing="ij"))
+    sums = total.factors[0] * rows + total.factors[1] * columns
+    candidates = [_in_integers(total, first, second)] if in_integers else []
+    for each in [*candidates, *([_undivided(total)] if total.fn == "div" else [])]:
+        within = (clip(found, *limits) for found in each)
+        found = _first_equal(within, clip(total.of((arg(0), arg(1))), *limits), (rows, columns), sums, "int32")
+        if found is not None:
+            return found.args[0].args[0]
+    return None
+
+
+def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
+    """Multiples of integers, shifted as stores of bytes do it: as many bits as int32 has room for."""
+    most = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
+    shift = next((16 + down for down in reversed(lanes.CLOSED_DOWN) if (most + 2) * 2.0**(16 + down) < 2**31), None)
+    if shift is None:
+        return
+    first, second = (round(factor * 2.0**shift) for factor in total.factors)
+    for a, b in sorted(product(range(-8, 9), repeat=2), key=lambda steps: (abs(steps[0]) + abs(steps[1]), steps)):
+        yield call("shift_down", arg(0) * (first + a) + arg(1) * (second + b), shift)
+
+
+def _undivided(total: _Sum) -> Iterator[Expr]:
+    """In float32, near the quotients: two factors, then three."""
+    integers, (first, second) = (arg(0), arg(1)), total.factors
+    for a, b in product(_NUDGES, _NUDGES):
+        yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
+    for nudge in _NUDGES:
+        whole = float(np.float32((1 + nudge / 2) / total.number))
+        yield _Sum(total.first, total.second, "mul", whole).of(integers)
+
+
+def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:
+    """Of both terms, in float32, near what they should be."""
+    for away, first, second in product(_AWAY, _NUDGES, _NUDGES):
+        yield (float(np.float32(terms[0].factor * (1 + away + first))),
+               float(np.float32(terms[1].factor * (1 + away + second))))
+
+
+def _terms(expr: Expr) -> dict[int, _Term] | None:
+    """A sum of multiples of operands, less a number each, as if nothing were rounded; None of anything else."""
+    if isinstance(expr, Arg):
+        return {expr.index: _Term(1.0, 0)}
+    if not isinstance(expr, Call) or expr.fn not in ("add", "sub", "mul", "rescale_fixed"):
+        return None
+    first, second = _terms(expr.args[0]), expr.args[1]
+    if first is None:
+        return None
+    if expr.fn == "rescale_fixed":
+        factor, shift = expr.args[1:]
+        return _scaled(first, factor.value * 2.0**(shift.value - 31)) \
+            if isinstance(factor, Const) and isinstance(shift, Const) else None
+    sign = -1 if expr.fn == "sub" else 1
+    if isinstance(second, Const):
+        if expr.fn == "mul":
+            return _scaled(first, second.value)
+        moved = {index: _Term(1.0, term.zero - sign * int(second.value)) for index, term in first.items()}
+        return moved if [term.factor for term in first.values()] == [1.0] else None
+    other = _terms(second)
+    if expr.fn == "mul" or other is None or {*first} & {*other}:
+        return None
+    return first | _scaled(other, sign)
+
+
+def _scaled(terms: dict[int, _Term], factor: float) -> dict[int, _Term]:
+    return {index: _Term(term.factor * factor, term.zero) for index, term in terms.items()}

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of 4 bits stay packed: products and rows of what was dequantised from them read them as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.base import operator
+from ...ops.quantized.int4 import packed
+from ..edit import Editor
+from .requantize import DEQUANTIZE, Parameters
+
+
+def pack_nibbles(graph: Graph, context: Context) -> Graph:
+    """matmul and gather of dequantised constants of 4 bits, as matmul_nibbles and dequantize_nibbles; what is left of
+    constants with a scale a block becomes real."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind == "matmul" and not _is_product_of_bytes(edit, op):
+            weights = _Weights.of(edit, op.inputs[1])
+            if weights is not None and not op.attrs.trans_a and weights.along_rows(bool(op.attrs.trans_b)):
+                constants = weights.constants(edit, op)
+                edit.replace(op, op.with_(kind="matmul_nibbles", attrs=Attrs(block=weights.block),
+                                          inputs=(op.inputs[0], *constants, *op.inputs[2:])))
+        elif op.kind == "gather" and op.attrs.axis == 0:
+            weights = _Weights.of(edit, op.inputs[0])
+            if weights is not None and weights.along_rows(True):
+                _gather(edit, op, weights)
+    for op in graph.ops:
+        if op.kind == DEQUANTIZE and op.attrs.block and all(name in edit.constants for name in op.inputs if name):
+            arrays = (edit.constants[name] if name else None for name in op.inputs)
+            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
+    return edit.finish()
+
+
+def _is_product_of_bytes(edit: Editor, op: Op) -> bool:
+    """Whether integers are multiplied instead (integers.py)."""
+    a, b = (edit.producer(name) for name in op.inputs[:2])
+    return Parameters.of(edit, a, DEQUANTIZE) is not None and b is not None and not b.attrs.get("block")
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """A matrix of numbers from 0 to 15; scale and zero have one for each `block` of axis 1."""
+
+    numbers: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray
+    block: int
+    turned: bool
+
+    @staticmethod
+    def of(edit: Editor, name: str) -> _Weights | None:
+        """What a dequantize_linear of constants of 4 bits, or its transpose, holds; None of anything else. Matrices
+        are turned so that blocks lie along axis 1."""
+        source, transposed = edit.producer(name), False
+        if source is not None and source.kind == "transpose" and source.attrs.perm == (1, 0):
+            source, transposed = edit.producer(source.inputs[0]), True
+        if source is None or source.kind != DEQUANTIZE or any(n and n not in edit.constants for n in source.inputs):
+            return None
+        numbers, scale, *zeros = (edit.constants[n] for n in source.inputs if n)
+        if numbers.ndim != 2 or numbers.dtype not in (np.int8, np.uint8) or scale.dtype != np.float32:
+            return None
+        block, axis = source.attrs.block, source.attrs.axis
+        if block == 0:  # a scale for each row or column, or one of all
+            if scale.ndim > 1:
+                return None
+            axis = 1 - axis if scale.size > 1 else 1
+            block = -(-numbers.shape[axis] // 2) * 2
+            scale = np.broadcast_to(scale.reshape(-1, 1), (numbers.shape[1 - axis], 1))
+            zero = np.broadcast_to((zeros[0] if zeros else np.zeros(1, np.int8)).reshape(-1, 1), scale.shape)
+        else:
+            zero = zeros[0] if zeros else np.zeros(scale.shape, np.int8)
+            scale, zero = (array if axis == 1 else array.T for array in (scale, zero))
+        rows = numbers if axis == 1 else numbers.T
+        offset = 8 if numbers.dtype == np.int8 else 0
+        rows, zero = rows.astype(np.int16) + offset, zero.astype(np.int16) + offset
+        block = min(block, -(-rows.shape[1] // 2) * 2)  # one that is longer than a row ends with it
+        if block % 2 or rows.size == 0 or min(rows.min(), zero.min()) < 0 or max(rows.max(), zero.max()) > 15:
+            return None
+        return _Weights(rows, scale, zero, block, transposed != (axis == 0))
+
+    def along_rows(self, transposed: bool) -> bool:
+        """Whether blocks lie along the sums of a product whose right operand this is, swapped or not."""
+        return self.turned != transposed
+
+    def constants(self, edit: Editor, op: Op) -> tuple[str, ...]:
+        arrays = {"nibbles": packed(self.numbers), "scale": np.ascontiguousarray(self.scale),
+                  "zero": self.zero.astype(np.uint8)}
+        return tuple(edit.constant(f"{op.outputs[0]}.{name}", array) for name, array in arrays.items())
+
+
+def _gather(edit: Editor, op: Op, weights: _Weights) -> None:
+    """Rows of packed numbers, of scales and of zero points, and what they stand for."""
+    rows, gathers = [], []
+    for name in weights.constants(edit, op):
+        value = edit.result(f"{name}.rows", "gather", op.attrs, (name, op.inputs[1]))
+        gathers.append(op.with_(inputs=(name, op.inputs[1]), outputs=(value,)))
+        rows.append(value)
+    depth = weights.numbers.shape[1]
+    reals = Op("dequantize_nibbles", Attrs(block=weights.block, depth=depth), tuple(rows), op.outputs, origin=op.origin)
+    edit.replace(op, *gathers, reals)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made of one number of 8 bits becomes a table of its 256 results."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir import expr as expressions
+from ...ir import lanes
+from ...ir.expr import FUNCTIONS, Expr
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.quantized.lookup_table import BYTES, numbers
+from ..edit import Editor
+
+#: Functions of at least this cost (sqrt, exp, sigmoid, …) take longer than reading a result from memory.
+COSTLY = 12
+
+
+def tabulate(graph: Graph, context: Context) -> Graph:
+    """Elementwise operators on one 8-bit operand, by way of reals, as tables where that is less work."""
+    edit = Editor(graph)
+    made: dict[tuple[Expr, str, str], str] = {}
+    for op in graph.ops:
+        if _is_worth_it(graph, op):
+            (x,), dtype = op.inputs, graph.types[op.outputs[0]].dtype
+            key = op.attrs.expr, graph.types[x].dtype, dtype
+            if key not in made:
+                table = lanes.evaluate(op.attrs.expr, [numbers(key[1])], dtype, precise=True)
+                made[key] = edit.constant(f"{op.outputs[0]}.table", np.ascontiguousarray(table))
+            edit.replace(op, Op("lookup", Attrs(), (x, made[key]), op.outputs, origin=op.origin))
+    return edit.finish()
+
+
+def is_of_bytes(op: Op, types) -> bool:
+    """Whether an elementwise operator has one operand, of 8 bits."""
+    return (op.kind == "elementwise" and "dtype" in op.attrs and len(op.inputs) == 1
+            and types[op.inputs[0]].dtype in BYTES)
+
+
+def is_costly(expr: Expr) -> bool:
+    return any(FUNCTIONS[name].cost >= COSTLY for name in expressions.functions_of(expr))
+
+
+def _is_worth_it(graph: Graph, op: Op) -> bool:
+    if not is_of_bytes(op, graph.types):
+        return False
+    (y,) = op.outputs
+    # Numbers of 8 bits are looked up by vectors, and the others one by one.
+    by_reals = "real" in expressions.functions_of(op.attrs.expr) and graph.types[y].itemsize == 1
+    return by_reals or is_costly(op.attrs.expr)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between dequantize_linear and quantize_linear is brought onto integers.
+
+    dequantize → data movement            → data movement of the integers → dequantize
+    data movement → quantize              → quantize → data movement of the integers
+    dequantize, dequantize → product      → product of integers, with sums in int32, → elementwise
+    dequantize → mean, sum, average pool  → sums of integers in int32 → elementwise
+    dequantize → steps of a layer → quantize  → the layer, with weights and results of integers
+    what is left of both                  → elementwise
+
+All that is elementwise is then one expression between integers and reals (ir/lanes.py), which `fuse_elementwise` joins
+and `fuse_epilogues` puts into the kernel of the product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.expr import Arg, Const, Expr, X, call, clip
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.lanes import KINDS
+from ...ir.types import TensorType
+from ...ops.base import operator
+from ...ops.quantized.conv_matmul import BYTES, quantised
+from ..edit import Editor
+from .constants import fold
+from .data_movement import rise, sink
+from .norms import lower_norms
+from .recurrent import lower_steps
+from .reductions import lower_sums
+from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
+from .softmax import lower_softmax
+
+#: Products -> the kind over integers, and what it calls the zero points of its operands.
+PRODUCTS = {"conv2d": ("conv2d_integer", "x_zero", "w_zero"), "matmul": ("matmul_integer", "a_zero", "b_zero")}
+
+
+def lower_quantised(graph: Graph, context: Context) -> Graph:
+    """The graph with integer products, without dequantize_linear and quantize_linear where their parameters are known.
+    """
+    if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
+        return graph
+    for step in (sink, rise, fold, _biases, _products, lower_sums, lower_softmax, lower_norms, lower_steps,
+                 _expressions):
+        graph = step(graph, context)
+    return graph
+
+
+def _biases(graph: Graph, context: Context) -> Graph:
+    """Integers that are added to the channels of a product are its bias, and so part of its sums: TVM's importer of
+    ONNX writes one as an operator of its own."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind != "add":
+            continue
+        for name, added in (op.inputs, op.inputs[::-1]):
+            product, bias = edit.producer(name), _integer_bias(edit, added)
+            if product is None or product.kind not in PRODUCTS or any(product.inputs[2:]) or bias is None \
+                    or not edit.is_read_once(name) or edit.types[name] != edit.types[op.outputs[0]]:
+                continue
+            axis = 1 if product.kind == "conv2d" else edit.types[name].rank - 1
+            by_channel = [extent if at == axis else 1 for at, extent in enumerate(edit.types[name].shape)]
+            shape = edit.types[added].shape
+            if [1] * (len(by_channel) - len(shape)) + list(shape) == by_channel:
+                line = edit.constant(f"{added}.line", edit.constants[bias.inputs[0]].reshape(-1))
+                real = edit.value(f"{added}.bias", TensorType("float32", edit.types[line].shape))
+                edit.replace(product)
+                edit.replace(op, bias.with_(inputs=(line, *bias.inputs[1:]), outputs=(real,),
+                                            attrs=Attrs(bias.attrs, axis=0)),
+                             product.with_(inputs=(*product.inputs[:2], real), outputs=op.outputs))
+                break
+    return edit.finish()
+
+
+def _integer_bias(edit: Editor, name: str) -> Op | None:
+    """What dequantises a constant of int32, if a value is that, in whatever shape."""
+    source = edit.producer(name)
+    if source is not None and source.kind == "reshape":
+        source = edit.producer(source.inputs[0])
+    parameters = Parameters.of(edit, source, DEQUANTIZE)
+    known = source is not None and parameters is not None and source.inputs[0] in edit.constants
+    return source if known and parameters.dtype == "int32" else None
+
+
+def _products(graph: Graph, context: Context) -> Graph:
+    """Products of what was just dequantised: convolutions by weights that are known, and matrices."""
+    edit = Editor(graph)
+    readers = graph.consumers()
+    for op in graph.ops:
+        if op.kind not in PRODUCTS:
+            continue
+        x, w = (edit.producer(name) for name in op.inputs[:2])
+        of_x, of_w = Parameters.of(edit, x, DEQUANTIZE), Parameters.of(edit, w, DEQUANTIZE)
+        known = of_x and of_w and of_x.is_single and (
+            w.inputs[0] in edit.constants or (op.kind == "matmul" and of_w.is_single))
+        if known and {of_x.dtype, of_w.dtype} <= set(BYTES):
+            _lower_product(edit, op, x, w, of_x, of_w, readers)
+    return edit.finish()
+
+
+def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: Parameters,
+                   readers: Readers) -> None:
+    kind, first, second = PRODUCTS[op.kind]
+    weights = edit.types[w.inputs[0]]
+    axis = 0 if op.kind == "conv2d" else weights.rank - (2 if op.attrs.trans_b else 1)
+    scale = (of_x.scale * of_w.scale).astype(np.float32)
+    by_channel = scale.size > 1
+    if (by_channel and of_w.axis % weights.rank != axis) or len(set(of_w.zero.tolist())) > 1:
+        return
+    if by_channel and op.kind == "matmul" and weights.rank != 2:
+        return
+    biased = _bias(edit, op, scale)
+    if biased is None:
+        return
+    bias, real_bias = biased
+    attrs = Attrs(op.attrs, **{first: int(of_x.zero[0]), second: int(of_w.zero[0])})
+    inputs = (x.inputs[0], w.inputs[0], *filter(None, (bias,)))
+    (sums_type,) = operator(kind).infer(attrs, *(edit.types[name] for name in inputs))
+    sums = edit.value(f"{op.outputs[0]}.sums", sums_type)
+    product = op.with_(kind=kind, attrs=attrs, inputs=inputs, outputs=(sums,))
+    shape = (1, -1, 1, 1) if op.kind == "conv2d" else (-1,)
+    finish_sums(edit, op, product, sums, scale, shape, readers, real_bias)
+
+
+def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | None] | None:
+    """The name of a bias that can be added to the sums, or the values of one that cannot; None of one that the run
+    computes."""
+    name = op.inputs[2] if len(op.inputs) > 2 else ""
+    source = edit.producer(name) if name else None
+    parameters = Parameters.of(edit, source, DEQUANTIZE)
+    if parameters is not None and source.inputs[0] in edit.constants:
+        integers = edit.constants[source.inputs[0]]
+        if parameters.dtype == "int32" and not parameters.zero.any() and np.allclose(parameters.scale, scale, 1e-6, 0):
+            return source.inputs[0], None
+        return "", ((integers.astype(np.int64) - parameters.zero) * parameters.scale).astype(np.float32)
+    if not name:
+        return "", None
+    return ("", edit.constants[name]) if name in edit.constants else None
+
+
+def _expressions(graph: Graph, context: Context) -> Graph:
+    """What is left of dequantize_linear and quantize_linear with known parameters, and casts to reals; of constants,
+    constants."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
+        known = op.inputs and all(name in edit.constants for name in op.inputs if name)
+        if known and (parameters is not None if op.kind == DEQUANTIZE else op.kind in ("reshape", "transpose")):
+            arrays = (edit.constants[name] if name else None for name in op.inputs)
+            edit.settle(op, operator(op.kind).compute(op.attrs, *arrays)[0])
+        elif parameters is not None and edit.types[_real(op)].dtype == "float32":
+            expr, operands = _expression(edit, op, parameters)
+            dtype = edit.types[op.outputs[0]].dtype
+            edit.replace(op, op.with_(kind="elementwise", attrs=Attrs(expr=expr, dtype=dtype),
+                                      inputs=(op.inputs[0], *operands)))
+        elif op.kind == "cast" and op.attrs.dtype == "float32" and KINDS.get(edit.types[op.inputs[0]].dtype) == "i":
+            edit.replace(op, op.with_(kind="elementwise", attrs=Attrs(expr=call("real", X), dtype="float32")))
+    return edit.finish()
+
+
+def _real(op: Op) -> str:
+    """The value of a dequantize_linear or quantize_linear that is no integer."""
+    return op.inputs[0] if op.kind == QUANTIZE else op.outputs[0]
+
+
+def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tuple[str, ...]]:
+    """The operator as an expression, and the operands with its parameters where they are several."""
+    operands: list[str] = []
+
+    def value(array: np.ndarray, name: str) -> Expr:
+        if array.size == 1:
+            return Const(float(array[0]))
+        rank = edit.types[op.inputs[0]].rank
+        shape = [-1 if axis == parameters.axis % rank else 1 for axis in range(rank)]
+        operands.append(edit.constant(f"{op.outputs[0]}.{name}", array.reshape(shape)))
+        return Arg(len(operands))
+
+    scale, zero = value(parameters.scale, "scale"), value(parameters.zero.astype(np.int32), "zero")
+    if op.kind == DEQUANTIZE:
+        centred = X if zero == Const(0.0) else X - zero
+        return call("real", centred) * scale, tuple(operands)
+    low, high = parameters.limits
+    if isinstance(zero, Const):
+        return quantised(X / scale, int(parameters.zero[0]), low, high), tuple(operands)
+    # 16-bit numbers and less: no sum of these wraps.
+    return clip(clip(call("nearest", X / scale), -2**17, 2**17) + zero, low, high), tuple(operands)
+
+
+def dequantises(op: Op, types) -> bool:
+    """Whether an elementwise operator makes reals of one 8-bit operand: as cheap to do again as to keep."""
+    return (op.kind == "elementwise" and op.attrs.get("dtype") == "float32"
+            and [types[name].itemsize for name in op.inputs] == [1])

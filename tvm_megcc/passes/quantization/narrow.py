@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of channels that fit in bytes are stored as bytes: the shifts of TFLite's rescaling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Graph
+from ...ir.types import TensorType
+from ..edit import Editor
+
+
+def narrow_numbers(graph: Graph, context: Context) -> Graph:
+    """Of epilogues over sums of integers. Vectors are loaded of int32: to widen bytes takes them more instructions, but
+    for Helium's."""
+    edit = Editor(graph)
+    narrowed: dict[str, str] = {}
+    for op in graph.ops if context.isa.lanes == 1 or context.isa.helium else ():
+        if op.epilogue is None or not op.kind.endswith("_integer"):
+            continue
+        for name in op.epilogue_inputs:
+            if name not in narrowed and _fits(graph, name):
+                type_ = graph.types[name]
+                narrowed[name] = edit.constant(f"{name}.bytes", graph.constants[name].astype(np.int8),
+                                               TensorType("int8", type_.shape, type_.layout))
+        own = len(op.own_inputs)
+        inputs = op.inputs[:own] + tuple(narrowed.get(name, name) for name in op.inputs[own:])
+        if inputs != op.inputs:
+            edit.replace(op, op.with_(inputs=inputs))
+    return edit.finish()
+
+
+def _fits(graph: Graph, name: str) -> bool:
+    """Whether it is a constant of int32 that int8 holds. One number alone takes no less room as a byte."""
+    values = graph.constants.get(name)
+    limits = np.iinfo(np.int8)
+    return values is not None and values.dtype == np.int32 and values.size > 1 \
+        and limits.min <= values.min() and values.max() <= limits.max

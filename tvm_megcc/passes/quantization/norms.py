@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer normalisation between dequantize_linear and quantize_linear is one operator of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.layer_norm import LONGEST
+from ..edit import Editor
+from .requantize import DEQUANTIZE, QUANTIZE, Parameters
+
+
+def lower_norms(graph: Graph, context: Context) -> Graph:
+    """With one scale before and one behind."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        norm = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None
+        if norm is None or norm.kind != "layer_norm" or not edit.is_read_once(norm.outputs[0]):
+            continue
+        source, length = edit.producer(norm.inputs[0]), edit.types[norm.inputs[0]].shape[-1]
+        before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
+        if source is None or before is None or after is None or not before.is_single or not after.is_single \
+                or not {before.dtype, after.dtype} <= set(BYTES) or not isinstance(length, int) \
+                or not 0 < length <= LONGEST:
+            continue
+        scales = edit.constant(f"{op.outputs[0]}.scales",
+                               np.concatenate([before.scale, after.scale]).astype(np.float32))
+        attrs = Attrs(norm.attrs, x_zero=int(before.zero[0]), dtype=after.dtype, zero=int(after.zero[0]))
+        edit.replace(norm)
+        edit.replace(op, Op("layer_norm_quantised", attrs, (source.inputs[0], scales, *norm.inputs[1:]), op.outputs,
+                            origin=norm.origin))
+    return edit.finish()

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers between dequantize_linear and quantize_linear: recurrent weights stay bytes, which the kernel makes
+reals of in registers, and results are stored as the integers that are wanted of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.expr import Expr, X
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.base import operator
+from ...ops.quantized.conv_matmul import BYTES, quantised
+from ...ops.recurrent.rnn import Recurrent
+from ..edit import Editor
+from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers
+
+
+def lower_steps(graph: Graph, context: Context) -> Graph:
+    """lstm, gru and rnn with weights of one zero point, and a scale for all or one for each row."""
+    edit = Editor(graph)
+    readers = graph.consumers()
+    for op in graph.ops:
+        if not issubclass(operator(op.kind), Recurrent):
+            continue
+        layer = _stored(edit, _weighed(edit, op), readers)
+        if layer is not op:
+            edit.replace(op, layer)
+    return edit.finish()
+
+
+def _weighed(edit: Editor, op: Op) -> Op:
+    """The layer on the integers that its recurrent weights were dequantised from, as int8 where it holds them less
+    their zero point."""
+    source = edit.producer(op.inputs[1])
+    of_r = Parameters.of(edit, source, DEQUANTIZE)
+    if of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
+            or len(set(of_r.zero.tolist())) > 1:
+        return op
+    numbers, zero = edit.constants[source.inputs[0]], int(of_r.zero[0])
+    directions, rows, _ = numbers.shape
+    if of_r.scale.size == 1:
+        scale = of_r.scale.reshape(1, 1)
+    elif of_r.axis % 3 < 2:
+        scale = np.broadcast_to(of_r.scale.reshape((-1, 1) if of_r.axis % 3 == 0 else (1, -1)), (directions, rows))
+    else:
+        return op
+    centred = numbers.astype(np.int16) - zero
+    if centred.min(initial=0) >= -128 and centred.max(initial=0) <= 127:
+        numbers, zero = centred.astype(np.int8), 0
+    names = operator(op.kind).operands
+    inputs = [*op.inputs, *("",) * (len(names) - 1 - len(op.inputs)),
+              edit.constant(f"{op.outputs[0]}.scale", np.ascontiguousarray(scale))]
+    inputs[1] = edit.constant(f"{op.outputs[0]}.r", numbers)
+    return op.with_(inputs=tuple(inputs), attrs=Attrs(op.attrs, r_zero=zero))
+
+
+def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
+    """The layer with the results of the quantize_linear that alone read its own."""
+    outputs, stored = list(op.outputs), []
+    for index, (name, value) in enumerate(zip(op.attrs.results, op.outputs, strict=True)):
+        reader = readers[value][0] if edit.is_read_once(value) else None
+        to = Parameters.of(edit, reader, QUANTIZE)
+        if reader is not None and to is not None and to.is_single and to.dtype in (*BYTES, "int16"):
+            stored.append((name, to.dtype, _expression(to)))
+            outputs[index] = reader.outputs[0]
+            edit.replace(reader)
+    return op.with_(outputs=tuple(outputs), attrs=Attrs(op.attrs, quantised=tuple(stored))) if stored else op
+
+
+def _expression(to: Parameters) -> Expr:
+    return quantised(X / float(to.scale[0]), int(to.zero[0]), *to.limits)

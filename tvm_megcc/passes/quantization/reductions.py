@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Means and sums of what was just dequantised are sums of the integers, times a factor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.dims import product
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
+from ...kernels.site import Site
+from ...kernels.support import realisable
+from ...ops.base import operator
+from ...ops.nn.pool import at_taps
+from ...ops.quantized.conv_matmul import BYTES
+from ..edit import Editor
+from .requantize import DEQUANTIZE, Parameters, finish_sums
+
+#: Numbers of 8 bits whose sum int32 holds, whatever they are.
+MOST = 2**31 // 256
+
+#: Places whose windows are counted when the model is compiled.
+LARGEST = 1 << 22
+
+
+def lower_sums(graph: Graph, context: Context) -> Graph:
+    """Average pools, and means and sums over axes, of dequantised numbers with one scale."""
+    edit = Editor(graph)
+    readers = graph.consumers()
+    for op in graph.ops:
+        found = _sums_of(op, graph.types[op.inputs[0]]) if op.kind in _KINDS else None
+        source = edit.producer(op.inputs[0]) if found else None
+        parameters = Parameters.of(edit, source, DEQUANTIZE)
+        if not found or source is None or parameters is None or not parameters.is_single \
+                or parameters.dtype not in BYTES:
+            continue
+        kind, attrs, count = found
+        attrs = Attrs(attrs, x_zero=int(parameters.zero[0]))
+        integers = edit.types[source.inputs[0]]
+        (sums_type,) = operator(kind).infer(attrs, integers)
+        sums = edit.value(f"{op.outputs[0]}.sums", sums_type)
+        made = Op(kind, attrs, source.inputs[:1], (sums,), origin=op.origin)
+        if realisable(Site(made, (integers,), (sums_type,), context)):
+            scale = (parameters.scale.astype(np.float64) / np.maximum(count, 1)).astype(np.float32)
+            finish_sums(edit, op, made, sums, scale.reshape(-1), np.shape(count), readers)
+    return edit.finish()
+
+
+_KINDS = ("avg_pool", "sum_pool", "global_avg_pool", "reduce_mean", "reduce_sum")
+
+
+def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
+    """The operator over integers, its attributes, and by how much its sums are divided: one number, or one for each
+    place. None where that is not known when compiling."""
+    if "pool" in op.kind and x.rank != 4:
+        return None
+    if op.kind in ("avg_pool", "sum_pool"):
+        counts = _counts(op.attrs, x) if op.kind == "avg_pool" else np.ones(1)
+        attrs = Attrs({name: value for name, value in op.attrs.items() if name != "count_pads"})
+        return None if counts is None or product(op.attrs.kernel) > MOST else ("sum_pool_integer", attrs, counts)
+    axes, keep = (tuple(range(2, x.rank)), True) if op.kind == "global_avg_pool" else (op.attrs.axes, op.attrs.keepdims)
+    count = product(x.shape[axis] for axis in axes)
+    if not isinstance(count, int) or not 0 < count <= MOST:
+        return None
+    return "reduce_sum_integer", Attrs(axes=axes, keepdims=keep), np.full(1, 1 if op.kind == "reduce_sum" else count)
+
+
+def _counts(attrs: Attrs, x: TensorType) -> np.ndarray | None:
+    """Elements of each window; one number where all have as many. None where that depends on shapes of the run."""
+    if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
+        return np.full(1, product(attrs.kernel))
+    padded = [extent + before + after for extent, before, after
+              in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True)]
+    if not all(isinstance(extent, int) for extent in padded) or product(padded) > LARGEST:
+        return None
+    inside = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
+    added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)
+    ones = np.ones((1, 1, *np.add(x.shape[2:], added)), np.int32)
+    counts = np.asarray(sum(at_taps(inside, ones, 0)))
+    return counts if (counts != counts.flat[0]).any() else counts.reshape(-1)[:1]

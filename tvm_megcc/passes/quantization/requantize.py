@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes know of quantisations, and how sums of integers become what the model wants of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.expr import Call, Const, X, arg, call
+from ...ir.graph import Attrs, Op
+from ...ir.lanes import KINDS
+from ...ops.base import operator
+from ...ops.quantized.conv_matmul import BYTES, factor_of, quantised
+from ..edit import Editor
+
+DEQUANTIZE, QUANTIZE = "dequantize_linear", "quantize_linear"
+Readers = Mapping[str, Sequence[Op]]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Those of a quantisation: real = scale * (integer - zero). scale, zero: arrays of one element, or of one for each
+    index of the axis."""
+
+    dtype: str
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+    @staticmethod
+    def of(edit: Editor, op: Op | None, kind: str) -> Parameters | None:
+        """The parameters of a dequantize_linear or quantize_linear; None of another operator, and where they are not
+        known, not float32, or by blocks."""
+        if op is None or op.kind != kind or op.attrs.block:
+            return None
+        scale = edit.constants.get(op.inputs[1])
+        zero = edit.constants.get(op.inputs[2]) if len(op.inputs) > 2 and op.inputs[2] else np.zeros((), np.int32)
+        dtype = edit.types[op.inputs[0] if kind == DEQUANTIZE else op.outputs[0]].dtype
+        if scale is None or zero is None or scale.dtype != np.float32 or dtype not in KINDS or dtype == "float32":
+            return None
+        limits = np.iinfo(dtype)
+        if not (np.isfinite(scale).all() and (scale > 0).all() and (zero >= limits.min).all()
+                and (zero <= limits.max).all()):
+            return None
+        return Parameters(dtype, scale.reshape(-1), zero.astype(np.int64).reshape(-1), op.attrs.axis)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one scale and zero point are those of all elements."""
+        return self.scale.size == self.zero.size == 1
+
+    def equals(self, other: Parameters | None) -> bool:
+        return (other is not None and self.dtype == other.dtype and self.is_single and other.is_single
+                and self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0])
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        limits = np.iinfo(self.dtype)
+        return int(limits.min), int(limits.max)
+
+
+def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray, shape: tuple[int, ...],
+                readers: Readers, addend: np.ndarray | None = None) -> None:
+    """Puts into the place of an operator of reals the one that computes `sums`, and what makes reals of them or, where
+    only clips and a quantize_linear follow, what these give.
+
+    scale: of the sums, one or several; shape: how several of them, and the addend, broadcast. addend: reals that are
+    added, if any.
+    """
+    def operand(array: np.ndarray, name: str) -> str:
+        return edit.constant(f"{op.outputs[0]}.{name}", np.ascontiguousarray(array.reshape(shape)))
+
+    chain = [] if addend is not None else clipped_chain(edit, op, readers)
+    to = Parameters.of(edit, chain[-1], QUANTIZE) if chain else None
+    # As ONNX Runtime's integer kernels: one factor, and the activation as limits of the result.
+    factor = scale if to is None else factor_of(scale, to.scale[0])
+    operands = [operand(factor, "factor")] if factor.size > 1 else []
+    expr = call("real", X) * (arg(1) if operands else Const(float(factor[0])))
+    if to is not None:
+        expr = quantised(expr, int(to.zero[0]), *_limits_of(chain[:-1], to))
+    if addend is not None:
+        operands.append(operand(addend, "bias"))
+        expr = expr + arg(len(operands))
+    last = chain[-1] if chain else op
+    for dropped in (op, *chain[:-1]):
+        edit.replace(dropped)
+    edit.replace(last, product, Op("elementwise", Attrs(expr=expr, dtype=edit.types[last.outputs[0]].dtype),
+                                   (sums, *operands), last.outputs, origin=last.origin))
+
+
+def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
+    """Clips and the quantize_linear after them, each the only reader of the one before; empty where there is none."""
+    chain, value = [], op.outputs[0]
+    while edit.is_read_once(value):
+        reader = readers[value][0]
+        parameters = Parameters.of(edit, reader, QUANTIZE)
+        if parameters is not None:
+            return [*chain, reader] if parameters.is_single and parameters.dtype in BYTES else []
+        if _clip_of(reader) is None:
+            return []
+        chain.append(reader)
+        value = reader.outputs[0]
+    return []
+
+
+def _clip_of(op: Op) -> tuple[float, float] | None:
+    """The limits of an operator that clips to constants, such as relu; None of others."""
+    expr = operator(op.kind).expression(op.attrs) if len(op.inputs) == 1 and "dtype" not in op.attrs else None
+    low, high = -np.inf, np.inf
+    while isinstance(expr, Call) and expr.fn in ("min", "max") and isinstance(expr.args[1], Const):
+        limit = expr.args[1].value
+        low, high = (low, min(high, limit)) if expr.fn == "min" else (max(low, limit), high)
+        expr = expr.args[0]
+    return (low, high) if expr == X and low <= high and (low, high) != (-np.inf, np.inf) else None
+
+
+def _limits_of(clips: list[Op], to: Parameters) -> tuple[int, int]:
+    """What clips of reals leave of the range of the quantised result; rounding is monotonous, so clips commute with it.
+    """
+    low, high = to.limits
+    for op in clips:
+        least, most = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in _clip_of(op))
+        low, high = min(max(low, least), high), max(min(high, most), low)
+    return low, high
+
+
+def _round(value: float) -> int:
+    return int(np.clip(np.rint(np.float32(value)), -2**31, 2**31 - 1))

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums rescaled by whole numbers, as TFLite rounds them, become sums rescaled by one fused product of reals, where no
+sum that can occur tells the difference. Both are monotone: they are equal if they are on both sides of each step of the
+result, of which bytes have at most 255. The factor of a channel and what is added are searched until that is so."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...context import Context
+from ...ir.expr import FUNCTIONS, Arg, Call, Const, Expr, X, arg, call, maximum, substitute
+from ...ir.graph import Graph, Op
+from ...ir.intervals import INT32, SATURATED
+from ...kernels.support import MAX_EPILOGUE_OPERANDS
+from ...ops.base import operator
+from ..edit import Editor
+from .step_functions import Steps, searched
+
+#: Most steps of a result.
+_STEPS = 511
+#: The least shift to the right of rescaling that this knows: sums do not wrap.
+_SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
+
+
+class _Found(NamedTuple):
+    """What stands for a rescaled sum: an expression over the sum and operands of its own, these, and what biases have
+    to have more."""
+
+    expr: Expr
+    operands: tuple[np.ndarray, ...]
+    more: np.ndarray
+
+
+class _Rescaled(NamedTuple):
+    """A rescaled sum of `zero` more, of which only low to high matter. rescale: the function of the sum or, where it is
+    of both signs apart, of its magnitude."""
+
+    call: Call
+    rescale: Call
+    zero: int
+    low: int
+    high: int
+
+    @property
+    def is_apart(self) -> bool:
+        return self.rescale is not self.call
+
+    def numpy(self, sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        function = FUNCTIONS[self.rescale.fn].numpy
+        return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.is_apart \
+            else function(sums, multiplier, shift)
+
+
+def rescale_by_reals(graph: Graph, context: Context) -> Graph:
+    """Of epilogues over sums of products with known weights."""
+    edit = Editor(graph)
+    for op in graph.ops if context.isa.fused_rounding else ():
+        if op.epilogue is not None and op.kind in ("conv2d_integer", "matmul_integer"):
+            found = _with_reals(edit, op)
+            if found is not None:
+                edit.replace(op, found)
+    return edit.finish()
+
+
+def _with_reals(edit: Editor, op: Op) -> Op | None:
+    graph, result = edit.graph, edit.types[op.outputs[0]]
+    assert op.epilogue is not None
+    inside = _rescaled(op.epilogue, *SATURATED.get(result.dtype, INT32))
+    sums = _sums(graph, op)
+    if inside is None or sums is None or inside.high - inside.low > _STEPS:
+        return None
+    axis = operator(op.kind).channel_axis
+    assert axis is not None
+    channels = len(sums[0])
+    numbers = [_numbers(graph, op, argument, channels) for argument in inside.rescale.args[1:]]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    if all((each == each[0]).all() for each in numbers):
+        # One function for all channels stays one: vectors of one pixel wait for what they load.
+        numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
+    found = _by_reals(inside, numbers[0], numbers[1], *sums)
+    behind = len(result.shape) - 1 - axis % len(result.shape)
+    return None if found is None else _replaced(edit, op, inside, found, channels, behind)
+
+
+def _rescaled(expr: Expr, low: float, high: float) -> _Rescaled | None:
+    """The rescaled sum in an expression of which low to high matter; None if there is none, or several."""
+    if not isinstance(expr, Call):
+        return None
+    rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
+    if rescale:
+        known = rescale is not expr or expr.args[0] == X
+        return _Rescaled(expr, rescale, 0, int(low), int(high)) if known else None
+    number = expr.args[1].value if len(expr.args) == 2 and isinstance(expr.args[1], Const) else None
+    if number is not None and expr.fn in ("add", "sub", "min", "max"):
+        if expr.fn in ("min", "max"):
+            bound = min(max(number, low), high)
+            return _rescaled(expr.args[0], *((low, bound) if expr.fn == "min" else (bound, high)))
+        more = number if expr.fn == "add" else -number
+        found = _rescaled(expr.args[0], low - more, high - more)
+        is_next = found is not None and found.call == expr.args[0]
+        return found._replace(zero=int(more), low=int(low), high=int(high)) if found and is_next else found
+    each = [found for argument in expr.args if (found := _rescaled(argument, *INT32)) is not None]
+    return each[0] if len(each) == 1 else None
+
+
+def _of_magnitudes(expr: Call) -> Call | None:
+    """The rescaling that both signs have apart, as in fully connected layers."""
+    up, *down = expr.args
+    if not isinstance(up, Call) or up.fn != "rescale_once" or expr.fn != "sub":
+        return None
+    mirrored = Call(up.fn, (maximum(0 - X, 0), *up.args[1:]))
+    return up if up.args[0] == maximum(X, 0) and down == [mirrored] else None
+
+
+def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
+    """The least and the greatest sum of each channel; None where they are not known, or may wrap."""
+    weights, limits = graph.constants.get(op.inputs[1]), np.iinfo(graph.types[op.inputs[0]].dtype)
+    bias = op.own_inputs[2] if len(op.own_inputs) > 2 else ""
+    if weights is None or weights.ndim < 2 or (bias and bias not in graph.constants):
+        return None
+    if op.kind == "conv2d_integer":
+        zero, rows = op.attrs.x_zero, weights.reshape(len(weights), -1)
+        of_weights = op.attrs.w_zero
+    else:
+        zero, rows = op.attrs.a_zero, weights if op.attrs.trans_b else weights.swapaxes(-1, -2)
+        of_weights = op.attrs.b_zero
+    # Of a product with several matrices a channel is a column of each.
+    rows = rows.astype(np.int64).reshape(-1, *rows.shape[-2:]) - of_weights
+    up, down = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
+    added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0
+    least = (up * (limits.min - zero) + down * (limits.max - zero)).min(axis=0) + added
+    most = (up * (limits.max - zero) + down * (limits.min - zero)).max(axis=0) + added
+    return (least, most) if least.min() >= INT32[0] and most.max() <= INT32[1] else None
+
+
+def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray | None:
+    """A number for each channel."""
+    if isinstance(argument, Const):
+        return np.full(channels, int(argument.value), np.int64)
+    is_operand = isinstance(argument, Arg) and argument.index > 0
+    value = graph.constants.get(op.epilogue_inputs[argument.index - 1]) if is_operand else None
+    if value is None or value.size not in (1, channels):
+        return None
+    return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
+
+
+def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, channels: int, behind: int) \
+        -> Op | None:
+    """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
+    behind: axes behind that of the channels."""
+    assert op.epilogue is not None
+    own, operands = op.own_inputs, list(op.epilogue_inputs)
+    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * behind)) for each in found.operands]
+    moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
+    epilogue = _put(op.epilogue, inside, substitute(found.expr, moved))
+    operands += names
+    kept = sorted(_read(epilogue) - {0})
+    if len(kept) > MAX_EPILOGUE_OPERANDS:
+        return None
+    epilogue = substitute(epilogue, [arg(kept.index(index) + 1 if index in kept else 0)
+                                     for index in range(len(operands) + 1)])
+    if found.more.any():
+        bias = edit.constants[own[2]].reshape(-1) if len(own) > 2 and own[2] else np.zeros(channels, np.int32)
+        own = *own[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.more)
+    return op.with_(inputs=(*own, *(operands[index - 1] for index in kept)), epilogue_start=len(own),
+                    epilogue=epilogue)
+
+
+def _put(expr: Expr, inside: _Rescaled, new: Expr) -> Expr:
+    """The expression with another in place of the rescaled sum and the zero point behind it."""
+    if not isinstance(expr, Call):
+        return expr
+    if inside.zero and expr.args[0] == inside.call and expr.fn in ("add", "sub"):
+        return new
+    return new if expr == inside.call else Call(expr.fn, tuple(_put(each, inside, new) for each in expr.args))
+
+
+def _read(expr: Expr) -> set[int]:
+    """The operands of an expression."""
+    if isinstance(expr, Arg):
+        return {expr.index}
+    return set().union(*map(_read, expr.args)) if isinstance(expr, Call) else set()
+
+
+def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
+        -> _Found | None:
+    """What rescales sums of each channel, least to most, to the same numbers within limits."""
+    fn, zero = inside.rescale.fn, inside.zero
+    if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
+        return None
+    multiplier, shift = multiplier[:, None], shift[:, None]
+    factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
+    levels = np.arange(inside.low - zero + 1, inside.high - zero + 1)[None]
+    # The first of two roundings is to 2^shift: what is less than half of it below a step reaches it.
+    early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
+    steps = Steps.of(lambda sums: inside.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
+                     least[:, None], most[:, None])
+    # Halves go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
+    is_odd = inside.is_apart or (fn != "rescale_once" and inside.low < zero)
+    found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
+    if steps is None or found is None:
+        return None
+    if is_odd:
+        def reals(sums: np.ndarray) -> np.ndarray:
+            return FUNCTIONS["nearest_odd"].numpy(sums, found.moves, found.factors, found.added)
+    else:
+        def reals(sums: np.ndarray) -> np.ndarray:
+            return FUNCTIONS["nearest_fused"].numpy(sums + found.moves, found.factors, found.added)
+    furthest = np.maximum(np.abs(least), np.abs(most)) + np.abs(found.moves[:, 0].astype(np.int64))
+    if furthest.max() > INT32[1] or not steps.are_of(reals):
+        return None
+    factors, moves = found.factors[:, 0], found.moves[:, 0]
+    if is_odd:
+        expr = call("nearest_odd", arg(0), arg(1), arg(2), arg(3))
+        return _Found(expr + zero if zero else expr, (moves, factors, found.added[:, 0]), np.zeros_like(moves))
+    return _Found(call("nearest_fused", arg(0), arg(1), arg(2)), (factors, found.added[:, 0] + np.float32(zero)), moves)

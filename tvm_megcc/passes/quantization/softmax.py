@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax between dequantize_linear and quantize_linear is one operator of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.quantized.conv_matmul import BYTES
+from ...ops.quantized.softmax import table
+from ..edit import Editor
+from .requantize import DEQUANTIZE, QUANTIZE, Parameters
+
+#: Numbers of a line, at most: with more, exponentials would have fewer than 15 bits.
+LONGEST = 1 << 15
+
+
+def lower_softmax(graph: Graph, context: Context) -> Graph:
+    """With one scale before and one behind; along another axis than the last, between two transpositions of bytes."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        softmax = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None
+        if softmax is None or softmax.kind != "softmax" or not edit.is_read_once(softmax.outputs[0]):
+            continue
+        source, shape = edit.producer(softmax.inputs[0]), edit.types[softmax.inputs[0]].shape
+        before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
+        if source is None or before is None or after is None or not before.is_single or not after.is_single \
+                or not {before.dtype, after.dtype} <= set(BYTES):
+            continue
+        axis = softmax.attrs.axis % len(shape)
+        length = shape[axis]
+        if not isinstance(length, int) or not 0 < length <= LONGEST:
+            continue
+        perm = [*range(len(shape))]
+        perm[axis], perm[-1] = perm[-1], perm[axis]
+        turned = Attrs(perm=tuple(perm)) if axis != perm[axis] else None
+        powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0]), length))
+        inverse = edit.constant(f"{op.outputs[0]}.inverse", np.float32(1) / after.scale)
+        attrs, (y,) = Attrs(dtype=after.dtype, zero=int(after.zero[0])), op.outputs
+        edit.replace(softmax)
+        if turned is None:
+            edit.replace(op, Op("softmax_quantised", attrs, (source.inputs[0], powers, inverse), (y,),
+                                origin=softmax.origin))
+            continue
+        x = edit.result(f"{y}.turned", "transpose", turned, source.inputs[:1])
+        line = edit.result(f"{y}.line", "softmax_quantised", attrs, (x, powers, inverse))
+        edit.replace(op, Op("transpose", turned, source.inputs[:1], (x,), origin=softmax.origin),
+                     Op("softmax_quantised", attrs, (x, powers, inverse), (line,), origin=softmax.origin),
+                     Op("transpose", turned, (line,), (y,), origin=softmax.origin))
+    return edit.finish()

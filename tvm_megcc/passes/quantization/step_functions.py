@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Factors of reals that bring whole numbers across the same steps as another monotone function. Two such functions are
+equal where they are on both sides of each step: for results that are bytes, a few hundred numbers prove it for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...ir.expr import FUSED_ZERO
+
+#: Units in the last place that factors are moved by.
+_NUDGES = (0, 1, -1, 2, -2)
+#: Whole numbers that are taken off behind a product, some at a time. What is added before it makes up for them but for
+#: a fraction, as small as it needs to be.
+_MOVES = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
+_AT_A_TIME = 128
+#: Results of fused products are less than this.
+_MOST = 2.0**22 - 2
+
+
+class Found(NamedTuple):
+    """For each channel, arrays [C, 1]: nearest(factors * (x + moves)) less a whole number, which is in `added` with
+    what the function wants (ir/expr.py)."""
+
+    factors: np.ndarray
+    moves: np.ndarray
+    added: np.ndarray
+
+
+class Steps(NamedTuple):
+    """Where a monotone function of int32 reaches levels, for each channel: reached is the first number there, below the
+    last one before it; infinite where there is none between the least and the greatest. Arrays [C, levels]."""
+
+    levels: np.ndarray
+    reached: np.ndarray
+    below: np.ndarray
+
+    @staticmethod
+    def of(function: Callable[[np.ndarray], np.ndarray], levels: np.ndarray, guess: np.ndarray, least: np.ndarray,
+           most: np.ndarray) -> Steps | None:
+        """guess: as if nothing were rounded. least, most: numbers that matter, below the greatest int32."""
+        first = np.clip(np.ceil(guess), least, most + 1).astype(np.int64)
+        for _ in range(3):
+            late = (first > least) & (function(np.maximum(first - 1, least).astype(np.int32)) >= levels)
+            early = (first <= most) & (function(np.minimum(first, most).astype(np.int32)) < levels)
+            if not (late.any() or early.any()):
+                return Steps(levels, np.where(first <= most, first, np.inf),
+                             np.where(first > least, first - 1, -np.inf))
+            first += early.astype(np.int64) - late
+        return None
+
+    def magnitudes(self) -> Steps:
+        """Those of the magnitudes of results, if a function of -x is that of x negated."""
+        reached, below = np.where(self.levels > 0, (self.reached, self.below), (-self.below, -self.reached))
+        return Steps(np.where(self.levels > 0, self.levels, 1 - self.levels), reached, below)
+
+    def are_of(self, function: Callable[[np.ndarray], np.ndarray]) -> bool:
+        """Whether a monotone function has them, too."""
+        reached, below = (function(np.where(np.isfinite(each), each, 0).astype(np.int32)) for each in self[1:])
+        return bool((np.isinf(self.reached) | (reached >= self.levels)).all()
+                    and (np.isinf(self.below) | (below < self.levels)).all())
+
+
+def searched(steps: Steps, factors: np.ndarray) -> Found | None:
+    """What has these steps, near factors of float32 [C, 1]; None if a channel has nothing. Products are not rounded
+    before they are nearest integers, so numbers are between steps where the reals are."""
+    factors, moves, taken = factors.copy(), np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
+    rest = np.arange(len(factors))
+    for nudge in _NUDGES:
+        near = (factors[rest].view(np.int32) + np.int32(nudge)).view(np.float32)
+        exact = near.astype(np.float64)
+        levels, reached, below = (np.broadcast_to(each, (len(factors), each.shape[1]))[rest] for each in steps)
+        low = np.max(levels - 0.5 - reached * exact, axis=1, keepdims=True, initial=-0.5)
+        high = np.min(levels - 0.5 - below * exact, axis=1, keepdims=True, initial=0.5)
+        for some in np.split(_MOVES, range(_AT_A_TIME, _MOVES.size, _AT_A_TIME)):
+            first, last = np.floor((low + some) / exact) + 1, np.ceil((high + some) / exact) - 1
+            fits = first <= last
+            at = np.argmax(fits, axis=1)[:, None]
+            done = np.take_along_axis(fits, at, 1)[:, 0]
+            move = np.take_along_axis(np.minimum(np.maximum(first, 0), last), at, 1)
+            factors[rest[done]], moves[rest[done]], taken[rest[done]] = near[done], move[done], some[at][done]
+            rest, low, high, near, exact = (each[~done] for each in (rest, low, high, near, exact))
+            if not rest.size:
+                return _within(steps, Found(factors, moves.astype(np.int32), (FUSED_ZERO - taken).astype(np.float32)))
+    return None
+
+
+def _within(steps: Steps, found: Found) -> Found | None:
+    """Nothing, if results may be too large."""
+    furthest = max(np.abs(each[np.isfinite(each)]).max(initial=0) for each in (steps.reached, steps.below))
+    most = (furthest + np.abs(found.moves, dtype=np.float64)) * found.factors + np.abs(found.added - FUSED_ZERO) + 2**10
+    return found if most.max() <= _MOST else None

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions without what the ranges of their operands make idle: limits that nothing reaches, checks for numbers
+beyond int32, divisions of sums that have few values. On microcontrollers, rounded products without reals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...context import Context
+from ...ir import lanes
+from ...ir.expr import Call, Expr, call
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.intervals import INT32, Interval, simplified
+from ..edit import Editor
+from .fixed_point_sums import simpler_sums
+
+
+def use_ranges(graph: Graph, context: Context) -> Graph:
+    """Of epilogues and elementwise operators over integers."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        changed = _changed(graph, op, context)
+        if changed is not None:
+            edit.replace(op, changed)
+    return edit.finish()
+
+
+def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
+    result = graph.types[op.outputs[0]].dtype
+    if op.epilogue is not None and op.kind.endswith("_integer"):
+        operands, expr = ["", *op.epilogue_inputs], op.epilogue
+        dtypes = ["int32", *(graph.types[name].dtype for name in op.epilogue_inputs)]
+    elif op.kind == "elementwise" and "dtype" in op.attrs:
+        operands, expr = list(op.inputs), op.attrs.expr
+        dtypes = [graph.types[name].dtype for name in op.inputs]
+    else:
+        return None
+    kinds = [lanes.KINDS[dtype] for dtype in dtypes]
+    # Stores of bytes by several vectors, as assembler has them, take limits over (codegen/render).
+    saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
+    bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
+    found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.closes)
+    if context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32):
+        found = _products(found)
+    return None if found == expr else _with(op, found)
+
+
+def _products(expr: Expr) -> Expr:
+    """Rounded products of an integer and a real as one function, which needs no unit for reals."""
+    if not isinstance(expr, Call):
+        return expr
+    arguments = tuple(map(_products, expr.args))
+    inner = arguments[0]
+    if expr.fn == "nearest_within" and isinstance(inner, Call) and inner.fn == "mul":
+        first, second = inner.args
+        if isinstance(first, Call) and first.fn == "real":
+            return call("nearest_product", first.args[0], second)
+    return Call(expr.fn, arguments)
+
+
+def _with(op: Op, expr: Expr) -> Op:
+    return op.with_(epilogue=expr) if op.epilogue is not None else op.with_(attrs=Attrs(op.attrs, expr=expr))
+
+
+def _bounds(graph: Graph, name: str, dtype: str) -> Interval:
+    """What a value can be: of sums, whose name is "", any int32."""
+    if name in graph.constants:
+        array = graph.constants[name]
+        return (float(array.min()), float(array.max())) if array.size and np.isfinite(array).all() else None
+    if dtype == "float32":
+        return None
+    limits = np.iinfo(dtype) if name else None
+    return (float(limits.min), float(limits.max)) if limits else INT32

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How values flow, wait and are kept in a network that takes its sequence in blocks (`streams.py`).
+
+Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay,
+(k + 1) * block - delay). What an operator reads of earlier blocks, the tail of its operand, is a state in front of the
+block, so nothing is computed twice. A window that reaches ahead makes a result later than its operand (`delay`);
+operands of one operator wait for the latest of them. Elements before the first one are what padding wants: a state
+begins with zeros, or with the zero point; results that are late get it there where an operator pads. Of dequantised
+values the integers are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ...errors import ModelError, ShapeError
+from ...ir.graph import Attrs, Graph, Op, prune, unused
+from ...ir.streams import Stream, Streamed, StreamedOutput
+from ...ir.types import TensorType
+from ...ops.base import operator
+
+#: Types that may be padded with their zero point.
+BYTES = ("int8", "uint8")
+_MOVES = ("reshape", "transpose", "slice")
+_TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+class Refused(Exception):
+    """An operator cannot be streamed; the text says why."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A value in blocks.
+
+    name: of the block in the new graph. axis, block: where its elements follow each other, and how many there are.
+    delay: elements that it is behind; negative: so many come before its first block. blank: what these are.
+    step: elements of the input between two of its own. first, last: what its element 0 depends on of the input, as
+    indices; first None: all that came before.
+    """
+
+    name: str
+    axis: int
+    block: int
+    delay: int = 0
+    blank: int = 0
+    step: Fraction = Fraction(1)
+    first: Fraction | None = Fraction(0)
+    last: Fraction = Fraction(0)
+
+    def widened(self, before: int, behind: int) -> Flow:
+        """The same with so many elements of its own before and behind each that it depends on, too."""
+        first = None if self.first is None else self.first - before * self.step
+        return replace(self, first=first, last=self.last + behind * self.step)
+
+
+@dataclass(frozen=True)
+class Dequantised:
+    """What a value was made of by one scale: integers with a zero point, and how."""
+
+    name: str
+    zero: int
+    attrs: Attrs
+    others: tuple[str, ...]
+
+
+class Streamer:
+    """Writes the graph anew, operator by operator. flows: of the values in blocks, by their names in the graph as it
+    was; lost: values that cannot be had, for there is no way to stream what gives them.
+    tall: of some of rank 3, the same with an axis of 1 in front of the last. integers: of values of the new graph that
+    were dequantised by one scale. begins, copied: what a state is at first, if not zero, and bytes that a run copies
+    for it, by its input. origin, present: of the operator that is written anew, its source and its first result."""
+
+    def __init__(self, graph: Graph, stream: Stream, kept: Container[str]):
+        self.graph, self.stream = graph, stream
+        self.types, self.constants = dict(graph.types), dict(graph.constants)
+        self.ops: list[Op] = []
+        self.flows: dict[str, Flow] = {}
+        self.tall: dict[str, Flow] = {}
+        self.integers: dict[str, Dequantised] = {}
+        self.lost: set[str] = set()
+        self.states: list[tuple[str, str]] = []
+        self.begins: dict[str, np.ndarray] = {}
+        self.copied: dict[str, int] = {}
+        self.origin = self.present = ""
+        self._made: dict[tuple, str] = {}
+        self.inputs = self._streamed_inputs(kept)
+
+    def _streamed_inputs(self, kept: Container[str]) -> tuple[str, ...]:
+        graph, (axis, block) = self.graph, (self.stream.axis, self.stream.block)
+        unknown = [name for name in self.stream.inputs if name not in graph.inputs]
+        if unknown:
+            raise ModelError(graph.name, [f"stream: the model has no input '{name}'" for name in unknown],
+                             f"Its inputs are {', '.join(graph.inputs)}.")
+        names = self.stream.inputs or tuple(name for name in graph.inputs if name not in kept)
+        for name in names:
+            type_ = graph.types[name]
+            if not type_.is_static:
+                raise ShapeError(f"{graph.name}: input '{name}' is {type_}; a stream is made from a network of one "
+                                 "length: give any that is longer than what an output depends on, with --input-shapes")
+            if axis >= type_.rank:
+                raise ShapeError(f"{graph.name}: input '{name}' is {type_}, which has no axis {axis} to stream along; "
+                                 "say which inputs come in blocks with input=NAME")
+            self.types[name] = _along(type_, axis, block or type_.shape[axis])
+            self.flows[name] = Flow(name, axis, self.types[name].shape[axis])
+        if not names or len({flow.block for flow in self.flows.values()}) > 1:
+            raise ShapeError(f"{graph.name}: the inputs {', '.join(names)} do not have blocks of one size; say which "
+                             "come in blocks with input=NAME, and their size with block=N" if names else
+                             f"{graph.name}: no input is left to come in blocks")
+        return names
+
+    def run(self, rule_of: Callable[[Op], Rule]) -> Graph:
+        """The graph, each operator that reads a block written by its rule."""
+        findings = []
+        for op in self.graph.ops:
+            self.origin, self.present = op.origin, op.outputs[0]
+            if not self.lost.isdisjoint(op.inputs):
+                self.lost.update(op.outputs)
+            elif self.flows.keys().isdisjoint(op.inputs):
+                self.ops.append(op)
+            else:
+                try:
+                    rule_of(op)(self, op)
+                except Refused as error:
+                    findings.append(f"{op.kind} '{op.origin or op.outputs[0]}': {error}")
+                    self.lost.update(op.outputs)
+        whole = [name for name in self.graph.outputs if name not in self.flows and name not in self.lost]
+        findings += [f"output '{name}' does not depend on the stream, or only on its end" for name in whole]
+        findings += [f"output '{name}' is the last state of a layer, not a stream; the states are kept by themselves"
+                     for name in self.graph.outputs if name in self.lost] if not findings else []
+        if findings:
+            raise ModelError(self.graph.name, findings, "It cannot be streamed along axis "
+                             f"{self.stream.axis} as a whole: change these, or compile what comes before them with "
+                             "--output-names.")
+        return self._finished()
+
+    def _finished(self) -> Graph:
+        names: dict[str, str] = {}
+        outputs = []
+        for name in self.graph.outputs:
+            self.origin = self.present = name
+            flow = self.settled(self.flows[name])
+            if flow.name in self.graph.inputs or flow.name in names or flow.name in dict(self.states).values():
+                flow = self.emit(flow, "copy", Attrs(), (flow.name,))
+            names[flow.name] = name
+            depth = None if flow.first is None else int(flow.last - flow.first) + 1
+            outputs.append(StreamedOutput(name, flow.axis, flow.block, flow.delay, depth))
+        live = self._live(names)
+        names.update((source, unused(f"{target}_next", self.types)) for source, target in live)
+        taken = {value: unused(f"{value}'", self.types, names.values()) for value in names.values()
+                 if value not in names and any(value in op.outputs for op in self.ops)}
+        names = {**taken, **names}
+        rename = lambda values: tuple(names.get(value, value) for value in values)  # noqa: E731
+        ops = tuple(op.with_(inputs=rename(op.inputs), outputs=rename(op.outputs)) for op in self.ops)
+        types = {names.get(name, name): type_ for name, type_ in self.types.items()
+                 if name in names or name not in names.values()}
+        states = tuple((names.get(source, source), target) for source, target in live)
+        facts = Streamed(self.stream.axis, self.flows[self.inputs[0]].block, self.inputs, tuple(outputs), len(live),
+                         sum(types[target].bytes for _, target in live), sum(self.copied[target] for _, target in live))
+        return prune(self.graph.with_(
+            inputs=(*self.graph.inputs, *(target for _, target in states)),
+            outputs=(*self.graph.outputs, *(source for source, _ in states)), ops=ops, types=types,
+            constants=self.constants, states=(*self.graph.states, *states), stream=facts,
+            begins={**self.graph.begins, **{name: self.begins[name] for _, name in live if name in self.begins}}))
+
+    def _live(self, outputs: Iterable[str]) -> list[tuple[str, str]]:
+        """The states that some output depends on."""
+        needed, left, live = set(outputs), list(self.states), []
+        while True:
+            for op in reversed(self.ops):
+                if not needed.isdisjoint(op.outputs):
+                    needed.update(op.inputs)
+            found = [pair for pair in left if pair[1] in needed]
+            if not found:
+                return [pair for pair in self.states if pair in live]
+            live += found
+            left = [pair for pair in left if pair not in found]
+            needed.update(source for source, _ in found)
+
+    # --- what rules are made of --------------------------------------------------------------------------------
+
+    def flow(self, op: Op, index: int = 0) -> Flow:
+        """The block that operand `index` is.
+
+        Raises:
+            Refused: where another operand is in blocks as well, or this one is not.
+        """
+        for place, name in enumerate(op.inputs):
+            if name in self.flows and place != index:
+                raise Refused(f"its operand {place} is in blocks; only operand {index} may be")
+        return self.flows[op.inputs[index]]
+
+    def value(self, name: str, type_: TensorType) -> str:
+        name = unused(name, self.types)
+        self.types[name] = type_
+        return name
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        name = self.value(name, TensorType(str(array.dtype), array.shape))
+        self.constants[name] = array
+        return name
+
+    def result(self, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
+        """Adds an operator of one result; one that moves dequantised values moves their integers."""
+        if kind in _MOVES and inputs[0] in self.integers:
+            return self.moved(inputs[0], lambda source, zero: self.result(kind, attrs, (source, *inputs[1:])))
+        (type_,) = operator(kind).infer(attrs, *(self.types[operand] if operand else None for operand in inputs))
+        name = self.value(f"{self.present}:{kind}", type_)
+        self.ops.append(Op(kind, attrs, inputs, (name,), origin=self.origin))
+        return name
+
+    def emit(self, flow: Flow, kind: str, attrs: Attrs, inputs: tuple[str, ...], axis: int | None = None) -> Flow:
+        """Adds an operator of one result that flows as `flow` does, along another axis if one is given."""
+        name = self.result(kind, attrs, inputs)
+        axis = flow.axis if axis is None else axis
+        return replace(flow, name=name, axis=axis, block=self.types[name].shape[axis])
+
+    def define(self, op: Op, flow: Flow) -> None:
+        """Says what the operator's result is."""
+        self.flows[op.outputs[0]] = flow
+
+    def dequantised(self, made: Dequantised) -> str:
+        name = self.result("dequantize_linear", made.attrs, (made.name, *made.others))
+        self.integers[name] = made
+        return name
+
+    def moved(self, name: str, move: Callable[[str, int], str]) -> str:
+        """What `move` makes of a value; of one that was dequantised, of its integers, dequantised again. move: of a
+        name, and of what zero is there."""
+        if name not in self.integers:
+            return move(name, 0)
+        made = self.integers[name]
+        return self.dequantised(replace(made, name=move(made.name, made.zero)))
+
+    def cut(self, name: str, axis: int, first: int, end: int) -> str:
+        if (first, end) == (0, self.types[name].shape[axis]):
+            return name
+        return self.result("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,))
+
+    def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, blank: int = 0) -> str:
+        """A state. make: from its name, a value that is read, which is given back, and what it becomes. blank: what all
+        of it is at first."""
+        target = self.value(f"stream_{len(self.states)}", type_)
+        if blank:
+            self.begins[target] = np.full(type_.shape, blank, type_.dtype)
+        read, source = make(target)
+        self.keep(source, target, copies)
+        return read
+
+    def keep(self, source: str, target: str, copies: int) -> None:
+        """A value becomes a state. copies: of it in each run."""
+        self.states.append((source, target))
+        self.copied[target] = copies * self.types[target].bytes
+
+    def behind(self, flow: Flow, count: int) -> str:
+        """The block behind the last `count` elements before it. In time order in memory, if channels come last, so that
+        the block can be computed into its place and the state is one run of bytes."""
+        if count == 0:
+            return flow.name
+        key = ("behind", flow.name, count, flow.blank)
+        if key not in self._made and flow.name in self.integers:
+            self._made[key] = self.moved(flow.name, lambda source, zero: self.behind(
+                replace(flow, name=source, blank=zero), count))
+        if key not in self._made:
+            type_, axis, block = self.types[flow.name], flow.axis, flow.name
+            turned = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
+            if turned:
+                block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
+
+            # What a long state becomes is all that is read, of which the next run reads the end: that is one copy less.
+            whole, extent = count > flow.block, flow.block + count
+
+            def make(state: str) -> tuple[str, str]:
+                begin = self.cut(state, axis, flow.block, extent) if whole else state
+                both = self.result("concat", Attrs(axis=axis), (begin, block))
+                return both, both if whole else self.cut(both, axis, flow.block, extent)
+
+            kept = _along(self.types[block], axis, extent if whole else count)
+            both = self.state(kept, make, 2 if whole else 3, flow.blank)
+            self._made[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if turned else both
+        return self._made[key]
+
+    def delayed(self, flow: Flow, delay: int) -> Flow:
+        """The same, so far behind."""
+        if delay == flow.delay:
+            return flow
+        name = self.cut(self.behind(flow, delay - flow.delay), flow.axis, 0, flow.block)
+        return replace(flow, name=name, delay=delay)
+
+    def settled(self, flow: Flow) -> Flow:
+        """The same without zeros that are only thought of before its first block."""
+        return self.delayed(flow, max(flow.delay, 0))
+
+    def mask(self, delay: int, block: int) -> str:
+        """bool [block]: which elements of a block are there, of a value that is so far behind."""
+        key = ("mask", delay, block)
+        if key not in self._made:
+            ones = self.constant("there", np.ones(block, bool))
+
+            def make(state: str) -> tuple[str, str]:
+                both = self.result("concat", Attrs(axis=0), (state, ones))
+                return self.cut(both, 0, 0, block), self.cut(both, 0, block, block + delay)
+
+            self._made[key] = self.state(TensorType("bool", (delay,)), make, 3)
+        return self._made[key]
+
+    def where(self, there: str, name: str, blank: int | np.ndarray = 0) -> str:
+        """The value where a mask, which broadcasts to it, is true; elsewhere that number, or these."""
+        if name in self.integers:
+            return self.moved(name, lambda source, zero: self.where(there, source, zero))
+        other = self.constant("blank", np.array(blank, self.types[name].dtype))
+        return self.result("where", Attrs(), (there, name, other))
+
+    def padded(self, flow: Flow, blank: int = 0) -> Flow:
+        """The same with a number for all elements before its first."""
+        if flow.delay < 0 and flow.blank != blank:
+            flow = self.settled(flow)
+        flow = replace(flow, blank=blank)
+        if flow.delay <= 0:
+            return flow
+        key = ("masked", flow.name, blank)
+        if key not in self._made:
+            behind = (1,) * (self.types[flow.name].rank - flow.axis - 1)
+            there = self.mask(flow.delay, flow.block)
+            there = self.result("reshape", Attrs(shape=(flow.block, *behind)), (there,)) if behind else there
+            self._made[key] = self.where(there, flow.name, blank)
+        return replace(flow, name=self._made[key])
+
+    def window(self, flow: Flow, reach: int, stride: int, before: int, blank: int = 0) -> Flow:
+        """What an operator reads whose result i depends on elements i * stride - before to i * stride - before + reach
+        of a value: all that it needs for a block, without pads. blank: what it pads with. The flow is that of the
+        result.
+
+        Raises:
+            Refused: where a stride does not divide the block.
+        """
+        if flow.block % stride:
+            raise Refused(f"its stride {stride} does not divide the block of {flow.block} elements that it reads; "
+                          "choose a block that is a multiple")
+        if before > 0:
+            flow = self.padded(flow, blank)
+        count = flow.block // stride
+        delay = max(-((flow.delay + reach - before + 1 - stride) // -stride), 0)
+        tail = delay * stride + before - flow.delay
+        skip = max(-tail, 0)
+        read = self.cut(self.behind(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
+        wide = flow.widened(before, reach - before)
+        return replace(wide, name=read, block=count, delay=delay, blank=0, step=flow.step * stride)
+
+
+def _along(type_: TensorType, axis: int, extent: int) -> TensorType:
+    return type_.with_shape((*type_.shape[:axis], extent, *type_.shape[axis + 1:]))
+
+
+#: Writes an operator of the graph as it was anew: `Streamer.define` says what its result is.
+Rule = Callable[[Streamer, Op], None]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States that grow: keys and values of a decoder's past, to which each run appends those of its new tokens.
+
+The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). Here such a state gets
+room for as many rows as the user says, a run writes the new ones into their place in it, and whatever read the concat
+reads the first p + n rows of the room. p is a count: an element of a state of its own, `extent`, that the session
+begins with 0 and each run makes p + n. So the runtime knows nothing of growing: it checks p as any number that a run
+finds, and the calls with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...errors import ModelError
+from ...ir.conditions import Condition, recording, require_at_most
+from ...ir.dims import Dim, Symbol, symbols
+from ...ir.graph import EXTENT, Attrs, Filled, Graph, Op, unused
+from ...ir.shapes import with_symbols
+from ...ir.types import TensorType
+from ..edit import Editor
+
+
+@dataclass(frozen=True)
+class _Grown:
+    """A state: output, input; the axis and symbol of its extent, how much that grows in a run; its concat."""
+
+    output: str
+    input: str
+    axis: int
+    past: Symbol
+    new: Dim
+    concat: Op
+
+
+def growing(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapping[str, int]) -> dict[str, int]:
+    """Those of the bounds that are the room of a state: symbol -> rows. inputs: their shapes as the model has them."""
+    extents = {dim for name in states.values() for dim in inputs.get(name, ()) if isinstance(dim, str)}
+    return {name: rows for name, rows in bounds.items() if name in extents}
+
+
+def grow_states(graph: Graph, states: Mapping[str, str], rooms: Mapping[str, int]) -> Graph:
+    """The graph whose states with an extent in `rooms` have room for so many rows, and one more state for each of these
+    extents, called as it is.
+
+    Raises:
+        ModelError: listing the states that cannot grow, and why.
+    """
+    if not rooms:
+        return graph
+    found: list[_Grown] = []
+    problems = []
+    for output, state in states.items():
+        if output in graph.outputs and state in graph.inputs and _symbols(graph.types[state]) & set(rooms):
+            grown = _grown(graph, output, state, rooms)
+            if isinstance(grown, str):
+                problems.append(f"state '{output}={state}': {grown}")
+            else:
+                found.append(grown)
+    steps = {grown.past: grown.new for grown in found}
+    problems += [f"state '{grown.output}={grown.input}': {grown.past} grows by {grown.new}, and by {steps[grown.past]} "
+                 "elsewhere" for grown in found if steps[grown.past] != grown.new]
+    if problems:
+        raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
+                                               "are known: give them with --input-shapes.")
+    graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in rooms})
+    return _Growth(graph, found, steps, rooms).run()
+
+
+def _symbols(type_: TensorType) -> frozenset[str]:
+    return frozenset().union(*map(symbols, type_.shape))
+
+
+def _grown(graph: Graph, output: str, state: str, rooms: Mapping[str, int]) -> _Grown | str:
+    """The state, or why it cannot grow."""
+    past, present = graph.types[state], graph.types[output]
+    axes = [axis for axis, dim in enumerate(past.shape) if isinstance(dim, Symbol) and dim.name in rooms]
+    if len(axes) != 1 or not past.with_shape(
+            0 if axis in axes else dim for axis, dim in enumerate(past.shape)).is_static:
+        return f"'{state}' is {past}: its other extents are not known"
+    axis = axes[0]
+    op = graph.producers().get(output)
+    if op is None or op.kind != "concat" or op.epilogue is not None or len(op.inputs) != 2 or op.inputs[0] != state \
+            or op.attrs.axis % past.rank != axis:
+        return f"'{output}' is {present}, and not Concat('{state}', new) along axis {axis}"
+    new = graph.types[op.inputs[1]].shape[axis]
+    if not isinstance(new, (int, Symbol)) or new == past.shape[axis]:
+        return f"'{state}' grows by {new}, and not by a number or an extent of an input"
+    return _Grown(output, state, axis, past.shape[axis], new, op)  # type: ignore[arg-type]
+
+
+def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
+    """Extents of inputs that have to be p + n, such as those of masks, are."""
+    totals = {}
+    for past, new in steps.items():
+        total = past + new
+        for dim in {dim for name in graph.inputs for dim in graph.types[name].shape if isinstance(dim, Symbol)}:
+            if dim not in steps and dim != new and _is_equal(graph.conditions, dim, total):
+                totals[dim.name] = total
+    return with_symbols(graph, totals) if totals else graph
+
+
+def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
+    stated = {(each.lhs, each.relation, each.rhs) for each in conditions}
+    return any((a, "==", b) in stated or ((a, "<=", b) in stated and (b, "<=", a) in stated)
+               for a, b in ((dim, other), (other, dim)))
+
+
+class _Growth:
+    """A graph on its way; states, and by symbol how much it grows and the room there is."""
+
+    def __init__(self, graph: Graph, found: list[_Grown], steps: Mapping[Symbol, Dim], rooms: Mapping[str, int]):
+        self.found, self.steps, self.rooms = found, steps, rooms
+        types = dict(graph.types)
+        self.counts: dict[Symbol, tuple[str, str]] = {}
+        for past in steps:
+            state = unused(past.name, types)
+            self.counts[past] = unused(f"{state}.next", types), state
+            types.update(dict.fromkeys(self.counts[past], TensorType("int64", (1,))))
+        self.graph = graph.with_(types=types, inputs=(*graph.inputs, *(state for _, state in self.counts.values())),
+                                 outputs=(*graph.outputs, *(after for after, _ in self.counts.values())),
+                                 states=(*graph.states, *self.counts.values()),
+                                 counters=tuple(state for _, state in self.counts.values()))
+        self.edit = Editor(self.graph)
+        self.counters: dict[Symbol, str] = {}
+        self.filled: dict[str, Filled] = {}
+
+    def run(self) -> Graph:
+        conditions = tuple(condition for past, new in self.steps.items() for condition in self._counted(past, new))
+        for grown in self.found:
+            self._append(grown)
+        for name, axis, past in self._parts():
+            self._fill(name, axis, past)
+        return self.edit.finish().with_(filled=self.filled, conditions=(*conditions, *self.graph.conditions))
+
+    def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
+        """What of the state that says how many rows there are is the symbol, and what it is after a run."""
+        room, (after, state) = self.rooms[past.name], self.counts[past]
+        self.counters[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
+        self.edit.add_behind("", Op(EXTENT, Attrs(symbol=past, element=0, bound=room - new), (state,),
+                                    (self.counters[past],), origin=past.name))
+        self.edit.add_behind("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
+        with recording(f"room of {past}") as found:
+            require_at_most(past + new, room, "the states have no room for so many rows")
+        return tuple(found)
+
+    def _append(self, grown: _Grown) -> None:
+        edit, type_ = self.edit, self.graph.types[grown.input]
+        whole = type_.with_shape(self.rooms[grown.past.name] if axis == grown.axis else dim
+                                 for axis, dim in enumerate(type_.shape))
+        old = edit.types[grown.output]
+        edit.types[grown.input] = edit.types[grown.output] = whole
+        inputs = (*grown.concat.inputs, self.counters[grown.past])
+        edit.replace(grown.concat, Op("append", Attrs(axis=grown.axis), inputs, (grown.output,),
+                                      origin=grown.concat.origin))
+        self._first_rows(grown.output, grown.axis, old)
+        if any(op is not grown.concat and grown.input in op.inputs for op in self.graph.ops):
+            self._first_rows(grown.input, grown.axis, type_, grown.output)
+
+    def _first_rows(self, name: str, axis: int, type_: TensorType, appended: str = "") -> None:
+        """What read the value reads as many rows of it as its type was before."""
+        part = self.edit.value(f"{name}.rows", type_)
+        attrs = Attrs(axes=(axis,), starts=(0,), ends=(type_.shape[axis],), steps=(1,))
+        self.edit.redirect({name: part})
+        if appended:
+            op = self.edit.producer(appended)
+            self.edit.replace(op, op.with_(inputs=(name, *op.inputs[1:])))
+        self.edit.add_behind(name, Op("slice", attrs, (name,), (part,)))
+
+    def _parts(self) -> Iterator[tuple[str, int, Symbol]]:
+        """Inputs that are no states and grow with them: name, axis, extent."""
+        states = {grown.input for grown in self.found}
+        for name in self.graph.inputs:
+            for axis, dim in enumerate(self.graph.types[name].shape):
+                for past in self.steps:
+                    if name not in states and past.name in symbols(dim):
+                        yield name, axis, past
+
+    def _fill(self, name: str, axis: int, past: Symbol) -> None:
+        """An input of p + n elements along an axis has the room's; the others are not read."""
+        type_, new = self.graph.types[name], self.steps[past]
+        room = self.rooms[past.name]
+        if type_.shape[axis] != past + new or name in self.filled:
+            raise ModelError(self.graph.name, [f"input '{name}' is {type_}, and only one axis may grow with "
+                                               f"{past}, by {new}"])
+        self.edit.types[name] = type_.with_shape(room if i == axis else dim for i, dim in enumerate(type_.shape))
+        self._first_rows(name, axis, type_)
+        self.filled[name] = Filled(axis, self.counts[past][1], new if isinstance(new, int) else str(new))

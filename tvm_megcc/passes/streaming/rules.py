@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each operator takes a stream: what it reads of earlier blocks, and when its result is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ...ir.graph import Attrs, Op
+from ...ops.base import operator
+from ...ops.elementwise import Elementwise
+from ...ops.math.reduce import Reduction
+from ...ops.recurrent.rnn import Recurrent
+from ...ops.rules import axes_of, axis_of, slice_axes
+from .flow import BYTES, Dequantised, Flow, Refused, Rule, Streamer
+
+
+def rule_of(op: Op) -> Rule:
+    """The rule of an operator, of which an operand is in blocks.
+
+    Raises:
+        Refused: where there is none.
+    """
+    declaration = operator(op.kind)
+    if op.kind in RULES:
+        return RULES[op.kind]
+    if op.epilogue is None and (issubclass(declaration, Elementwise) or declaration.expression(op.attrs) is not None):
+        return elementwise
+    if issubclass(declaration, Recurrent):
+        return recurrent
+    if issubclass(declaration, Reduction):
+        return reduction
+    if op.kind.startswith("global_"):
+        raise Refused("it reads the whole sequence")
+    raise Refused("there is no rule for it in blocks")
+
+
+def _together(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
+    """The delay of the latest of some operands that are read element by element, and how many axes from the last on
+    they flow along."""
+    places = {s.types[flow.name].rank - flow.axis for flow in flows.values()}
+    if len(places) > 1 or len({(flow.block, flow.step) for flow in flows.values()}) > 1:
+        raise Refused("its operands flow along different axes, or one flows faster than the other")
+    return max(0, *(flow.delay for flow in flows.values())), places.pop()
+
+
+def _joined(flows: list[Flow], result: Flow) -> Flow:
+    """The flow of a result that depends on several operands alike."""
+    first = None if any(flow.first is None for flow in flows) else min(flow.first for flow in flows)
+    return replace(result, first=first, last=max(flow.last for flow in flows))
+
+
+def elementwise(s: Streamer, op: Op) -> None:
+    flows = {name: s.flows[name] for name in op.inputs if name in s.flows}
+    delay, place = _together(s, flows)
+    for name in op.inputs:
+        shape = s.types[name].shape if name and name not in flows else ()
+        if len(shape) >= place and shape[-place] != 1:
+            raise Refused(f"its operand '{name}' is as long as the sequence")
+    _combined(s, op, flows, delay, place, op.attrs, _is_tall(s, flows))
+
+
+def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: int, attrs: Attrs, tall: bool) -> None:
+    """Adds an operator whose operands are read element by element."""
+    inputs = []
+    for name in op.inputs:
+        flow = s.tall.get(name) if tall else flows.get(name)
+        operand = s.delayed(flow, delay).name if flow else s.delayed(flows[name], delay).name if name in flows else name
+        inputs.append(_raised(s, operand) if tall and not flow else operand)
+    first = next(iter(flows.values()))
+    rank = max(s.types[name].rank for name in inputs)
+    result = s.emit(replace(first, delay=delay, blank=0), op.kind, attrs, tuple(inputs), rank - place)
+    result = _joined(list(flows.values()), result)
+    s.define(op, _flat(s, op.outputs[0], result) if tall else result)
+
+
+def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
+    """Whether convolutions along one axis gave some operands an axis of 1 in front of the last: what is between two of
+    them then keeps the form that both have."""
+    return any(name in s.tall for name in flows) \
+        and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())
+
+
+def _raised(s: Streamer, name: str) -> str:
+    shape = s.types[name].shape
+    if len(shape) < 2:
+        return name
+    if len(shape) > 3:
+        raise Refused(f"its operand '{name}' has more axes than what it is added to")
+    return _reshaped(s, name, (*shape[:-1], 1, shape[-1]))
+
+
+def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
+    if name in s.constants:
+        return s.constant(name, s.constants[name].reshape(shape))
+    return s.result("reshape", Attrs(shape=shape), (name,))
+
+
+def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
+    """A value without the axis of 1 in front of its last; that with it is kept in mind under the name."""
+    shape = s.types[tall.name].shape
+    s.tall[name] = tall
+    return s.emit(tall, "reshape", Attrs(shape=(*shape[:2], shape[3])), (tall.name,), 2)
+
+
+def reshape(s: Streamer, op: Op) -> None:
+    flow = s.flow(op)
+    old, new = s.graph.types[op.inputs[0]].shape, s.graph.types[op.outputs[0]].shape
+    extent = old[flow.axis]
+    axes = [axis for axis, dim in enumerate(new) if dim == extent and prod(new[:axis]) == prod(old[:flow.axis])]
+    if not axes:
+        raise Refused(f"it makes {list(new)} of {list(old)}, in which axis {flow.axis} is no axis any more")
+    axis = axes[0]
+    if len(old) == 3 and flow.axis == 2 and new == (*old[:2], 1, old[2]) and op.inputs[0] in s.tall:
+        s.define(op, s.tall[op.inputs[0]])
+    elif len(new) == 3 and axis == 2 and flow.axis == 3 and old == (*new[:2], 1, new[2]):
+        s.define(op, _flat(s, op.outputs[0], flow))
+    else:
+        shape = (*new[:axis], flow.block, *new[axis + 1:])
+        s.define(op, s.emit(flow, "reshape", Attrs(shape=shape), (flow.name,), axis))
+
+
+def transpose(s: Streamer, op: Op) -> None:
+    flow = s.flow(op)
+    s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name,), op.attrs.perm.index(flow.axis)))
+
+
+def cut(s: Streamer, op: Op) -> None:
+    """A slice: of the stream's axis what is left out at the end is what padding has added there."""
+    flow = s.flow(op)
+    cuts = slice_axes(op.attrs, s.graph.types[op.inputs[0]].shape)
+    start, count, step = cuts.get(flow.axis, (0, 0, 1))
+    if flow.axis in cuts:
+        extent = s.graph.types[op.inputs[0]].shape[flow.axis]
+        if step < 1 or 2 * count * step < extent:
+            raise Refused(f"it takes {count} of {extent} elements of the sequence; only what a stream has for ever can "
+                          "be taken: all but some at its begin and end")
+    others = [axis for axis in cuts if axis != flow.axis]
+    if step == 1:
+        flow = flow.widened(-start, start)
+        flow = replace(flow, delay=flow.delay + start)
+    else:
+        flow = s.window(s.settled(flow), 0, step, -start)
+    attrs = Attrs({"axes": tuple(others), **{key: tuple(value for axis, value in
+                                                         zip(op.attrs.axes, op.attrs[key], strict=True)
+                                                         if axis != flow.axis) for key in ("starts", "ends")},
+                   "steps": tuple(value for axis, value in zip(op.attrs.axes, op.attrs.steps, strict=True)
+                                  if axis != flow.axis)})
+    if step > 1:
+        every = Attrs(axes=(flow.axis,), starts=(0,), ends=(s.types[flow.name].shape[flow.axis],), steps=(step,))
+        flow = replace(flow, name=s.result("slice", every, (flow.name,)))
+    if others:
+        attrs = Attrs(attrs, axes=tuple(axis for axis in op.attrs.axes if axis != flow.axis))
+        flow = replace(flow, name=s.result("slice", attrs, (flow.name,)))
+    elif op.inputs[0] in s.tall and step == 1:
+        tall = s.tall[op.inputs[0]]
+        s.tall[op.outputs[0]] = replace(tall, delay=tall.delay + start).widened(-start, start)
+    s.define(op, flow)
+
+
+def pad(s: Streamer, op: Op) -> None:
+    flow = s.flow(op)
+    before, after = list(op.attrs.before), list(op.attrs.after)
+    tall = s.tall.get(op.inputs[0])
+    if before[flow.axis] or after[flow.axis]:
+        bytes_ = s.types[flow.name].dtype in BYTES
+        if before[flow.axis] > 0 and (op.attrs.mode != "constant" or (op.attrs.value != 0 and not bytes_)):
+            raise Refused(f"it pads the begin of the sequence in mode {op.attrs.mode} with {op.attrs.value}, and not "
+                          "with zero")
+        if min(before[flow.axis], after[flow.axis]) < 0:
+            raise Refused("it crops the sequence by negative pads; a slice does that")
+        count = before[flow.axis]
+        blank = int(op.attrs.value) if count else flow.blank
+        before[flow.axis] = after[flow.axis] = 0
+        if tall and not any(before) and not any(after):
+            tall = s.padded(tall, blank)
+            tall = replace(tall, delay=tall.delay - count).widened(count, -count)
+            s.define(op, _flat(s, op.outputs[0], tall))
+            return
+        flow = s.padded(flow, blank)
+        flow = replace(flow, delay=flow.delay - count).widened(count, -count)
+    if any(before) or any(after):
+        flow = s.settled(flow) if op.attrs.value != 0 else flow
+        flow = s.emit(flow, "pad", Attrs(op.attrs, before=tuple(before), after=tuple(after)), (flow.name,))
+    s.define(op, flow)
+
+
+def concat(s: Streamer, op: Op) -> None:
+    own = {name: s.flows[name] for name in op.inputs if name in s.flows}
+    axis = axis_of(op.attrs.axis, s.graph.types[op.outputs[0]].rank)
+    if any(flow.axis == axis for flow in own.values()):
+        zeros = [name for name in op.inputs if name not in own]
+        places = [index for index, name in enumerate(op.inputs) if name in own]
+        front = op.inputs[:places[0]]
+        if len(places) != 1 or any(name not in s.constants or s.constants[name].any() for name in zeros):
+            raise Refused("it puts something before or behind the sequence that is no zeros")
+        count = sum(s.types[name].shape[axis] for name in front)
+        flow = s.padded(s.flow(op, places[0]))
+        s.define(op, replace(flow, delay=flow.delay - count).widened(count, -count))
+        return
+    if any(name not in own for name in op.inputs):
+        raise Refused("an operand is no stream: it is as long as the sequence")
+    delay, place = _together(s, own)
+    tall = axis == 1 and _is_tall(s, own)
+    _combined(s, op, own, delay, place, Attrs(axis=axis), tall)
+
+
+def _spatial(op: Op, flow: Flow, axes: int) -> int:
+    """Which of an operator's axes of windows the stream is; -1 for the batch.
+
+    Raises:
+        Refused: for its channels.
+    """
+    if flow.axis == 1:
+        raise Refused("it adds up channels, which is the axis of the stream")
+    if flow.axis >= 2 + axes:
+        raise Refused(f"it has no axis {flow.axis}")
+    return flow.axis - 2 if flow.axis >= 2 else -1
+
+
+def convolution(s: Streamer, op: Op) -> None:
+    flow, kernel = s.flow(op), s.types[op.inputs[1]].shape[2:]
+    _windows(s, op, flow, kernel, op.attrs.get("x_zero", 0))
+
+
+def pool(s: Streamer, op: Op) -> None:
+    flow = s.flow(op)
+    place = _spatial(op, flow, len(op.attrs.kernel))
+    padded = place >= 0 and op.attrs.pads[place] > 0
+    if padded and (op.kind == "max_pool" or (op.kind == "avg_pool" and not op.attrs.get("count_pads", 0))):
+        raise Refused("it pads the begin of the sequence with what is no zeros; pad with zeros in front of it")
+    _windows(s, op, flow, op.attrs.kernel)
+
+
+def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...], blank: int = 0) -> None:
+    axes, place = len(kernel), _spatial(op, flow, len(kernel))
+    attrs = op.attrs
+    if place >= 0:
+        reach = (kernel[place] - 1) * attrs.dilations[place]
+        flow = s.window(flow, reach, attrs.strides[place], attrs.pads[place], blank)
+        pads = list(attrs.pads)
+        pads[place] = pads[axes + place] = 0
+        attrs = Attrs(attrs, pads=tuple(pads))
+        if attrs.get("ceil", 0) and any(stride > 1 for i, stride in enumerate(attrs.strides) if i != place):
+            raise Refused("its last windows hang over the end along another axis (ceil)")
+        if "ceil" in attrs:
+            attrs = Attrs(attrs, ceil=False)
+    else:
+        flow = s.settled(flow)
+    name = s.result(op.kind, attrs, (flow.name, *op.inputs[1:]))
+    s.define(op, replace(flow, name=name))
+
+
+def matmul(s: Streamer, op: Op) -> None:
+    flow = s.settled(s.flow(op))
+    rank = s.types[flow.name].rank
+    contracted = rank - 2 if op.attrs.trans_a else rank - 1
+    if rank < 2 or flow.axis == contracted:
+        raise Refused("it adds up along the axis of the stream")
+    others = s.types[op.inputs[1]]
+    place = rank - flow.axis if not op.attrs.trans_a or flow.axis < rank - 2 else 2
+    if place > 2 and others.rank >= place and others.shape[-place] != 1:
+        raise Refused(f"its operand {others} is as long as the sequence")
+    inputs = (flow.name, *op.inputs[1:])
+    name = s.result(op.kind, op.attrs, inputs)
+    s.define(op, replace(flow, name=name, axis=s.types[name].rank - place))
+
+
+def along(axis_name: str) -> Rule:
+    """Operators that read whole lines along one axis, which may not be that of the stream."""
+    def rule(s: Streamer, op: Op) -> None:
+        flow = s.settled(s.flow(op))
+        rank = s.types[flow.name].rank
+        if (axis_of(op.attrs[axis_name], rank) if axis_name else rank - 1) == flow.axis:
+            raise Refused("it reads the whole sequence")
+        s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name, *op.inputs[1:])))
+    return rule
+
+
+def reduction(s: Streamer, op: Op) -> None:
+    flow = s.settled(s.flow(op))
+    axes = axes_of(op.attrs.axes, s.types[flow.name].rank)
+    if flow.axis in axes:
+        raise Refused("it reads the whole sequence")
+    axis = flow.axis if op.attrs.keepdims else flow.axis - sum(other < flow.axis for other in axes)
+    s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name, *op.inputs[1:]), axis))
+
+
+def unchanged(s: Streamer, op: Op) -> None:
+    flow = s.settled(s.flow(op))
+    s.define(op, s.emit(flow, op.kind, op.attrs, (flow.name, *op.inputs[1:])))
+
+
+def quantised(s: Streamer, op: Op) -> None:
+    """Quantising and dequantising: the zero before a sequence becomes the zero point, or is one."""
+    if any(name not in s.constants or s.constants[name].ndim for name in op.inputs[1:] if name):
+        unchanged(s, op)
+        return
+    zero = int(s.constants[op.inputs[2]]) if len(op.inputs) > 2 and op.inputs[2] else 0
+    back = op.kind == "dequantize_linear"
+    if zero and (s.types[s.flow(op).name].dtype if back else op.attrs.dtype) not in BYTES:
+        unchanged(s, op)
+        return
+    flow, tall = s.flow(op), s.tall.get(op.inputs[0])
+    flow = tall if tall and _is_tall(s, {op.inputs[0]: flow}) else flow
+    if flow.delay < 0 and flow.blank != zero * back:
+        flow, tall = s.settled(s.flow(op)), None
+    name = s.dequantised(Dequantised(flow.name, zero, Attrs(op.attrs, axis=0), op.inputs[1:])) if back else \
+        s.result(op.kind, op.attrs, (flow.name, *op.inputs[1:]))
+    result = replace(flow, name=name, blank=zero * (not back))
+    s.define(op, _flat(s, op.outputs[0], result) if flow is tall else result)
+
+
+def recurrent(s: Streamer, op: Op) -> None:
+    """A layer that runs along the sequence: its last states become its first ones."""
+    flow, declaration = s.flow(op), operator(op.kind)
+    names = dict(zip(declaration.operands, op.inputs, strict=False))
+    if flow.axis != 0:
+        raise Refused("it does not run along the axis of the stream")
+    if op.attrs.direction != "forward":
+        raise Refused(f"direction {op.attrs.direction} needs the end of the sequence first")
+    if names.get("lengths?"):
+        raise Refused("sequences have lengths of their own; a stream has none")
+    flow = s.delayed(flow, -(-max(flow.delay, 0) // flow.block) * flow.block)
+    inputs = list(op.inputs) + [""] * (len(declaration.operands) - len(op.inputs))
+    batch, units = s.types[flow.name].shape[1], s.types[op.inputs[1]].shape[2]
+    own = s.value(f"{op.outputs[0]}.block", s.types[flow.name].with_shape((flow.block, 1, batch, units)))
+    results, asked = [own], op.attrs.results
+    for place, state in enumerate(declaration.states):
+        index = 3 + place
+        begin = inputs[index]
+        if begin and begin not in s.constants:
+            raise Refused(f"its state begins as '{begin}', which is not known; leave it out or fix it with --constant")
+        type_ = s.types[flow.name].with_shape((1, batch, units))
+        last = s.value(f"{own}.{state}", type_)
+        inputs[index] = s.value(f"stream_{len(s.states) + place}", type_)
+        if begin and s.constants[begin].any():
+            s.begins[inputs[index]] = s.constants[begin]
+        results.append(last)
+    inputs[0] = flow.name
+    while not inputs[-1]:
+        inputs.pop()
+    s.ops.append(Op(op.kind, Attrs(op.attrs, results=("Y", *declaration.states)), tuple(inputs), tuple(results),
+                    origin=op.origin))
+    for place, last in enumerate(results[1:]):
+        if flow.delay:
+            there = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
+            last = s.where(there, last, s.begins.get(inputs[3 + place], 0))
+        s.keep(last, inputs[3 + place], 1)
+    for name, what in zip(op.outputs, asked, strict=True):
+        if what == "Y":
+            s.flows[name] = replace(flow, name=own, first=None)
+        else:
+            s.lost.add(name)
+
+
+RULES: dict[str, Rule] = {
+    "reshape": reshape, "transpose": transpose, "slice": cut, "pad": pad, "concat": concat, "conv2d": convolution,
+    "conv3d": convolution, "max_pool": pool, "avg_pool": pool, "sum_pool": pool, "matmul": matmul,
+    "softmax": along("axis"), "log_softmax": along("axis"), "layer_norm": along(""), "cast": unchanged,
+    "copy": unchanged, "quantize_linear": quantised, "dequantize_linear": quantised, "conv2d_integer": convolution,
+    "matmul_integer": matmul, "lookup": unchanged}

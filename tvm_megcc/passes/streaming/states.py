@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of streaming models: pairs of an output and the input that it becomes in the next run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from ...errors import ModelError
+from ...ir.dim_text import sizes_wanted
+from ...ir.dims import Symbol, symbols
+from ...ir.graph import Graph
+
+
+def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, str]:
+    """The pairs, those with a "*" in both names for each of the inputs that the second one is the form of."""
+    found: dict[str, str] = {}
+    for source, target in states.items():
+        before, _, behind = target.partition("*")
+        middles = [name[len(before):len(name) - len(behind)] for name in inputs
+                   if name.startswith(before) and name.endswith(behind) and len(name) >= len(target) - 1]
+        if source.count("*") == target.count("*") == 1 and target not in inputs and middles:
+            found |= {source.replace("*", middle): target.replace("*", middle) for middle in middles}
+        else:
+            found[source] = target
+    return found
+
+
+def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
+    """The graph with these pairs output -> input kept from run to run, beside those that the model itself keeps.
+
+    Raises:
+        ModelError: listing every pair that does not fit the model.
+    """
+    findings = []
+    states = expanded(states, graph.inputs)
+    taken = {name for pair in graph.states for name in pair}
+    for source, target in states.items():
+        findings += [f"state '{source}={target}': {reason}" for reason in _reasons(graph, source, target, taken)]
+        taken.add(target)
+    if findings:
+        rule = "A state is OUTPUT=INPUT, both of one type; every name stands in one."
+        raise ModelError(graph.name, findings, " ".join([*_advice(graph, states), rule]))
+    return graph.with_(states=(*graph.states, *states.items()))
+
+
+def first_states(graph: Graph) -> dict[str, np.ndarray]:
+    """What the states are before the first run, by the names of their inputs."""
+    return {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
+            for _, name in graph.states}
+
+
+def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[str]:
+    """What is wrong with a pair."""
+    unknown = [_unknown(kind, name, names) for kind, name, names in
+               (("output", source, graph.outputs), ("input", target, graph.inputs)) if name not in names]
+    if unknown:
+        return unknown
+    if source in taken or target in taken:
+        kind, name = ("input", target) if target in taken else ("output", source)
+        return [f"{kind} '{name}' is in another state too"]
+    result, operand = graph.types[source], graph.types[target]
+    if result != operand:
+        return [f"output '{source}' is {result}, input '{target}' is {operand}"]
+    if texts := graph.text_ports.intersection((source, target)):
+        return [f"'{min(texts)}' is texts, which are no state: those that the model does not know are of one run"]
+    if not operand.is_static:
+        sizes = sizes_wanted(sorted(set().union(*map(symbols, operand.shape))))
+        return [f"input '{target}' is {operand}; a state has one shape for ever, give it: {sizes}"]
+    return []
+
+
+def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
+    """Where outputs are longer than their inputs: which extent needs a bound, by its name."""
+    names = {}
+    for source, target in states.items():
+        if source in graph.outputs and target in graph.inputs:
+            now, past = graph.types[source], graph.types[target]
+            if now.dtype == past.dtype and now.rank == past.rank:
+                names |= {dim.name if isinstance(dim, Symbol) else "NAME": True
+                          for longer, dim in zip(now.shape, past.shape, strict=True) if longer != dim}
+    bounds = " ".join(f"--bound {name}=1024" for name in names)
+    return [f"A state has room of one size: say how much with {bounds}, where the output is Concat(past, new), or "
+            "export a cache of fixed length, written in part."] if names else []
+
+
+def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
+    return f"the model has no {kind} '{name}'; its {kind}s are {', '.join(names)}"

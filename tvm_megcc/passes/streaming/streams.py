@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: a network of a whole sequence as one that takes it in blocks along one axis and keeps what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from ...ir.graph import Graph
+from ...ir.streams import Stream
+from .flow import Streamer
+from .rules import rule_of
+
+
+def streamed(graph: Graph, stream: Stream, kept: Container[str] = ()) -> Graph:
+    """The network of blocks, with states of its own and what is known of it (`Graph.stream`).
+
+    Args:
+        graph: as it was imported, for a whole sequence of a known length.
+        kept: inputs that are states already.
+
+    Raises:
+        ShapeError: for an axis or block that the inputs cannot have; ModelError: naming every operator that cannot be
+            streamed, and why.
+    """
+    return Streamer(graph, stream, kept).run(rule_of)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact counts of a firmware's instructions in qemu, by the model's calls: a plugin (counting.c), and what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ... import folders, paths
+from ...errors import MissingTool, ToolError
+from ...target import native
+from ..toolchain import Compiler, find_compiler
+
+#: Where a call begins, and what comes after the last: functions of vm.c and of the port.
+BEGIN, END = "megcc_session_step", "board_stack_used"
+_LINE = re.compile(r"^ *([0-9a-f]+):\t(\S+)(?:\t([^\n;@]*))?", re.MULTILINE)
+_FUNCTION = re.compile(r"^([0-9a-f]+) <([^>]+)>:$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions in a row that ran so many times; `jumps` of them ended at another place than behind them."""
+
+    begin: int
+    instructions: int
+    times: int
+    jumps: int
+
+
+@dataclass(frozen=True)
+class Disassembly:
+    """The instructions of a firmware, mnemonic and operands, in the order of their addresses."""
+
+    addresses: tuple[int, ...]
+    lines: tuple[tuple[str, str], ...]
+    functions: Mapping[str, int]
+
+
+def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Disassembly:
+    """What objdump, which comes with the compiler, makes of it.
+
+    Raises:
+        ToolError: if there is none, or it fails.
+    """
+    tool = compiler.command[0].removesuffix("gcc").removesuffix("clang") + "objdump"
+    if shutil.which(tool) is None:
+        raise MissingTool(f"there is no {tool}")
+    command = [tool, "-d", "--no-show-raw-insn", *(["-marmv8.1-m.main"] if helium else []), str(firmware)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise ToolError(f"{' '.join(command)} failed: {result.stderr.strip()[:200]}")
+    rows = [(int(at, 16), (name, operands.strip())) for at, name, operands in _LINE.findall(result.stdout)]
+    return Disassembly(tuple(at for at, _ in rows), tuple(line for _, line in rows),
+                       {name: int(at, 16) for at, name in _FUNCTION.findall(result.stdout)})
+
+
+@cache
+def plugin(qemu: str) -> Path:
+    """The plugin, built for this machine's qemu where it has not been.
+
+    Raises:
+        ToolError: if qemu does not say its version, or there is no compiler for this machine.
+    """
+    said = subprocess.run([qemu, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"version (\d+)\.", said)
+    if version is None:
+        raise ToolError(f"{qemu} does not say its version")
+    source = Path(__file__).with_name("counting.c")
+    flags = ("-O2", "-shared", "-fPIC", f"-DAPI={1 if int(version[1]) < 9 else 2}")
+    compiler = find_compiler(native())
+    key = hashlib.sha256(repr((source.read_bytes(), flags, str(compiler))).encode()).hexdigest()[:16]
+    built = paths.cache("counting") / f"{key}.so"
+    if not built.exists():
+        with folders.scratch(built.parent) as aside:
+            result = subprocess.run([*compiler.command, *flags, str(source), "-o", str(aside / built.name)],
+                                    capture_output=True, text=True, check=False)
+            if result.returncode:
+                raise ToolError(f"the plugin that counts instructions cannot be built: {result.stderr.strip()[:300]}")
+            (aside / built.name).replace(built)
+    return built
+
+
+def options(qemu: str, functions: Mapping[str, int]) -> tuple[str, ...]:
+    """Of the emulator, which leaves counts.txt in its working directory."""
+    return ("-plugin", f"{plugin(qemu)},out=counts.txt,begin={functions[BEGIN]:x},end={functions[END]:x}")
+
+
+def read(text: str) -> list[list[Block]]:
+    """What the plugin wrote: the blocks of each call."""
+    calls: dict[int, list[Block]] = {}
+    for line in text.splitlines():
+        call, begin, count, times, jumps = line.split()
+        calls.setdefault(int(call), []).append(Block(int(begin, 16), int(count), int(times), int(jumps)))
+    return [calls[index] for index in sorted(calls)]
+
+
+def instructions(calls: Sequence[Sequence[Block]]) -> list[int]:
+    """Instructions of each call."""
+    return [sum(block.instructions * block.times for block in blocks) for blocks in calls]

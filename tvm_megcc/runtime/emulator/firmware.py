@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example boards, Arm's MPS2 and MPS3 and RISC-V's virt as qemu emulates them: how firmware for them is built,
+sized and run. Their start-up, linker script and main program are in c_runtime/ports/mps2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ... import paths
+from ...codegen.c_source.render import environment
+from ...errors import MegccError, ToolError
+from ...foreign import c_name
+from ...ir.types import DTYPES
+from ...target import Target
+from ...version import VERSION
+from . import elf
+
+#: Bytes of each memory of the board, and of stack reserved in its RAM.
+LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
+
+
+@dataclass(frozen=True)
+class Board:
+    """name: as qemu calls it. vectors, flash, ram, other: where they begin; regions
+    of memory but a model's first lie in the last. limits: where they are not `LIMITS`. options: of
+    qemu. libraries: of the linker."""
+
+    name: str
+    vectors: int = 0
+    flash: int = 0
+    ram: int = 0x20000000
+    other: int = 0x21000000
+    limits: Mapping[str, int] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+_VIRT = Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
+              libraries=("-nostdlib", "-lgcc"))
+#: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+.
+BOARDS = {
+    "cortex-m0plus": Board("mps2-an385"),
+    "cortex-m3": Board("mps2-an385"),
+    "cortex-m4": Board("mps2-an386"),
+    "cortex-m4-soft": Board("mps2-an386"),
+    "cortex-m7": Board("mps2-an500", other=0x60000000),
+    "cortex-m33": Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000),
+    "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
+    "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
+    "riscv32": _VIRT,
+    "riscv32-f": _VIRT,
+}
+
+
+#: Of every file, after those of the target; `firmware.h` and `board.h` are found beside the port's own files.
+FLAGS = ("-ffreestanding",)
+
+
+def image(model: str = "") -> str:
+    """The name of the image with one of several models, or with all there are."""
+    return f"firmware-{model}.elf" if model else "firmware.elf"
+
+
+def sources() -> list[Path]:
+    """C files of the firmware besides the models'."""
+    return [port() / "start.c", port() / "run.c"]
+
+
+def port() -> Path:
+    return paths.c_runtime() / "ports" / "mps2"
+
+
+def given_bytes(row: Mapping) -> int:
+    """Memory for the inputs of a model that have none in its sessions. row: of the folder's manifest."""
+    if not row["options"].get("caller_inputs"):
+        return 0
+    return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
+
+
+def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int],
+          regions: Mapping[str, Sequence[Mapping]]) -> str:
+    """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
+    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions.
+    regions: of memory, of models that have some."""
+    return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
+        {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
+         "regions": [{"name": f"region{index}", "bytes": _bytes_of(row)}
+                     for index, row in enumerate(regions[name])][1:],
+         "prefix": f"{c_name(name)}_" if len(containers) > 1 else ""}
+        for name, data in containers.items()])
+
+
+def _bytes_of(region: Mapping) -> int:
+    """Of a region in a manifest, which anybody may have written: the number is printed into C."""
+    size = region["bytes"]
+    if type(size) is not int or not 0 <= size < 1 << 31:
+        raise MegccError("the folder's manifest gives a region of memory no number of bytes; compile the model again")
+    return size
+
+
+def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:
+    """given: bytes of inputs, which are not counted as the model's RAM."""
+    board = BOARDS[target.name]
+    places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
+    limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
+    sizes = {f"{memory.upper()}_BYTES": size for memory, size in _limits(target, limits).items()}
+    return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", "-T", f"{port() / 'link.ld'}",
+            *(f"-Wl,--defsym={name}={value}" for name, value in {**places, **sizes}.items())]
+
+
+def _limits(target: Target, limits: Mapping[str, int]) -> dict[str, int]:
+    return {**LIMITS, **BOARDS[target.name].limits, **limits}
+
+
+def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
+    """The linker's words about memories that are too small, as ours; the error itself if it is about something else."""
+    sizes = _limits(target, limits)
+    needs = [f"{region.lower()} {sizes[region.lower()] + int(over):,} bytes, there are {sizes[region.lower()]:,}"
+             for region, over in re.findall(r"region `(\w+)' overflowed by (\d+) bytes", str(error))]
+    if not needs:
+        return error
+    verb, subject = ("do", "they need") if len(models) > 1 else ("does", "it needs")
+    return MegccError(f"{' and '.join(models)} {verb} not fit: {subject} {'; '.join(needs)}")
+
+
+def sizes(firmware: Path) -> dict[str, int]:
+    """Bytes of flash and RAM that the image takes; `stack` is the part of `ram` that is reserved for it.
+    `given`, inputs in memory of the application's, comes on top where there are some."""
+    sections = elf.sections(firmware)
+    given = sections.pop(".given", elf.Sections()).bss
+    stack = sections.pop(".stack").bss
+    used = sum(sections.values(), start=elf.Sections())
+    return {"flash": used.text + used.rodata + used.data, "ram": used.data + used.bss + stack, "stack": stack,
+            **({"given": given} if given else {})}
+
+
+def needs_text(needs: Mapping[str, int]) -> str:
+    """What `sizes` found, of RAM."""
+    given = f", inputs of the application's {needs['given']:,} bytes" if "given" in needs else ""
+    return f"RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack){given}"
+
+
+#: Instructions of the loop that run.c measures its clock by.
+MEASURED = 200_000
+
+
+def instructions(ticks: Sequence[int]) -> list[int]:
+    """What each of the model's calls takes, as far as the board's clock tells: some 40 more or less. ticks: of the
+    loop, then of the calls."""
+    return [round(MEASURED * tick / ticks[0]) for tick in ticks[1:]]
+
+
+#: The board's clock goes on by a nanosecond with each instruction.
+CLOCK = ("-icount", "shift=0,sleep=off")
+
+
+def emulation(qemu: str, target: Target, firmware: Path, counting: Sequence[str] = ()) -> list[str]:
+    """The command that runs it; the files it reads and writes are in the working directory. counting: options that
+    make qemu count."""
+    board = BOARDS[target.name]
+    return [qemu, "-M", board.name, *board.options, *counting, "-nographic",
+            "-semihosting-config", "enable=on,target=native", "-kernel", str(firmware)]

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model under an emulator: the code of a CPU that this machine is not."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...codegen.bundle import read_container
+from ...errors import MegccError, ToolError
+from ..build import Build
+from ..session import Array, Arrays, Port, Session
+from . import counting, firmware
+from .cycles import CORES, cycles
+
+
+class EmulatedSession(Session):
+    """The program of a build under an emulator; every run is a process, which begins with the states of the last.
+
+    stack_bytes: deepest stack of the last run, where the target is a microcontroller; instructions, cycles: of each
+    call, if they are `counted`; cycles are modelled (`cycles.py`), None where there is no model. uncounted: why
+    instructions are those of the emulator's clock only, some 40 more or less, and there are no cycles.
+    """
+
+    emulated = True
+
+    def __init__(self, built: Build, emulator: Sequence[str]):
+        super().__init__(built)
+        self._program, self._emulator = built.program.resolve(), tuple(emulator)
+        self._compiler = built.compiler
+        self._container = read_container(built.folder, self.name, built.target)
+        self.stack_bytes: int | None = None
+        self.counted, self.instructions = False, [0]
+        self.cycles: list[int] | None = None
+        self.uncounted = ""
+        self._states = self._checked_states(None)
+        self._options: tuple[str, ...] = ()     # further ones of the program
+
+    @property
+    def firmware(self) -> Path:
+        """The program that runs."""
+        return self._program
+
+    @property
+    def container_bytes(self) -> int:
+        return len(self._container)
+
+    def reset(self, states: Arrays | None = None) -> None:
+        self._states = self._checked_states(states)
+
+    @property
+    def states(self) -> dict[str, Array]:
+        return {name: value.copy() for name, value in self._states.items()}
+
+    def _rows(self, counter: str) -> int:
+        return int(self._states[counter][0])
+
+    def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
+        if feeds is not None:
+            return self._as_listed(inputs, feeds)
+        given, outputs = iter(self._checked(inputs)), {}
+        arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]
+        with tempfile.TemporaryDirectory() as folder:
+            for index, array in enumerate(arrays):
+                array.tofile(Path(folder) / f"in{index}.bin")
+            said = self._execute(Path(folder), arrays)
+            for index, port in enumerate(self._all_outputs):
+                shape = port.shape
+                if port.counted and self.target.bare_metal:
+                    shape = tuple(np.fromfile(Path(folder) / f"dims{index}.bin", np.int32).tolist())
+                elif port.counted or self.is_dynamic:
+                    shape = _printed_shape(said, index)
+                outputs[port.name] = self._output(Path(folder) / f"out{index}.bin", port, shape)
+            if self.target.bare_metal:
+                self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
+                if self.counted:
+                    self._count(Path(folder))
+        self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
+        return self._with_texts(outputs)
+
+    def _counting(self) -> tuple[str, ...]:
+        """Options of the emulator that make it count; by its clock where it does not take the plugin."""
+        try:
+            helium = self.target.isa.helium
+            self._code = counting.disassembly(self._program, self._compiler, helium)
+            found = counting.options(self._emulator[0], self._code.functions)
+            tried = subprocess.run([self._emulator[0], *found, "-version"], capture_output=True, check=False)
+            if tried.returncode:
+                raise ToolError(f"{self._emulator[0]} takes no plugins")
+        except (ToolError, OSError) as error:
+            self.uncounted = str(error)
+            return firmware.CLOCK
+        return found
+
+    def _count(self, folder: Path) -> None:
+        """What a run left: the plugin's counts, else the clock's ticks."""
+        counts = folder / "counts.txt"
+        if not counts.exists():
+            ticks = np.fromfile(folder / "ticks.bin", np.uint32)
+            self.instructions = firmware.instructions([int(tick) for tick in ticks])
+            return
+        calls = counting.read(counts.read_text())
+        self.instructions = counting.instructions(calls)
+        core = CORES.get(self.target.name)
+        self.cycles = [cycles(core, self._code, blocks) for blocks in calls] if core else None
+
+    def _output(self, path: Path, port: Port, shape: tuple) -> Array:
+        data = np.fromfile(path, np.dtype(port.dtype))
+        if data.size != math.prod(shape):
+            raise self._other_container(f"output {port} has {data.size} elements")
+        return data.reshape(shape)
+
+    def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
+        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
+        if self.target.bare_metal:
+            command = firmware.emulation(*self._emulator, self.target, self._program,
+                                         self._counting() if self.counted else ())
+        else:
+            (folder / f"{self.name}.megcc").write_bytes(self._container)
+            command = [*self._emulator, str(self._program), "--model", f"{self.name}.megcc"]
+            for index, port in enumerate(self._all_inputs):
+                command += ["--input", f"{port.name}=in{index}.bin"]
+            for index, port in enumerate(self._all_outputs):
+                command += ["--output", f"{port.name}=out{index}.bin"]
+            command += self._options
+            if self.is_dynamic:
+                for port, array in zip(self._all_inputs, arrays, strict=True):
+                    command += ["--shape", f"{port.name}={','.join(map(str, array.shape))}"]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False,
+                                stdin=subprocess.DEVNULL)
+        if result.returncode and self.is_dynamic and "shape" in result.stderr:
+            given = [array for port, array in zip(self._all_inputs, arrays, strict=True)
+                     if port not in self.state_ports]
+            raise self._shape_error(given, result.stderr.strip())
+        if result.returncode:
+            raise MegccError(f"{self.name} on {self.target}: {' '.join(command)} ended with {result.returncode}: "
+                             f"{self._explained((result.stderr or result.stdout).strip()[-500:])}")
+        return result.stdout
+
+
+def _printed_shape(text: str, index: int) -> tuple[int, ...]:
+    """The shape of an output as megcc_run prints it: `output 0 float32 [1,10] plain …`."""
+    line = next(line for line in text.splitlines() if line.startswith(f"output {index} "))
+    dims = line.split("[", 1)[1].split("]", 1)[0]
+    return tuple(int(dim) for dim in dims.split(",") if dim)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WebAssembly in node, wasmtime and the browser."""

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compiled model in an engine for WebAssembly: it compiles for the CPU we run on, so its times mean something."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import MegccError
+from ..build import Build
+from ..device import Times
+from ..emulator.run import EmulatedSession
+from ..session import Given
+
+#: Runs before those that are timed: engines translate a program twice, the second time while it runs.
+WARM = 20
+
+
+class WebSession(EmulatedSession):
+    """The program of a build in node or wasmtime. where: which one."""
+
+    emulated = False
+
+    def __init__(self, built: Build, engine: Sequence[str]):
+        super().__init__(built, engine)
+        self.where = _name(engine)
+
+    def times(self, inputs: Given, runs: int, watched: int) -> Times:
+        """So many runs, then as many again as `watched` says with a look at the clock around each kernel call."""
+        seconds, calls = (), ()
+        if runs:
+            said = self._said(inputs, ("--repeat", str(runs), "--warmup", str(WARM), "--times"))
+            seconds = tuple(1e-6 * float(line.split()[1]) for line in said if line.startswith("time_us "))
+        if watched:
+            said = self._said(inputs, ("--repeat", str(watched), "--warmup", str(WARM), "--profile"))
+            every = [1e-6 * float(line.split()[3]) for line in said if line.startswith("instruction ")]
+            calls = tuple(every[call.get("instruction", index)] for index, call in enumerate(self.calls))
+        return Times(seconds, calls)
+
+    def profile(self, inputs: Given) -> list[dict]:
+        calls = zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)
+        return [{**call, "seconds": seconds} for call, seconds in calls]
+
+    def _said(self, inputs: Given, options: tuple[str, ...]) -> list[str]:
+        kept, self._options = self._states, options
+        try:
+            self.run(inputs)
+            return self._printed.splitlines()
+        finally:
+            self._states, self._options = kept, ()
+
+    def _execute(self, folder: Path, arrays) -> str:
+        self._printed = super()._execute(folder, arrays)
+        return self._printed
+
+
+def _name(engine: Sequence[str]) -> str:
+    """`node v20.20.2`, or wasmtime."""
+    if "node" not in Path(engine[0]).name:
+        return "wasmtime"
+    said = subprocess.run([engine[0], "--version"], capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise MegccError(f"{engine[0]} does not say which version it is: {said.stderr.strip()}")
+    return f"node {said.stdout.strip()}"

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc bench`: how long a model takes, in all and by operator. The clock is read where the model runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from ...runtime.device import DeviceSession
+from ...runtime.wasm.browser import WebSession
+from .. import layers
+from ..run import drawn, read_npz, seeded
+
+#: Without a number of runs: so many seconds of them, within these bounds.
+SECONDS, LEAST, MOST = 1.0, 10, 1000
+#: Runs with a look at the clock around each kernel call, at most.
+WATCHED = 50
+
+
+def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat: int | None = None, seed: int = 0,
+          shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})) -> dict:
+    """Times a session and reports.
+
+    Args:
+        inputs: .npz file with arrays by tensor name; else seeded random numbers.
+        repeat: timed runs; None: what takes about a second.
+        shapes: of seeded inputs whose shape may change, or sizes of dimensions by name.
+
+    Returns:
+        With `calls` in the order of execution, and `kinds`, as `layers` makes them.
+    """
+    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else \
+        seeded(session.inputs, seed, shapes)
+    with drawn(session.inputs, inputs):
+        if repeat is None:
+            once = statistics.median(session.times(feeds, 3, 0).seconds)
+            repeat = int(min(max(SECONDS / max(once, 1e-9), LEAST), MOST))
+        times = session.times(feeds, max(repeat, 1), min(max(repeat, 1), WATCHED))
+    calls = layers.layers(session.calls, times.calls)
+    median = statistics.median(times.seconds)
+    low, high = _percentile(times.seconds, 0.1), _percentile(times.seconds, 0.9)
+    macs = sum(call["macs"] for call in session.calls)
+    return {"model": session.name, "target": str(session.target), "where": session.where,
+            "threads": next(p["workers"] for p in session.programs if p["target"] == str(session.target)),
+            "seconds": {"median": median, "min": min(times.seconds), "max": max(times.seconds),
+                        "spread": (high - low) / median if median else 0.0, "runs": len(times.seconds)},
+            "gflops": 2e-9 * macs / median if median else None, "calls": calls, "kinds": layers.kinds(calls)}
+
+
+def _percentile(values: Sequence[float], part: float) -> float:
+    ordered = sorted(values)
+    return ordered[round(part * (len(ordered) - 1))]
+
+
+def text(report: dict) -> str:
+    seconds = report["seconds"]
+    lines = [f"{report['model']} on {report['target']}, {report['where']}, {report['threads']} "
+             f"thread{'s' * (report['threads'] != 1)}",
+             f"  median {seconds['median'] * 1e3:.4f} ms, min {seconds['min'] * 1e3:.4f} ms, "
+             f"spread {seconds['spread']:.1%} (10th to 90th percentile) of {seconds['runs']} runs"
+             + (f", {report['gflops']:.2f} GFLOP/s" if report["gflops"] else "")]
+    return "\n".join([*lines, *layers.text(report["calls"])]) + "\n"

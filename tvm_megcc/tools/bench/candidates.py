@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc list kernels --op`: what could realise one operator on given shapes, at which cost, and how fast it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+
+from ...codegen.c_source.bind import KernelSpec
+from ...context import Context
+from ...errors import MegccError, MissingTool
+from ...ir.dims import substitute
+from ...ir.graph import Attrs, Graph, Op, network_bytes
+from ...ir.types import DTYPES, TensorType
+from ...kernels.base import View
+from ...kernels.site import Site
+from ...kernels.support import candidates as kernels_of
+from ...kernels.support import placements, refusal
+from ...ops.base import OPERATORS, Operator
+from ...runtime.candidates import Call, Candidate, candidates_of
+from ...runtime.emulator import elf
+from ...runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library
+from ...target import parse_targets
+
+_SHAPE = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<extents>[0-9]+(?:[x,][0-9]+)*|scalar)")
+
+
+def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), attrs: str = "", target: str = "native",
+               optimize: str = "speed", tiles: bool = False, time: bool = False, cc: str | None = None,
+               network: int | None = None) -> dict:
+    """The candidates of an operator, those of least cost first.
+
+    Args:
+        kind: name of the operator. shapes: of its first operands, such as "1x64x56x56" or "int64:4".
+        weights: shapes of the operands behind them, which the compiler knows.
+        attrs: "pads=1,1,1,1 strides=2,2"; what is left out is as in the operator's first test case.
+        tiles: also other register tiles, which only tuning takes.
+        time: measure on this machine, which has to run the target's code.
+        network: bytes of weights of the network that is thought around the operator; None: as `network_around` says.
+
+    Raises:
+        MegccError: for an unknown operator or attribute, shapes that do not fit it, or if nothing realises it.
+        ToolError: with `time`, if there is no C compiler.
+    """
+    declaration = _declaration(kind)
+    several = parse_targets(target)
+    if len(several) > 1:
+        raise MegccError(f"candidates are listed for one target, not for {target}")
+    (compiled_for,) = several
+    graph = _graph(declaration, shapes, weights, _attributes(declaration, attrs))
+    (op,) = graph.ops
+    network = network_around(graph, compiled_for) if network is None else network
+    site = Site.of(graph, op, Context(compiled_for, optimize, network))
+    found = [c for c in candidates_of(site) if tiles or not c.kernel.tile or isinstance(c.kernel, View)]
+    refused = _refused(site, {c.kernel.name for c in found})
+    if not found:
+        raise MegccError(f"nothing realises {kind} here: "
+                         + "; ".join(f"{name}: {why}" for name, why in refused.items()))
+    found.sort(key=lambda c: (bool(c.kernel.tile), c.cost))
+    specs = list(dict.fromkeys(c.bound.spec for c in found if c.bound is not None))
+    code = _code_bytes(specs, compiled_for, cc, needed=time)
+    times = _times(graph, op, found, compiled_for, cc, network) if time else {}
+    rows = [_row(c, code, times, chosen=c is found[0]) for c in found]
+    if fastest := min((row["us"] for row in rows if row.get("us")), default=0.0):
+        for row in rows:
+            row["of_fastest"] = round(row["us"] / fastest, 3) if row.get("us") else None
+    return {"operator": kind, "target": str(compiled_for), "optimize": optimize,
+            "operands": {name: ("const " if name in graph.constants else "") + str(graph.types[name])
+                         for name in op.inputs if name},
+            "results": [str(graph.types[name]) for name in op.outputs], "attributes": dict(op.attrs),
+            **({"network_bytes": network} if time else {}),
+            "macs": int(declaration.macs(op.attrs, graph.input_types(op), graph.output_types(op))),
+            "candidates": rows, "refused": refused}
+
+
+def _declaration(kind: str) -> type[Operator]:
+    if kind not in OPERATORS:
+        near = " or ".join(f"'{name}'" for name in get_close_matches(kind, OPERATORS))
+        raise MegccError(f"there is no operator '{kind}'" + (f"; {near}?" if near else "")
+                         + " 'megcc list ops' shows them all")
+    return OPERATORS[kind]
+
+
+def _attributes(declaration: type[Operator], text: str) -> Attrs:
+    """The operator's attributes with what the text changes, each of the kind that test cases have."""
+    known: dict[str, list] = {}
+    for case in declaration.cases:
+        for name, value in case.attrs.items():
+            known.setdefault(name, []).append(value)
+    attrs = dict(declaration.cases[0].attrs)
+    for part in re.split(r"[;\s]+", text.strip()):
+        name, _, value = part.partition("=")
+        if part and name not in known:
+            raise MegccError(f"{declaration.kind} has no attribute '{name}'; it has "
+                             f"{', '.join(sorted(known)) or 'none'}")
+        if part:
+            attrs[name] = _value(name, value, known[name])
+    return Attrs(attrs)
+
+
+def _value(name: str, text: str, used: Sequence) -> object:
+    """A value of the same type, and length if all have the same, as those that are used in the operator's cases."""
+    like = next((value for value in used if value is not None), None)
+    try:
+        if isinstance(like, (tuple, list)):
+            values = tuple(float(word) if "." in word else int(word) for word in text.split(",") if word)
+            lengths = {len(value) for value in used if value is not None}
+            if len(lengths) == 1 and len(values) not in lengths:
+                raise ValueError
+            return values
+        if isinstance(like, bool):
+            return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+        return type(like)(text) if isinstance(like, (int, float, str)) else int(text)
+    except (KeyError, ValueError):
+        raise MegccError(f"attribute {name}={text}: a value such as {name}={_written(like)} is wanted") from None
+
+
+def _written(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def _graph(declaration: type[Operator], shapes: Sequence[str], weights: Sequence[str], attrs: Attrs) -> Graph:
+    """One operator; operands that are weights hold seeded random numbers."""
+    names = [operand.rstrip("?*") for operand in declaration.operands]
+    fewest = sum(not operand.endswith(("?", "*")) for operand in declaration.operands)
+    texts = [*shapes, *weights]
+    if declaration.operands and declaration.operands[-1].endswith("*"):
+        names += [f"{names[-1]}{n}" for n in range(1, len(texts) - len(names) + 1)]
+    if not fewest <= len(texts) <= len(names):
+        raise MegccError(f"{declaration.kind} has the operands {', '.join(declaration.operands)}; {len(texts)} of them "
+                         f"have a shape. Give --shape for each that is computed, then --weight for each that is known")
+    like = [spec[1] if spec else "float32" for spec in declaration.cases[0].inputs]
+    types = {name: _type(text, like[n] if n < len(like) else like[-1])
+             for n, (name, text) in enumerate(zip(names, texts, strict=False))}
+    try:
+        results = declaration.infer(attrs, *types.values())
+    except (MegccError, AttributeError, IndexError, TypeError, ValueError) as error:
+        given = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+        raise MegccError(f"{declaration.kind} with {given} {{{attrs!r}}}: {error}") from None
+    outputs = tuple(f"y{n}" for n in range(len(results)))
+    op = Op(declaration.kind, attrs, tuple(types), outputs, origin=declaration.kind)
+    values = _random({name: types[name] for name in list(types)[len(shapes):]})
+    return Graph("operator", tuple(types)[:len(shapes)], outputs, (op,),
+                 {**types, **dict(zip(outputs, results, strict=True))}, values)
+
+
+def _type(text: str, dtype: str) -> TensorType:
+    found = _SHAPE.fullmatch(text.strip())
+    if found is None or (found["dtype"] or dtype) not in DTYPES:
+        raise MegccError(f"'{text}' is no shape; write it as 1x64x56x56, or with a type: int64:1x8, float32:scalar")
+    extents = () if found["extents"] == "scalar" else tuple(map(int, re.split("[x,]", found["extents"])))
+    return TensorType(found["dtype"] or dtype, extents)
+
+
+def _random(types: Mapping[str, TensorType]) -> dict[str, np.ndarray]:
+    """Normally distributed floats, and integers of 0 and 1, which are indices of nearly everything."""
+    generator, arrays = np.random.default_rng(len(types)), {}
+    for name, type_ in types.items():
+        dtype = np.dtype(type_.dtype)
+        arrays[name] = (generator.standard_normal(type_.shape) if dtype.kind == "f"
+                        else generator.integers(0, 2, type_.shape)).astype(dtype)
+    return arrays
+
+
+def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
+    """Why the other kernels of the operator are no candidates, in the first of their layouts."""
+    found = {}
+    for kernel in kernels_of(site.kind):
+        if kernel.name not in accepted:
+            for placed in placements(site, kernel):
+                found.setdefault(kernel.name, refusal(placed, kernel))
+    return found
+
+
+def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: bool) -> dict[KernelSpec, int]:
+    """Bytes of the machine code; none without a compiler for the target, unless one is needed."""
+    try:
+        with compiled_kernels(specs, target, cc) as (_, _, made):
+            return {spec: elf.total(path).text for spec, path in made.items() if isinstance(path, Path)}
+    except MissingTool:
+        if needed:
+            raise
+        return {}
+
+
+def network_around(graph: Graph, target) -> int:
+    """Bytes of weights of a network that has this operator. Weights that the second cache does not hold are taken for
+    those of a large one, so that they come from memory; smaller ones stay in the caches."""
+    own = network_bytes(graph)
+    return MOST_COPIED if own > target.l2 else own
+
+
+def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | None,
+           network: int) -> dict[KernelSpec, float | str]:
+    """Microseconds of a call, or why there is no time, by kernel. Each result is compared with numpy's."""
+    runner = LocalRunner()
+    runner.require(target)
+    values = _random({name: graph.types[name] for name in graph.inputs})
+    results = OPERATORS[op.kind].compute(op.attrs, *(values.get(name, graph.constants.get(name)) for name in op.inputs))
+    values.update(zip(op.outputs, results, strict=True))
+    call = Call("", op, graph)
+    first = {c.bound.spec: c for c in reversed(found) if c.bound is not None}
+    times: dict[KernelSpec, float | str] = {}
+    with library(list(first), target, runner.program, cc) as made, runner.session(made, 0) as session:
+        times.update({spec: "it does not compile: " + said for spec, said in made.failed.items()})
+        for spec, number in made.index.items():
+            sample = session.measure(call.measurement(first[spec], values, network), number)
+            times[spec] = sample.error or min(sample.ns) / 1e3
+    return times
+
+
+def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> dict:
+    row = {"kernel": candidate.kernel.label, "layouts": candidate.layouts, "cost": round(candidate.cost),
+           "chosen": chosen, "code_bytes": 0, "weights": "", "weight_bytes": 0, "workspace_bytes": 0}
+    if candidate.bound is None:
+        return {**row, "us": 0.0} if times else row
+    spec = candidate.bound.spec
+    packed = [(operand.pack, parameter) for operand, parameter in
+              zip(candidate.bound.inputs, spec.inputs, strict=True) if operand.pack and operand.pack[0] != "channel"]
+    extents = dict(zip(spec.runtime_extents, candidate.bound.extents, strict=True))
+
+    def known(size) -> int:
+        return int(substitute(size, extents))
+
+    row.update(symbol=spec.symbol, code_bytes=code.get(spec),
+               weights=" ".join(_pack_name(pack) for pack, _ in packed),
+               weight_bytes=sum(known(p.size) * DTYPES[p.dtype].bytes for _, p in packed),
+               workspace_bytes=known(spec.shared) + known(spec.scratch))
+    if spec in times:
+        timed = times[spec]
+        row.update({"error": timed} if isinstance(timed, str) else {"us": round(timed, 3)})
+    return row
+
+
+def _pack_name(pack: tuple) -> str:
+    """`conv_oihw(16,1)`: the packer (kernels/packing.py) and its arguments."""
+    return f"{pack[0]}({','.join(map(str, pack[1:]))})" if len(pack) > 1 else pack[0]
+
+
+def text(report: dict) -> str:
+    operands = ", ".join(f"{name} {type_}" for name, type_ in report["operands"].items())
+    attributes = "; ".join(f"{name}={_written(value)}" for name, value in report["attributes"].items())
+    lines = [f"{report['operator']} ({operands}) -> {', '.join(report['results'])}",
+             f"  {attributes or 'no attributes'}; {report['macs']:,} multiply-adds; {report['target']}, "
+             f"-O {report['optimize']}", ""]
+    timed = any("us" in row or "error" in row for row in report["candidates"])
+    header = ["", "kernel", "layouts", "cost", "code", "weights", "bytes", "workspace"]
+    table = [header + (["us", "of fastest"] if timed else [])]
+    for row in report["candidates"]:
+        cells = ["*" if row["chosen"] else "", row["kernel"], row["layouts"], f"{row['cost']:,}",
+                 _number(row["code_bytes"]), row["weights"] or "-", _number(row["weight_bytes"]),
+                 _number(row["workspace_bytes"])]
+        if timed:
+            cells += [f"{row['us']:,.1f}" if "us" in row else "-", f"{row['of_fastest']:.2f}"
+                      if row.get("of_fastest") else "-"]
+        table.append(cells)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    left = {0, 1, 2, 5}
+    lines += ["  ".join(cell.ljust(width) if n in left else cell.rjust(width)
+                        for n, (cell, width) in enumerate(zip(cells, widths, strict=True))).rstrip() for cells in table]
+    lines += [f"{row['kernel']}: {row['error']}" for row in report["candidates"] if "error" in row]
+    lines += [f"{name}: no, {why}" for name, why in report["refused"].items()]
+    if timed:
+        lines.append(f"timed in a network of {report['network_bytes'] / (1 << 20):,.1f} MiB of weights (--network)")
+    lines.append("* the least cost, in estimated cycles; in a network, layouts between operators count too"
+                 + (" (megcc explain)" if timed else "; --time measures"))
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}" if value else "-"

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc bench --blocks N`: how late the slowest of many blocks is, on one CPU, in a real-time class where that is
+permitted. What else the machine did is counted, and turns of an empty loop are timed between the blocks, so that a late
+block tells whose fault it is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ...codegen.bundle import read_manifest
+from ...errors import MegccError
+from ...ir.streams import Streamed
+from ...runtime.device import DeviceSession
+from ..run import drawn, read_npz, seeded
+
+#: Seconds of blocks without a pause, and of the pause: Linux stops threads of real-time classes that never sleep.
+BURST, PAUSE = 0.1, 0.02
+#: Priority in the class SCHED_FIFO.
+PRIORITY = 50
+#: Times the median that a block may take (goal), samples a second that blocks of audio are thought to have.
+GOAL, RATE = 1.3, 48_000
+_MCL_CURRENT_FUTURE = 3
+
+
+def realtime(session: DeviceSession, blocks: int, processor: int | None = None, inputs: str | None = None,
+             seed: int = 0) -> dict:
+    """Times each of many runs and reports.
+
+    Args:
+        processor: that the thread is bound to; None: the last one that it may run on.
+        inputs: .npz file with arrays by tensor name; else seeded random numbers.
+
+    Returns:
+        seconds: median, worst and quantiles; `over`: how many took more than 1.3 of the median; `empty`: the same of as
+        many turns of a loop that only waits for the median; `during`: page faults and times that the thread was
+        interrupted while it had work.
+
+    Raises:
+        MegccError: where this system binds no threads, or there is no such processor.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise MegccError("--blocks binds a thread to a processor, which this system does not offer")
+    allowed = os.sched_getaffinity(0)
+    processor = max(allowed) if processor is None else processor
+    if processor not in allowed:
+        raise MegccError(f"processor {processor} is none that this process may run on: {sorted(allowed)}")
+    feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else seeded(session.inputs, seed)
+    with drawn(session.inputs, inputs), ExitStack() as stack:
+        stack.enter_context(_bound(processor, allowed))
+        scheduled = stack.enter_context(_scheduled())
+        once = statistics.median(session.times(feeds, 20, 0).seconds)
+        burst = int(min(max(BURST / max(once, 1e-9), 1), blocks))
+        seconds: list[float] = []
+        empty: list[float] = []
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        while len(seconds) < blocks:
+            seconds += session.times(feeds, min(burst, blocks - len(seconds)), 0).seconds
+            time.sleep(PAUSE)
+            empty += session.idle(once, len(seconds) - len(empty))
+            time.sleep(PAUSE)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    stream = next((row["stream"] for row in read_manifest(session.folder)["models"]
+                   if row["name"] == session.name and "stream" in row), None)
+    return {"model": session.name, "target": str(session.target), "blocks": blocks, "processor": processor,
+            "isolated": _isolated(processor), **scheduled,
+            "block": Streamed.of(stream).block if stream else None,
+            **_summary(seconds), "empty": _summary(empty),
+            "during": {"interrupted": after.ru_nivcsw - before.ru_nivcsw,
+                       "page_faults": after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt}}
+
+
+def _summary(seconds: list[float]) -> dict:
+    ordered = sorted(seconds)
+    median = ordered[len(ordered) // 2]
+
+    def at(share: float) -> float:
+        return ordered[round(share * (len(ordered) - 1))]
+
+    return {"seconds": {"median": median, "worst": ordered[-1],
+                        "p99": at(0.99), "p99.9": at(0.999), "p99.99": at(0.9999)},
+            "worst_over_median": ordered[-1] / median if median else None,
+            "over": sum(value > GOAL * median for value in ordered)}
+
+
+@contextmanager
+def _bound(processor: int, allowed: set[int]) -> Iterator[None]:
+    os.sched_setaffinity(0, {processor})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def _scheduled() -> Iterator[dict]:
+    """The thread in a real-time class, its memory locked, as far as that is permitted; and what is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    locked = libc.mlockall(_MCL_CURRENT_FUTURE) == 0
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    realtime_class = _permitted(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY)))
+    try:
+        yield {"realtime_class": realtime_class, "memory_locked": locked}
+    finally:
+        if realtime_class:
+            os.sched_setscheduler(0, policy, parameters)
+        if locked:
+            libc.munlockall()
+
+
+def _permitted(act: Callable[[], None]) -> bool:
+    try:
+        act()
+    except OSError:
+        return False
+    return True
+
+
+def _isolated(processor: int) -> bool:
+    """Whether the system keeps other threads away from a processor (isolcpus)."""
+    try:
+        text = Path("/sys/devices/system/cpu/isolated").read_text("ascii").strip()
+    except OSError:
+        return False
+    spans = (part.partition("-") for part in text.split(",") if part)
+    return any(int(first) <= processor <= int(last or first) for first, _, last in spans)
+
+
+def text(report: dict) -> str:
+    seconds, during, empty = report["seconds"], report["during"], report["empty"]
+    ratio = report["worst_over_median"]
+    how = ["" if report["isolated"] else "not isolated: other threads run on it too",
+           "" if report["realtime_class"] else "no real-time class: not permitted",
+           "" if report["memory_locked"] else "memory not locked: not permitted"]
+    lines = [f"{report['model']} on {report['target']}, processor {report['processor']}"
+             + "".join(f"; {part}" for part in how if part),
+             f"  {report['blocks']:,} blocks: median {_us(seconds['median'])}, 99 % {_us(seconds['p99'])}, "
+             f"99.9 % {_us(seconds['p99.9'])}, 99.99 % {_us(seconds['p99.99'])}, worst {_us(seconds['worst'])}",
+             f"  worst is {ratio:.2f} of the median; {report['over']:,} blocks took more than {GOAL} of it; "
+             f"the thread was interrupted {during['interrupted']:,} times, {during['page_faults']:,} page faults",
+             f"  an empty loop of as long, in turns: worst {_us(empty['seconds']['worst'])}, "
+             f"{empty['worst_over_median']:.2f} of the median; {empty['over']:,} turns over {GOAL} of it"]
+    if report["block"]:
+        period = report["block"] / RATE
+        lines.append(f"  a block of {report['block']} at {RATE // 1000} kHz lasts {_us(period)}: the median takes "
+                     f"{seconds['median'] / period:.2%} of it, the worst {seconds['worst'] / period:.2%}")
+    return "\n".join(lines) + "\n"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:,.2f} us"

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc tune`: the kernels that a model could have, timed on its target; what the times change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...api import parse_inputs
+from ...codegen.plan import KernelPlan
+from ...compiler import context_of, lower
+from ...context import Context
+from ...errors import MegccError
+from ...frontends.models import import_model
+from ...ir.graph import Graph
+from ...ir.shapes import with_symbols
+from ...kernels.choice import priced
+from ...kernels.site import Site
+from ...passes.canonicalize.check import checked
+from ...passes.canonicalize.preprocess import convert_inputs
+from ...runtime.timing import LocalRunner
+from ...runtime.tuner import progress_bar
+from ...runtime.tuner import tune as tune_graphs
+from ...target import Target
+from ...tuning_log import TuningLog
+from .. import source
+
+__all__ = ["changes", "graph_of", "progress_bar", "runner_of", "text", "tune"]
+
+
+def graph_of(model: str | Path, options) -> tuple[str, Graph]:
+    """Name and graph of a model, with the options of the command line. Open shapes get the values that choices of
+    speed are made for: the largest of the largest bucket."""
+    if not Path(model).is_file() or Path(model).suffix == ".megcc":
+        raise MegccError(f"{model}: tuning wants the model itself")
+    graph, buckets = import_model(model, **source.graph_arguments(options))
+    graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets)
+    likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))
+    return Path(model).name, with_symbols(graph, likely)
+
+
+def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: str | Path, *, optimize: str = "speed",
+         trials: int | None = None, runner=None, cc: str | None = None, progress=None) -> dict:
+    """Tunes imported models (name, graph) for each target and reports; see `runtime.tuner.tune`."""
+    report: dict = {"log": str(log), "optimize": optimize, "targets": []}
+    for target in targets:
+        summary = tune_graphs([graph for _, graph in models], target, log, optimize=optimize, trials=trials,
+                              runner=runner, cc=cc, progress=progress)
+        known = TuningLog.read(log)
+        report["targets"].append({
+            "target": str(target), "devices": summary.devices, "calls": summary.calls,
+            "candidates": summary.candidates, "known": summary.known, "measured": summary.measured,
+            "seconds": summary.seconds,
+            "failed": [{"candidate": name, "error": error} for name, error in summary.failed],
+            "models": [{"model": name, **changes(graph, target, known, optimize)} for name, graph in models]})
+    return report
+
+
+def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict:
+    """Calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
+    measured = context_of(graph, target, optimize, log)
+    before, after = (lower(graph, context).plan for context in (replace(measured, times=None), measured))
+    old = {step.op.origin: step.spec.symbol for step in before.steps}
+    new = {step.op.origin: step.spec.symbol for step in after.steps}
+    changed = [{"origin": origin, "before": old[origin], "after": new[origin]}
+               for origin in new if origin in old and old[origin] != new[origin]]
+    return {"calls": len(after.steps), "changed": changed, "before_ns": _time(before, measured),
+            "after_ns": _time(after, measured)}
+
+
+def _time(plan: KernelPlan, measured: Context) -> float:
+    """Nanoseconds of a plan's calls; those that the log does not have are guessed."""
+    if measured.times is None:
+        return 0.0
+    return sum(next(priced(Site.of(plan.graph, step.op, measured), step.bound.choice.kernel))[1]
+               for step in plan.steps)
+
+
+def runner_of(rpc: str | None, key: str | None):
+    """Where to measure: this machine, or the devices with a key at the tracker `rpc` ("host:port").
+
+    Raises:
+        MegccError: if one is given without the other; if there is no such device.
+    """
+    if not rpc and not key:
+        return LocalRunner()
+    if not (rpc and key):
+        raise MegccError("--rpc HOST:PORT says where the tracker is and --key KEY which devices: give both")
+    from ...runtime.remote import RpcRunner
+
+    return RpcRunner(rpc, key)
+
+
+def text(report: dict) -> str:
+    lines = []
+    for row in report["targets"]:
+        devices = f" on {', '.join(row['devices'])}" if row["devices"] else ""
+        lines.append(f"{row['target']}: {row['calls']} calls, {row['candidates']} candidates; {row['known']} known "
+                     f"before, {row['measured']} measured{devices} in {row['seconds']:.1f} s")
+        lines += [f"  left out: {item['candidate']}: {item['error']}" for item in row["failed"]]
+        for model in row["models"]:
+            lines.append(f"  {model['model']}: {len(model['changed'])} of {model['calls']} calls get another kernel; "
+                         f"all take {model['before_ns'] / 1e6:.4f} ms before, {model['after_ns'] / 1e6:.4f} ms after")
+            lines += [f"    {item['origin'][:40]}: {item['before']} -> {item['after']}" for item in model["changed"]]
+    lines.append(f"compile with --log {report['log']} to use it")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc bench` of a microcontroller: what a run takes in the emulator. Instructions, no time: an emulator has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import shortened
+from ...runtime import calls
+from ...runtime.emulator import firmware
+from ...runtime.emulator.cycles import CORES
+from ...runtime.emulator.run import EmulatedSession
+from ..layers import KERNEL, NAME
+from ..run import drawn, read_npz, seeded
+
+#: Files that the text lists.
+FILES = 8
+
+
+def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) -> dict:
+    """Runs a session once and reports its instructions, by call, and its memory.
+
+    Args:
+        inputs: .npz file with arrays by tensor name; else seeded random numbers.
+    """
+    names = [port.name for port in session.inputs]
+    feeds = read_npz(inputs, names) if inputs else seeded(session.inputs, seed)
+    with drawn(session.inputs, inputs):
+        session.run(feeds)
+    whole = sum(session.instructions)
+    rows = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
+              "instructions": count, "share": count / max(whole, 1),
+              "macs_per_instruction": call["macs"] / count if call["macs"] and count else None}
+             for call, count in zip(session.calls, session.instructions, strict=True)]
+    if session.cycles:
+        rows = [{**row, "cycles": count} for row, count in zip(rows, session.cycles, strict=True)]
+    static = stack_of(session.firmware)
+    return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
+            "instructions": whole,
+            **({"cycles": sum(session.cycles), "cycle_model": CORES[session.target.name].source}
+               if session.cycles else {}),
+            **({"uncounted": session.uncounted} if session.uncounted else {}), "stack_bytes": session.stack_bytes,
+            **({"stack_at_most": static.bytes, "stack_path": list(static.path), "stack_unknown": list(static.unknown),
+                "stack_unbounded": list(static.unbounded)} if static else {}),
+            "files": calls.placed(session.firmware.with_suffix(".map").read_text()),
+            "firmware": {**firmware.sizes(session.firmware), "container": session.container_bytes}, "calls": rows}
+
+
+def stack_of(image: Path) -> calls.Deepest | None:
+    """What the compiler says of the stack; None if it says nothing."""
+    graph = image.with_suffix(calls.ENDING)
+    said = graph.read_text() if graph.exists() else ""
+    return calls.deepest(said) if said else None
+
+
+def _cycles_text(report: dict) -> str:
+    if "uncounted" in report:
+        return f", some 40 more or less a call, and no cycles: {report['uncounted']}"
+    if "cycles" not in report:
+        return ""
+    return f", about {report['cycles']:,} cycles by a model without wait states ({report['cycle_model']})"
+
+
+def _stack_text(report: dict) -> list[str]:
+    if "stack_at_most" not in report:
+        return []
+    lines = [f"  by the compiler's figures {report['stack_at_most']:,} bytes of stack at most: "
+             + " > ".join(shortened(name.rpartition(":")[2], 40) for name in report["stack_path"])]
+    if report["stack_unknown"]:
+        lines.append(f"    not counted: {', '.join(report['stack_unknown'])}")
+    if report["stack_unbounded"]:
+        lines.append(f"    without a limit: {', '.join(report['stack_unbounded'])}")
+    return lines
+
+
+def _files_text(report: dict) -> list[str]:
+    lines = []
+    for memory, files in report["files"].items():
+        most = [f"{shortened(name, 40)} {count:,}" for name, count in list(files.items())[:FILES]]
+        rest = sum(list(files.values())[FILES:])
+        more = f", {len(files) - FILES} more {rest:,}" if rest else ""
+        lines.append(f"  {memory} by file: {', '.join(most)}{more}")
+    return lines
+
+
+def text(report: dict) -> str:
+    needs = report["firmware"]
+    lines = [f"{report['model']} on {report['target']}, emulated on {report['board']}",
+             f"  {report['instructions']:,} instructions" + _cycles_text(report),
+             f"  flash {needs['flash']:,} bytes ({needs['container']:,} of them the model), "
+             f"{firmware.needs_text(needs)}, deepest stack {report['stack_bytes']:,} bytes",
+             *_stack_text(report), *_files_text(report)]
+    names = [shortened(call["name"], NAME) for call in report["calls"]]
+    width = max([8, *map(len, names)])
+    modelled = "cycles" in report
+    lines.append(f"     #  instructions      %  MAC/instr  {'    ~cycles  ' * modelled}{'operator':{width}}  kernel")
+    for index in sorted(range(len(names)), key=lambda index: -report["calls"][index]["instructions"]):
+        call = report["calls"][index]
+        rate = f"{call['macs_per_instruction']:.2f}" if call["macs_per_instruction"] else ""
+        lines.append(f"  {index:4d}  {call['instructions']:12,} {100 * call['share']:6.1f} {rate:>10}  "
+                     f"{format(call['cycles'], '11,') + '  ' if modelled else ''}"
+                     f"{names[index]:{width}}  {shortened(call['kernel'], KERNEL)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc export --for npm`: a generated folder as an ES module with the network in WebAssembly."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...codegen.bundle import read_container, read_manifest
+from ...codegen.c_source.render import environment
+from ...codegen.machines import profile
+from ...codegen.packages.base import package_address, package_version
+from ...codegen.packages.languages import ports
+from ...errors import MegccError
+from ...foreign import printable
+from ...runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
+from ...runtime.toolchain import find_compiler
+from ...target import TARGETS, Target
+from ...version import VERSION
+
+#: What npm takes as a name: https://docs.npmjs.com/cli/configuring-npm/package-json#name
+_NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
+#: Names that npm gives to no new package: those of node's own modules, and two of files.
+_RESERVED = set("""node_modules favicon.ico assert async_hooks buffer child_process cluster console constants crypto
+    dgram diagnostics_channel dns domain events fs http http2 https inspector module net os path perf_hooks process
+    punycode querystring readline repl stream string_decoder sys timers tls trace_events tty url util v8 vm wasi
+    worker_threads zlib""".split())
+_EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
+
+
+def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
+            target: str | None = None) -> dict[str, bytes]:
+    """The files of the package: name below its folder -> bytes.
+
+    Args:
+        folder: as `megcc compile` writes it, for a target of WebAssembly. Of an embedded model the weights are in the
+            module, of others in a file beside it.
+        name: of the package, by default the model's.
+        cc: the compiler, by default one that is found.
+        target: which of the folder's; by default the one with the most instructions.
+
+    Raises:
+        MegccError: if the folder is for no target of WebAssembly, has several models, or shapes that change, or a name,
+            a version or an address is none.
+        ToolError: if there is no compiler, or it fails.
+    """
+    manifest = read_manifest(folder)
+    row = model_of(manifest, None, folder)
+    cpu = _target(folder, row, target)
+    package_version(version)
+    package_address(url)
+    chosen = name or row["name"].replace("_", "-")
+    if not _NAME.fullmatch(chosen) or len(chosen) > 214:
+        raise MegccError(f"'{printable(chosen)}' is no name of an npm package: small letters, digits, '-', '_' and "
+                         "'.', perhaps with @scope/ before it")
+    if chosen in _RESERVED:
+        raise MegccError(f"'{chosen}' is reserved by npm: give another name with --name, or a @scope/ before it")
+    embedded = f"{row['name']}_data.c" in manifest["files"]
+    inputs, outputs = ports(row)
+    context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),
+               "link": url, "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs,
+               "outputs": outputs, "kept": bool(row["states"]), "embedded": embedded,
+               "align": max(row["alignment"], 8), "target": cpu.name}
+    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context))}
+    if not embedded:
+        files[f"{row['name']}.megcc"] = read_container(folder, row["name"], cpu)
+    context |= {"wasm_bytes": len(files[f"{row['name']}.wasm"]),
+                "weight_bytes": len(files.get(f"{row['name']}.megcc", b""))}
+    for template in environment().list_templates(filter_func=lambda path: path.startswith("export/npm/")):
+        path = template.removeprefix("export/npm/").removesuffix(".j2")
+        files[path] = _render(f"npm/{path}", context).encode()
+    return files
+
+
+def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
+    found = [TARGETS[name] for name in row["targets"] if TARGETS[name].machine == "wasm32"]
+    fitting = [target for target in found if asked in (None, target.name)]
+    if not fitting:
+        raise MegccError(f"{folder} is for {', '.join(row['targets'])}, not for {asked or 'WebAssembly'}: compile the "
+                         "model again with --target wasm32-simd128")
+    return fitting[0]
+
+
+def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
+    """The module: the folder's C and `source`, without a C library, and so without imports."""
+    with building_in(folder), tempfile.TemporaryDirectory() as aside:
+        compiler, name = find_compiler(target, cc), row["name"]
+        shim = Path(aside) / "web.c"
+        shim.write_text(source)
+        objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
+        flags = (*CFLAGS, *target.cflags, *profile([row], embedded=True))
+        made = objects.compile_all([*c_sources(folder), shim], flags)
+        exported = [f"-Wl,--export={name}_block_{function}" for function in _EXPORTS]
+        output = Path(aside) / f"{name}.wasm"
+        # Below the data, the stack cannot grow into it. Zig does so by itself, and refuses to be told.
+        stack = ("-Wl,-z,stack-size=65536", *(() if "zig" in str(compiler) else ("-Wl,--stack-first",)))
+        link(compiler, (*target.cflags, "-nostdlib", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all",
+                        *stack, "-Wl,--export=__heap_base", *exported), made, output)
+        return output.read_bytes()
+
+
+def _render(name: str, context: Mapping) -> str:
+    return environment().get_template(f"export/{name}.j2").render(context)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc export --for wheel`: a generated folder as a Python package with the network compiled in, for any Linux."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import keyword
+import re
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ...codegen.bundle import read_container, read_manifest
+from ...codegen.c_source.render import environment
+from ...codegen.machines import profile
+from ...codegen.packages.base import package_version, zipped
+from ...codegen.packages.languages import ports
+from ...errors import MegccError
+from ...foreign import printable
+from ...runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
+from ...runtime.toolchain import find_compiler
+from ...target import TARGETS, Target
+from ...version import VERSION
+
+#: Machines, and the tags of systems whose Python takes the package. The library asks nothing of the C library but
+#: memcpy and its kin, of no particular version, so that the oldest will do, and musl too.
+_TAGS = {"x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64",
+         "aarch64": "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
+         "arm": "manylinux_2_17_armv7l.manylinux2014_armv7l.musllinux_1_1_armv7l",
+         "riscv64": "manylinux_2_31_riscv64.linux_riscv64"}
+#: What the package is compiled for where nothing else is asked for, on the machine that we run on.
+TARGETS_OF = {"x86_64": "x86-64,x86-64-v3,x86-64-v4", "aarch64": "arm64,arm64-v82"}
+
+
+def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: str | None = None) -> dict[str, bytes]:
+    """The wheel, and a README.md.
+
+    Args:
+        folder: as `megcc compile` writes it, for levels of one machine that runs Linux.
+        name: of the package and its module, by default the model's.
+        cc: the compiler, by default one that is found.
+
+    Raises:
+        MegccError: if the folder is for no such machine, or for several, has several models, or shapes that change, or
+            the name or the version is none.
+        ToolError: if there is no compiler, or it fails.
+    """
+    row = model_of(read_manifest(folder), None, folder)
+    targets = [TARGETS[target] for target in row["targets"]]
+    machines = {target.machine for target in targets if target.machine != "any"}
+    if len(machines) != 1 or not machines <= set(_TAGS):
+        raise MegccError(f"{folder} is for {', '.join(row['targets'])}, but a wheel is for levels of one machine that "
+                         f"runs Linux: {', '.join(_TAGS)}")
+    package_version(version)
+    name = name or row["name"]
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII) or keyword.iskeyword(name) \
+            or name in sys.stdlib_module_names | {"numpy"}:
+        raise MegccError(f"'{printable(name)}' is no name of a Python package of its own: give another with --name")
+    inputs, outputs = ports(row)
+    for port in (*inputs, *outputs):
+        try:
+            np.dtype(port.dtype)
+        except TypeError:
+            raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have") from None
+    machine, = machines
+    file = f"{name}-{version}-py3-none-{_TAGS[machine]}.whl"
+    context = {"generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,
+               "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs, "outputs": outputs,
+               "embedded": False, "align": max(row["alignment"], 64), "targets": row["targets"]}
+    chosen = next(target for target in targets if target.machine == machine)
+    info = f"{name}-{version}.dist-info"
+    files = {f"{name}/__init__.py": _render("wheel/__init__.py", context).encode(), f"{name}/py.typed": b"",
+             f"{name}/network.megcc": read_container(folder, row["name"], chosen),
+             f"{name}/_network.so": _library(folder, row, chosen, cc, _render("wheel.c", context)),
+             f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tvm_megcc {VERSION}\nRoot-Is-Purelib: false\n".encode()
+             + b"".join(f"Tag: py3-none-{tag}\n".encode() for tag in _TAGS[machine].split(".")),
+             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: The network "
+                                 f"{row['name']}, compiled\nRequires-Python: >=3.9\nRequires-Dist: numpy\n".encode()}
+    rows = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in sorted(files.items())]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
+    return {file: zipped(files), "README.md": _render("wheel/README.md", context).encode()}
+
+
+def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
+    """The folder's C and `source`, linked without a C library: the process that loads it has one."""
+    with building_in(folder), tempfile.TemporaryDirectory() as aside:
+        compiler = find_compiler(target, cc)
+        shim = Path(aside) / "wheel.c"
+        shim.write_text(source)
+        objects = Objects(folder, folder / "build" / target.name / "wheel", compiler)
+        # The container lies beside the library.
+        sources = [path for path in c_sources(folder) if path.name != f"{row['name']}_data.c"]
+        made = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], embedded=True), "-fPIC"))
+        output = Path(aside) / "network.so"
+        link(compiler, ("-shared", "-nostdlib", "-Wl,--gc-sections", "-s", *target.cflags), made, output)
+        return output.read_bytes()
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _render(name: str, context: Mapping) -> str:
+    return environment().get_template(f"export/{name}.j2").render(context)

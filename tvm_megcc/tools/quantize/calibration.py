@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples for `megcc quantize`: a .npz file, arrays or a folder of images, as the network takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import MegccError
+from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
+from ...passes.canonicalize.preprocess import Input, convert_inputs
+from ...runtime import reference
+from ..run import read_npz
+
+#: Endings of the images of a folder.
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+#: Arrays beside the inputs that hold the class of each sample.
+LABELS = ("labels", "label")
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """feeds: inputs of the network, a dictionary a sample. labels: the class of each, where they were given."""
+
+    feeds: tuple[Arrays, ...]
+    labels: np.ndarray | None = None
+
+
+def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[str, Sequence],
+                 given: Mapping[str, Input], dtypes: Mapping[str, str], most: int) -> Samples:
+    """At most so many samples, evenly from all there are.
+
+    Args:
+        source: a .npz file or arrays by input name, whose first axis counts samples: either an axis of its own or the
+            network's, in batches; or a folder of images, for a network of one input.
+        shapes, dtypes: of the network's inputs; extents that are open are no numbers.
+        given: how samples are given (`--input`): images are bytes, NHWC, RGB.
+
+    Raises:
+        MegccError: where there are no samples, or they do not fit.
+    """
+    if not isinstance(source, Mapping) and Path(source).is_dir():
+        arrays: Arrays = _images(Path(source), shapes, given, most)
+    else:
+        arrays = read_npz(source, list(shapes))
+    counts = {name: _split(name, array, shapes[name]) for name, array in arrays.items()}
+    number = min(len(steps) for steps in counts.values())
+    if not number or any(len(steps) != number for steps in counts.values()):
+        raise MegccError(f"{', '.join(f'{len(steps)} samples of {name}' for name, steps in counts.items())}: every "
+                         "input needs as many, and at least one")
+    chosen = np.linspace(0, number - 1, min(number, most)).astype(int)
+    feeds = tuple({name: _converted(name, steps[index], given.get(name), shapes[name]).astype(dtypes[name])
+                   for name, steps in counts.items()} for index in chosen)
+    for name in counts:
+        if not all(np.isfinite(each[name].astype(np.float64)).all() for each in feeds):
+            raise MegccError(f"samples of {name} have numbers that are infinite or none")
+    labels = _labels(source, number)
+    return Samples(feeds, None if labels is None else labels[chosen])
+
+
+def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
+    """The samples of an array, each of the rank of the input."""
+    if array.ndim == len(shape) + 1:
+        return list(array)
+    if array.ndim != len(shape):
+        raise MegccError(f"samples of {name} have {array.ndim} axes, the network's input has {len(shape)}: give it as "
+                         "many, or one more in front that counts samples")
+    step = shape[0] if shape and isinstance(shape[0], int) else 1
+    if array.ndim == 0 or array.shape[0] % step:
+        raise MegccError(f"samples of {name}: {array.shape} is no number of batches of {step}")
+    return [array[first:first + step] for first in range(0, array.shape[0], step)]
+
+
+def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.ndarray | None:
+    if not isinstance(source, Mapping):
+        if Path(source).is_dir():
+            return None
+        with np.load(source) as file:
+            source = {name: file[name] for name in LABELS if name in file}
+    found = next((np.asarray(source[name]).reshape(-1) for name in LABELS if name in source), None)
+    if found is not None and len(found) % number:
+        raise MegccError(f"{len(found)} labels for {number} samples")
+    return None if found is None else found.reshape(number, -1)
+
+
+def _converted(name: str, array: np.ndarray, given: Input | None, shape: Sequence) -> np.ndarray:
+    """A sample as the network's own input takes it."""
+    if given is None:
+        return array
+    type_ = TensorType("float32", given.network_shape(array.shape))
+    copy = Op("copy", Attrs(), (name,), ("made",))  # what it reads is the network's input
+    graph = Graph(name, (name,), ("made",), (copy,), {name: type_, "made": type_}, {})
+    return reference.run(convert_inputs(graph, {name: given}), {name: array})["made"]
+
+
+def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, Input], most: int) -> Arrays:
+    """[images, height, width, channels] of bytes, resized to what the network takes."""
+    try:
+        from PIL import Image
+        bilinear = Image.Resampling.BILINEAR
+    except ImportError:
+        raise MegccError("images are read by Pillow, which is not installed: pip install tvm_megcc[quantize]") from None
+    if len(shapes) != 1 or len(next(iter(shapes.values()))) != 4:
+        raise MegccError(f"{folder}: a folder of images is for networks of one input of 4 axes; save arrays by input "
+                         "name with numpy.savez instead")
+    ((name, shape),) = shapes.items()
+    if name not in given:
+        raise MegccError(f"{folder}: say how the network wants images, such as --input "
+                         f"\"{name}=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4\"")
+    channels, height, width = shape[1:] if given[name].network == "NCHW" else (shape[3], *shape[1:3])
+    if not all(isinstance(extent, int) for extent in (channels, height, width)) or channels not in (1, 3):
+        raise MegccError(f"{folder}: images need an input of known size with 1 or 3 channels, not {tuple(shape)}")
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGES)
+    if not files:
+        raise MegccError(f"{folder} has no images ({', '.join(IMAGES)})")
+    pictures = []
+    for path in (files[index] for index in np.linspace(0, len(files) - 1, min(len(files), most)).astype(int)):
+        try:
+            with Image.open(path) as image:
+                picture = image.convert("L" if channels == 1 else "RGB").resize((width, height), bilinear)
+        except OSError:
+            raise MegccError(f"{path} is no image that Pillow reads") from None
+        pictures.append(np.asarray(picture, np.uint8).reshape(1, height, width, channels))
+    made = np.stack(pictures)
+    if given[name].order == "BGR":
+        made = made[..., ::-1]
+    return {name: np.moveaxis(made, -1, 2) if given[name].layout == "NCHW" else made}

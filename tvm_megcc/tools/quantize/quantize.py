@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc quantize`: an ONNX model of int8 from one of floats, by calibration with ONNX Runtime's quantiser; what that
+costs in accuracy, and what it gains in time and bytes, layer by layer."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...errors import MegccError, MissingTool, shortened
+from ...frontends.onnx import input_dims
+from ...passes.canonicalize.preprocess import Input, with_network
+from . import timing
+from .calibration import Arrays, Samples, read_samples
+
+METHODS = ("minmax", "percentile", "entropy")
+#: Operators that are quantised: those that become cheaper in integers, and those between them.
+KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool", "GlobalAveragePool", "MaxPool",
+         "Concat", "Relu", "Clip", "LeakyRelu", "Sigmoid", "Resize", "Reshape", "Transpose", "Squeeze", "Unsqueeze",
+         "Flatten", "Pad", "Split", "Slice", "ReduceMean")
+#: Those with weights: what may be kept in float for accuracy.
+LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+#: dB of signal to noise of the outputs that are enough; and the share of layers that may stay float for it, or one.
+ENOUGH, SHARE = 20.0, 0.25
+#: What the quantiser calls the reals of a value that was quantised.
+_REAL = "_DequantizeLinear_Output"
+#: Samples whose intermediate values are looked at.
+WATCHED = 16
+
+
+def _signal_to_noise(signal: float, noise: float) -> float:
+    """dB; of no noise 120, which is beyond float32."""
+    return min(120.0, 10 * float(np.log10(max(signal, 1e-30) / max(noise, 1e-30))))
+
+
+def require_onnxruntime() -> None:
+    try:
+        import onnxruntime.quantization  # noqa: F401
+    except ImportError:
+        raise MegccError("quantising needs ONNX Runtime: pip install tvm_megcc[quantize]") from None
+
+
+@dataclass
+class _Network:
+    """A model in memory that ONNX Runtime runs."""
+
+    proto: onnx.ModelProto
+    outputs: list[str] = field(default_factory=list)
+
+    def run(self, feeds: Sequence[Arrays], values: Sequence[str] = ()) -> list[list[np.ndarray]]:
+        """The outputs, or these values, for each sample."""
+        import onnxruntime
+
+        proto = self.proto
+        if values:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(self.proto)
+            del proto.graph.output[:]
+            proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in values)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 3
+        try:
+            session = onnxruntime.InferenceSession(proto.SerializeToString(), options,
+                                                   providers=["CPUExecutionProvider"])
+            return [session.run(None, feed) for feed in feeds]
+        except Exception as error:  # its own classes, which have no base but this
+            raise MegccError(f"ONNX Runtime does not run the model: {shortened(str(error), 300)}") from None
+
+
+class _Quantiser:
+    """The float model, prepared, with the ranges that each method finds."""
+
+    def __init__(self, model: Path, samples: Samples, folder: Path):
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        self.folder, self.samples, self.ranges = folder, samples, {}
+        self.path = folder / "float.onnx"
+        proto = onnx.load(model)
+        version = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
+        if version < 13:  # before it there is no scale for each channel
+            proto = onnx.version_converter.convert_version(proto, 13)
+        _fold_weights(proto.graph)
+        onnx.save(proto, self.path)
+        quant_pre_process(str(self.path), str(self.path), skip_symbolic_shape=True)
+        self.proto = onnx.load(self.path)
+        for index, node in enumerate(self.proto.graph.node):
+            node.name = node.name or f"{node.op_type}_{index}"
+        onnx.save(self.proto, self.path)
+        self.layers = [node.name for node in self.proto.graph.node
+                       if node.op_type in LAYERS and self._has_weights(node)]
+        self.nodes = [node.name for node in self.proto.graph.node
+                      if node.op_type in KINDS and (node.op_type not in LAYERS or node.name in self.layers)]
+
+    def _has_weights(self, node: onnx.NodeProto) -> bool:
+        return node.input[1] in {tensor.name for tensor in self.proto.graph.initializer}
+
+    def calibrate(self, method: str) -> None:
+        """Ranges of all values by a method, kept.
+
+        Raises:
+            MegccError: where a value has none, for it is infinite or no number.
+        """
+        from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
+        from onnxruntime.quantization.calibrate import create_calibrator
+
+        class Reader(CalibrationDataReader):
+            def __init__(self, feeds):
+                self.left = iter(feeds)
+
+            def get_next(self):
+                return next(self.left, None)
+
+        if method not in self.ranges:
+            kinds = {"minmax": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile,
+                     "entropy": CalibrationMethod.Entropy}
+            calibrator = create_calibrator(self.path, list(KINDS), str(self.folder / "watched.onnx"), kinds[method])
+            endless = MegccError("with these samples a value in the network is infinite or no number: look at the "
+                                 "samples, and at what the network gives for them")
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+                    calibrator.collect_data(Reader(self.samples.feeds))
+                    ranges = calibrator.compute_data()
+            except (ValueError, AssertionError):  # of its histograms
+                raise endless from None
+            if not all(np.isfinite(end).all() for _, each in ranges.items() for end in each.range_value):
+                raise endless
+            self.ranges[method] = ranges
+
+    def quantised(self, method: str, nodes: Sequence[str]) -> _Network:
+        """The model with these nodes in integers."""
+        from onnxruntime.quantization import QuantType
+        from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+        self.calibrate(method)
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        made = QDQQuantizer(proto, True, False, QuantType.QInt8, QuantType.QInt8, self.ranges[method], list(nodes), [],
+                            list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
+        made.quantize_model()
+        return _Network(made.model.model)
+
+
+def _fold_weights(graph: onnx.GraphProto) -> None:
+    """Weights that are kept as integers already, without the arithmetic being so, become reals, and are quantised anew
+    with the rest."""
+    from onnx.reference import ReferenceEvaluator
+
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
+    for node in [node for node in graph.node if node.op_type == "DequantizeLinear"]:
+        if set(node.input) <= {*known, ""} and not outputs.intersection(node.output):
+            (real,) = ReferenceEvaluator(node).run(None, {name: onnx.numpy_helper.to_array(known[name])
+                                                          for name in node.input if name})
+            graph.initializer.append(onnx.numpy_helper.from_array(real, node.output[0]))
+            graph.node.remove(node)
+    read = {name for node in graph.node for name in node.input} | outputs
+    for tensor in list(graph.initializer):
+        if tensor.name not in read:
+            graph.initializer.remove(tensor)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What the float model gives for the samples, and how near others come."""
+
+    expected: list[list[np.ndarray]]
+    feeds: Sequence[Arrays]
+
+    def noise(self, network: _Network) -> float:
+        """Signal to noise of the worst output, in dB."""
+        return _noise(self.expected, network.run(self.feeds))
+
+
+def _noise(expected: list[list[np.ndarray]], actual: list[list[np.ndarray]]) -> float:
+    worst = 120.0
+    for wanted, found in zip(zip(*expected, strict=True), zip(*actual, strict=True), strict=True):
+        if wanted[0].dtype.kind == "f":
+            signal = sum(float((array.astype(np.float64) ** 2).sum()) for array in wanted)
+            noise = sum(float(((a.astype(np.float64) - b) ** 2).sum()) for a, b in zip(wanted, found, strict=True))
+            worst = min(worst, _signal_to_noise(signal, noise))
+    return worst
+
+
+def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], output: str | Path, *,
+             method: str = "auto", keep_float: Sequence[str] = (), enough: float = ENOUGH,
+             inputs: Mapping[str, Input] | None = None, evaluate: str | Path | Mapping[str, np.ndarray] | None = None,
+             most: int = 128, target: str = "native", time: bool = True,
+             say: Callable[[str], None] = lambda text: None) -> dict:
+    """Writes the quantised model, and reports.
+
+    Args:
+        samples: as `calibration.read_samples` reads them; `labels` among the arrays are classes.
+        method: one of METHODS, or "auto": that whose outputs have the least noise on the samples.
+        keep_float: names of nodes, or kinds of operators, that stay float whatever they cost.
+        enough: dB of signal to noise of the outputs; below it the layers that cost most stay float, a quarter at most.
+        inputs: how samples are given, by input. evaluate: other samples, for accuracy.
+        most: samples that are used. time: compiles both models for the target and times them.
+
+    Raises:
+        MegccError: where the quantiser is not installed, or the model or samples are not right.
+    """
+    require_onnxruntime()
+    path = Path(model)
+    if path.suffix != ".onnx":
+        raise MegccError(f"{path}: only ONNX files are quantised; TFLite files come quantised by their converter")
+    if method not in ("auto", *METHODS):
+        raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
+    shapes, given, dtypes = _facts_of(path, inputs or {})
+    found = read_samples(samples, shapes, given, dtypes, most)
+    with tempfile.TemporaryDirectory(prefix="megcc-") as folder:
+        quantiser = _Quantiser(path, found, Path(folder))
+        unknown = sorted({*keep_float} - {node.name for node in quantiser.proto.graph.node} - {*KINDS})
+        if unknown:
+            raise MegccError(f"--keep-float {', '.join(unknown)}: no node and no operator of the model is called so; "
+                             f"it has {shortened(', '.join(quantiser.nodes), 400)}")
+        kinds = {node.name: node.op_type for node in quantiser.proto.graph.node}
+        nodes = [name for name in quantiser.nodes if name not in keep_float and kinds[name] not in keep_float]
+        if not set(nodes) & set(quantiser.layers):
+            raise MegccError(f"{path} has no convolution or product with weights to quantise")
+        before = _Network(quantiser.proto)
+        judge = _Judge(before.run(found.feeds), found.feeds)
+        tried = {}
+        for name in METHODS if method == "auto" else (method,):
+            say(f"calibrating by {name}")
+            tried[name] = judge.noise(quantiser.quantised(name, nodes))
+        best = max(tried, key=lambda name: (round(tried[name], 1), -METHODS.index(name)))
+        say("looking for the layers that cost most")
+        alone = _alone(quantiser, best, [name for name in nodes if name in quantiser.layers], judge)
+        kept, reached = _kept(quantiser, best, nodes, alone, judge, tried[best], enough)
+        after = quantiser.quantised(best, [name for name in nodes if name not in kept])
+        after.proto.producer_name = "tvm_megcc"
+        try:
+            onnx.save(after.proto, output)
+        except OSError as error:
+            raise MegccError(f"cannot write {output}: {error.strerror}") from None
+        rows = _rows(quantiser, before, after, alone, {*nodes} - {*kept}, found.feeds[:WATCHED])
+        report: dict[str, Any] = {
+            "model": str(path), "output": str(output), "samples": len(found.feeds), "method": best,
+            "methods": tried, "signal_to_noise": reached, "enough": enough, "kept_float": kept,
+            "bytes": {"before": path.stat().st_size, "after": Path(output).stat().st_size}, "layers": rows}
+        test = found if evaluate is None else read_samples(evaluate, shapes, given, dtypes, 10**9)
+        report["accuracy"] = _accuracy(before.run(test.feeds), after.run(test.feeds), test.labels)
+        report["times"] = None
+        if time:
+            say(f"timing both models on {target}")
+            try:
+                report["times"] = timing.times(path, Path(output), found.feeds[0], target, rows)
+            except MissingTool as missing:
+                report["not_timed"] = str(missing)
+    return report
+
+
+def _facts_of(path: Path, inputs: Mapping[str, Input]) -> tuple[dict, dict[str, Input], dict[str, str]]:
+    """Shapes of the model's inputs, how samples of them are given, and their element types."""
+    from ...frontends.models import import_model
+
+    shapes = input_dims(path)
+    graph, _ = import_model(path, input_shapes={name: [dim if isinstance(dim, int) else f"n{axis}"
+                                                       for axis, dim in enumerate(dims)]
+                                                for name, dims in shapes.items()})
+    unknown = {*inputs} - {*graph.inputs}
+    if unknown:
+        raise MegccError(f"--input {', '.join(sorted(unknown))}: the inputs are {', '.join(graph.inputs)}")
+    given = {name: with_network(graph, name, how) for name, how in inputs.items()}
+    return (dict(shapes), given, {name: graph.types[name].dtype for name in graph.inputs})
+
+
+def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Judge) -> dict[str, float]:
+    """Signal to noise of the outputs where this layer alone is in integers, on a few samples."""
+    few = _Judge(judge.expected[:WATCHED], judge.feeds[:WATCHED])
+    return {name: few.noise(quantiser.quantised(method, [name])) for name in layers}
+
+
+def _kept(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float], judge: _Judge,
+          reached: float, enough: float) -> tuple[list[str], float]:
+    """The fewest of the costliest layers without which there is little enough noise, and the signal to noise then;
+    none where not even a quarter of them would do, or helps by less than a dB."""
+    if reached >= enough:
+        return [], reached
+    order = sorted(alone, key=alone.__getitem__)[:max(1, int(SHARE * len(alone)))]
+    for count in range(1, len(order) + 1):
+        noise = judge.noise(quantiser.quantised(method, [name for name in nodes if name not in order[:count]]))
+        if round(noise, 1) >= enough or (count == len(order) and noise >= reached + 1):
+            return order[:count], noise
+    return [], reached
+
+
+def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mapping[str, float], integers: set[str],
+          feeds: Sequence[Arrays]) -> list[dict]:
+    """A row a layer, in the order of execution."""
+    sizes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in quantiser.proto.graph.initializer}
+    made = {name for node in after.proto.graph.node for name in node.output}
+    nodes = [node for node in quantiser.proto.graph.node if node.name in quantiser.layers]
+    # An activation that is part of the quantised range is left out by the quantiser: its result is the layer's.
+    behind = {node.input[0]: node.output[0] for node in quantiser.proto.graph.node if node.op_type in ("Relu", "Clip")}
+    results = {node.name: node.output[0] if node.output[0] in made else behind.get(node.output[0], "")
+               for node in nodes}
+    watched = {name: value for name, value in results.items() if value in made}
+    there = [f"{value}{_REAL}" if f"{value}{_REAL}" in made else value for value in watched.values()]
+    expected, actual = before.run(feeds, [*watched.values()]), after.run(feeds, there)
+    noise = {name: _noise([[run[i]] for run in expected], [[run[i]] for run in actual])
+             for i, name in enumerate(watched)}
+    rows = []
+    for node in nodes:
+        weights = [sizes[name] for name in node.input if name in sizes]
+        now = 1 if node.name in integers else 4
+        rows.append({"name": node.name, "kind": node.op_type, "integers": node.name in integers,
+                     "signal_to_noise": noise.get(node.name), "alone": alone.get(node.name),
+                     "bytes": {"before": sum(array.nbytes for array in weights),
+                               "after": sum(array.size * (now if index == 0 else 4) for index, array in
+                                            enumerate(weights))}})
+    return rows
+
+
+def _accuracy(before: list[list[np.ndarray]], after: list[list[np.ndarray]], labels: np.ndarray | None) -> dict | None:
+    """How often both models name the same class and, with labels, the right one; None of what is no classifier."""
+    if before[0][0].ndim != 2 or before[0][0].shape[1] < 2 or before[0][0].dtype.kind != "f":
+        return None
+    first, second = (np.concatenate([run[0].argmax(1) for run in runs]) for runs in (before, after))
+    facts: dict[str, Any] = {"samples": len(first), "agreement": float((first == second).mean())}
+    if labels is not None and labels.size == len(first):
+        facts |= {name: float((found == labels.reshape(-1)).mean())
+                  for name, found in (("before", first), ("after", second))}
+    return facts
+
+
+def text(report: dict) -> str:
+    size, reached = report["bytes"], report["signal_to_noise"]
+    lines = [f"{report['model']} → {report['output']}: {size['before']:,} → {size['after']:,} bytes",
+             f"  calibrated by {report['method']} on {report['samples']} samples ("
+             + ", ".join(f"{name} {noise:.1f} dB" for name, noise in report["methods"].items()) + ")",
+             f"  outputs have {reached:.1f} dB of signal to noise"
+             + (f", less than the {report['enough']:g} dB wanted" if round(reached, 1) < report["enough"] else "")]
+    if report["kept_float"]:
+        lines.append(f"  float stayed: {', '.join(report['kept_float'])}")
+    accuracy = report["accuracy"]
+    if accuracy:
+        lines.append(f"  of {accuracy['samples']} samples {accuracy['agreement']:.2%} have the class that the float "
+                     "model gives them" + (f"; accuracy {accuracy['before']:.2%} → {accuracy['after']:.2%}"
+                                     if "before" in accuracy else ""))
+    lines += timing.text(report)
+    lines.append(f"  {'layer':32} {'kind':8} {'dB':>6} {'alone':>6} {'bytes':>19} {'µs':>15}")
+    for row in report["layers"]:
+        dB, single = (f"{row[key]:6.1f}" if row[key] is not None else "     -" for key in ("signal_to_noise", "alone"))
+        times = row.get("seconds") or {}
+        spent = "→".join(f"{1e6 * times[when]:.1f}" for when in ("before", "after")) if times else ""
+        lines.append(f"  {shortened(row['name'], 32):32} {row['kind'] if row['integers'] else 'float':8} {dB} {single} "
+                     f"{row['bytes']['before']:>9,}→{row['bytes']['after']:<9,} {spent:>14}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a generated folder, or a build of it, consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...codegen.bundle import read_manifest
+from ...errors import shortened
+from ...ir.streams import Streamed
+from ...runtime.build import Build
+from ...runtime.emulator import firmware
+
+
+def folder(path: Path) -> dict:
+    """The facts of the folder's manifest, and the bytes on disk."""
+    manifest = read_manifest(path)
+    sizes = {name: (path / name).stat().st_size for name in manifest["files"] if (path / name).exists()}
+    return {
+        "folder": str(path),
+        "models": manifest["models"],
+        "kernels": sum(name.startswith("kernels/") and name.endswith(".c") for name in sizes),
+        "files": len(sizes),
+    }
+
+
+def _begin(state: dict) -> str:
+    first = state.get("begins", ())
+    return f", {first[0]} at first" if len(first) == 1 else ", at first as the model says" if first else ""
+
+
+def folder_text(report: dict) -> str:
+    lines = [f"{report['folder']}: {report['kernels']} kernels, {report['files']} files"]
+    for model in report["models"]:
+        lines.append(f"model {model['name']}, {model['container_bytes']:,} bytes")
+        lines += [f"  in   {_port(port)}" for port in model["inputs"]]
+        lines += [f"  out  {_port(port)}" for port in model["outputs"]]
+        lines += [f"  state {row['output']} becomes {row['input']}{', how many rows there are' * _counts(model, row)}"
+                  f"{_begin(row)}" for row in model["states"]]
+        lines += _stream(model["stream"]) if "stream" in model else []
+        for program in model["programs"]:
+            macs = sum(call["macs"] for call in program["calls"])
+            ratio = program["arena_bytes"] / program["lower_bound"] if program["lower_bound"] else 1.0
+            lines.append(f"  {program['target']}: {program['instructions']} calls, {macs / 1e6:,.2f} M multiply-adds, "
+                         f"weights {program['weight_bytes']:,} bytes{_unpacked(program)}, "
+                         f"arena {program['arena_bytes']:,} bytes ({ratio:.3f} of the lower bound)")
+            lines += [f"    {row['bytes']:,} bytes of the arena in {row['name']}" for row in program.get("regions", ())]
+            lines += [f"    {rows['strips']} strips of rows from {shortened(rows['first'])} to "
+                      f"{shortened(rows['last'])}: {rows['macs']:,} multiply-adds are done twice, "
+                      f"{rows['kept']:,} bytes are kept between strips"
+                      for rows in program.get("rows", ())]
+        if len(model["programs"]) > 1:
+            lines += [f"  stored once: {_weights(row, len(model['programs']))}" for row in model["weights"]]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(model: dict, state: dict) -> bool:
+    return state["input"] in model.get("counters", ())
+
+
+def _stream(row: dict) -> list[str]:
+    return [f"  {line}" for line in Streamed.of(row).text().splitlines()]
+
+
+def _unpacked(program: dict) -> str:
+    """What speed costs: Winograd's weights are four times the model's (`-O size` keeps those as they are)."""
+    grown = program["weight_bytes"] > 1.1 * program.get("unpacked_bytes", program["weight_bytes"])
+    return f" ({program['unpacked_bytes']:,} in the model: -O size keeps them so)" if grown else ""
+
+
+def _weights(row: dict, programs: int) -> str:
+    """What some programs read. Weights that not all of them share are named: each such layout costs bytes."""
+    if len(row["targets"]) == programs:
+        return f"{row['bytes']:,} bytes of weights that all targets read"
+    names = ", ".join(row["weights"][:4]) + (", …" if len(row["weights"]) > 4 else "")
+    only = " and ".join(row["targets"])
+    return f"{row['bytes']:,} bytes that only {only} read{'s' * (len(row['targets']) == 1)}: {names}"
+
+
+def build(builds: Sequence[Build]) -> dict:
+    """What was made of a folder: for each of its models something, or one firmware."""
+    first = builds[0]
+    products = [path for built in builds for path in (built.library, built.program) if path is not None]
+    report = {"folder": str(first.folder), "target": str(first.target), "compiler": str(first.compiler),
+              "products": [{"path": str(path), "bytes": path.stat().st_size} for path in products]}
+    if first.target.bare_metal:
+        report["firmware"] = firmware.sizes(first.program)
+    return report
+
+
+def build_text(report: dict) -> str:
+    lines = [f"{report['folder']} for {report['target']}, {report['compiler']}"]
+    lines += [f"  {product['path']}  {product['bytes']:,} bytes" for product in report["products"]]
+    if "firmware" in report:
+        needs = report["firmware"]
+        lines.append(f"  flash {needs['flash']:,} bytes, {firmware.needs_text(needs)}")
+    return "\n".join(lines) + "\n"
+
+
+def _port(port: dict) -> str:
+    """Its type, and what its elements are where the type does not say so."""
+    text = f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
+    if port.get("text"):
+        text += ", texts: places among those of the model"
+    if "filled" in port:
+        filled = port["filled"]
+        text += f", of which {filled['past']} + {filled['new']} along axis {filled['axis']} count"
+    return text

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc explain`: which kernel realises each operator, why, and what the others were refused for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...codegen.plan import KernelPlan
+from ...compiler import context_of, lower
+from ...context import Regions
+from ...errors import MegccError, ModelError
+from ...frontends.models import import_model
+from ...ir.dims import likely
+from ...ir.text import op_text
+from ...ops.base import operator
+from ...passes.canonicalize.check import checked
+from ...passes.canonicalize.preprocess import Input, convert_inputs
+from ...target import parse_targets
+from ...tuning_log import TuningLog
+
+#: Characters of a value's name in an operator's text.
+NAME = 60
+
+
+def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
+            inputs: Mapping[str, Input] | None = None, ram: int | None = None,
+            caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
+            half: bool = False, **options) -> dict:
+    """The choice for every operator of a model, or every reason why it cannot be compiled.
+
+    Where shapes change, costs and multiply-adds are those of the largest.
+
+    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs, regions,
+    reproducible, half: as `compile` takes them. options: of `import_model`.
+    """
+    if Path(model).is_dir():
+        raise MegccError(f"{model}: explain wants the model itself")
+    cpu, times = parse_targets(target)[0], TuningLog.read(log) if log else None
+    report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
+    try:
+        graph, buckets = import_model(model, **options)
+        graph = convert_inputs(graph, inputs or {})
+    except ModelError as error:
+        return {**report, "supported": False, "findings": list(error.findings)}
+    graph = checked(graph, buckets)
+    context = context_of(graph, cpu, optimize, times, ram, caller_inputs, regions, reproducible, half)
+    plan = lower(graph, context).plan
+    return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
+
+
+def calls_of(plan: KernelPlan) -> list[dict]:
+    """{operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused}, a row a call."""
+    rows = []
+    for step in plan.steps:
+        op = step.op
+        own = plan.graph.input_types(op)[:len(op.own_inputs)]
+        rows.append({
+            "operator": op_text(plan.graph, op, NAME), "kind": op.kind, "origin": op.origin,
+            "outputs": list(op.outputs),
+            "kernel": step.spec.symbol, "algorithm": step.bound.choice.kernel.label, "cost": step.bound.choice.cost,
+            "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))),
+            "refused": dict(step.bound.choice.refused)})
+    return rows
+
+
+def views_of(plan: KernelPlan) -> list[str]:
+    """The operators that need no call."""
+    called = {step.op for step in plan.steps}
+    return [op_text(plan.graph, op, NAME) for op in plan.graph.ops if op not in called]
+
+
+def text(report: dict) -> str:
+    if not report["supported"]:
+        lines = [f"{report['model']} cannot be compiled:"]
+        return "\n".join([*lines, *(f"  - {finding}" for finding in report["findings"])]) + "\n"
+    unit = "measured time" if report["measured"] else "estimated cycles"
+    total = sum(call["cost"] for call in report["calls"]) or 1.0
+    lines = [f"{report['model']} for {report['target']}: {len(report['calls'])} calls"]
+    for index, call in enumerate(report["calls"]):
+        lines.append(f"{index:4d} {call['operator']}")
+        lines.append(f"       {call['kernel']}  ({call['algorithm']}; {call['cost'] / total:.1%} of {unit})")
+        lines += [f"       not {name}: {reason}" for name, reason in call["refused"].items()]
+    if report["views"]:
+        lines.append("no call, only another view of memory:")
+        lines += [f"       {operator_}" for operator_ in report["views"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc report`: what became of a model, for one CPU, as facts; `report_page` makes a page of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from ...api import parse_inputs, parse_states
+from ...codegen.memory.offsets import live_bytes
+from ...codegen.plan import KernelPlan, PlannedMemory, plan_memories
+from ...compiler import context_of, lower
+from ...errors import MegccError, MissingTool
+from ...frontends.models import import_model
+from ...ir.dims import likely
+from ...ir.graph import Graph, Op
+from ...passes.canonicalize.check import checked
+from ...passes.canonicalize.preprocess import convert_inputs
+from ...runtime.device import local_session
+from ...runtime.load import load
+from ...runtime.toolchain import runs_here
+from ...target import Target, parse_targets
+from ...tuning_log import TuningLog
+from ...version import VERSION
+from .. import source
+from ..bench import bench
+from ..board import counts
+from .explain import calls_of
+from .size import size
+
+
+def report(path: str | Path, options) -> dict:
+    """The facts of one model on one CPU, the first of `options.target`.
+
+    Returns:
+        {model, target, megcc, options, inputs, outputs, sizes, time, rows, memory}, of JSON's types;
+        sizes: bytes, None where no compiler could tell; time: {unit, total, measured, how}, where the unit is "ms",
+        "cycles" or "instructions";
+        rows: the operators in the order of execution {name, kind, kernel, operator, types, reads, makes, time, share,
+        macs, algorithm, cost, refused}, where those without a call have neither kernel nor time;
+        memory: {arena, lower_bound, buffers: [{name, kind, offset, bytes, first, last}], live: bytes by call,
+        unbounded: how many values have no limit and do not lie in it}.
+
+    Raises:
+        MegccError: for a folder, since it does not hold what the choices were made from; for what does not compile.
+    """
+    if Path(path).is_dir() or Path(path).suffix == ".megcc":
+        raise MegccError(f"{path}: report wants the model itself")
+    cpu = parse_targets(options.target or "native")[0]
+    log = TuningLog.read(options.log) if options.log else None
+    graph, buckets = import_model(path, **source.graph_arguments(options))
+    graph = convert_inputs(graph, parse_inputs(options.input))
+    graph = checked(graph, buckets, parse_states(options.state))
+    memories = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
+    context = context_of(graph, cpu, options.optimize, log, options.ram, options.caller_inputs,
+                         source.regions_of(options), options.reproducible, options.half)
+    plan = lower(graph, context, options.threads, memories).plan
+    unbounded = plan.unbounded(plan.buckets(buckets))
+    planned = max(memories(plan), key=lambda memory: memory.plan.arena_bytes)
+    folder = source.folder_of(path, options)
+    rows = rows_of(plan)
+    return {
+        "model": Path(path).name, "target": str(cpu), "megcc": VERSION,
+        "options": {"optimize": options.optimize, "threads": options.threads, "log": bool(options.log)},
+        "inputs": _ports(graph, graph.inputs), "outputs": _ports(graph, graph.outputs),
+        "sizes": _sizes(plan, planned, folder, cpu, options.cc),
+        "time": _timed(rows, plan, graph, folder, options), "rows": rows,
+        "memory": {**_memory(planned), "unbounded": len(unbounded)}}
+
+
+def rows_of(plan: KernelPlan) -> list[dict]:
+    """The operators in the order of execution, with their calls where they have one."""
+    calls = dict(zip((step.op for step in plan.steps), calls_of(plan), strict=True))
+    nothing = {"kernel": "", "algorithm": "", "cost": 0.0, "macs": 0, "refused": {}}
+    return [{"name": op.origin or op.outputs[0], "kind": op.kind, "time": None, "share": 0.0,
+             "types": [str(plan.graph.types[name]) for name in op.outputs],
+             "reads": _computed(plan.graph, op), "makes": list(op.outputs), **nothing, **calls.get(op, {})}
+            for op in plan.graph.ops]
+
+
+def _computed(graph: Graph, op: Op) -> list[str]:
+    return [name for name in dict.fromkeys(op.inputs) if name and name not in graph.constants]
+
+
+def _ports(graph: Graph, names) -> list[dict]:
+    return [{"name": name, "type": str(graph.types[name])} for name in names]
+
+
+def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, options) -> dict:
+    """Times into the rows: measured where this machine runs the code, counted where an emulator does, else what the
+    cost model thinks."""
+    calls = [row for row in rows if row["kernel"]]
+    try:
+        if plan.target.bare_metal:
+            found, times = _counted(plan, folder, options)
+        else:
+            found, times = _measured(plan, graph, folder, options)
+    except MissingTool as error:
+        in_log = plan.context.times is not None
+        times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]
+        what = "times of the tuning log" if in_log else "cycles of the cost model"
+        found = {"unit": "ms" if in_log else "cycles", "total": sum(times), "measured": False,
+                 "how": f"Not measured: {error} Shown are the {what} that kernels were chosen by."}
+    whole = sum(times) or 1.0
+    for row, time in zip(calls, times, strict=True):
+        row["time"], row["share"] = time, time / whole
+    return found
+
+
+def _measured(plan: KernelPlan, graph: Graph, folder: Path, options) -> tuple[dict, list[float]]:
+    """What `report` says of times, and those of the calls.
+
+    Raises:
+        MissingTool: if this machine does not run the code.
+    """
+    if not runs_here(plan.target):
+        raise MissingTool(f"this machine does not run code for {plan.target}.")
+    session = local_session(folder, plan.target.name, options.cc)
+    shapes = {port.name: [likely(dim) for dim in graph.types[port.name].shape] for port in session.inputs}
+    measured = bench.bench(session, options.inputs, seed=options.seed, shapes=shapes)
+    seconds = measured["seconds"]
+    how = (f"Measured on {measured['where']}, {measured['threads']} thread{'s' * (measured['threads'] != 1)}: the "
+           f"median of {seconds['runs']} runs, spread {seconds['spread']:.1%}; layers by runs with a look at the clock "
+           "around each call.")
+    return ({"unit": "ms", "total": 1e3 * seconds["median"], "measured": True, "how": how},
+            [1e3 * call["seconds"] for call in measured["calls"]])
+
+
+def _counted(plan: KernelPlan, folder: Path, options) -> tuple[dict, list[float]]:
+    """The same of a microcontroller, as `megcc bench` counts it.
+
+    Raises:
+        MissingTool: if there is no compiler or no emulator for it.
+    """
+    session = load(folder, plan.target.name, options.cc)
+    session.counted = True
+    counted = counts.bench(session, options.inputs, options.seed)
+    unit = "cycles" if "cycles" in counted else "instructions"
+    how = f"Counted on {counted['board']} in an emulator: {counted['instructions']:,} instructions" + (
+        f"; cycles by a model without wait states ({counted['cycle_model']})." if unit == "cycles" else ".")
+    return ({"unit": unit, "total": counted[unit], "measured": True, "how": how},
+            [float(call[unit]) for call in counted["calls"]])
+
+
+def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, cc: str | None) -> dict:
+    """Bytes. code: by kind of operator, with the runtime; None where there is no compiler for the target."""
+    kinds = {step.spec.symbol: step.op.kind for step in plan.steps}
+    found = {"container": next(path.stat().st_size for path in folder.glob("*.megcc")),
+             "weights": sum(weight.data.nbytes for weight in plan.weights.values()),
+             "weights_in_model": sum(plan.graph.constants[name].nbytes
+                                     for name in {key.partition("|")[0] for key in plan.weights}),
+             "arena": planned.plan.arena_bytes, "kernels": len(kinds), "calls": len(plan.steps),
+             "macs": sum(row["macs"] for row in calls_of(plan)), "code": None, "compiler": None}
+    try:
+        built = size(folder, str(cpu), cc)
+    except MissingTool:
+        return found
+    code: dict[str, dict] = {}
+    for row in built["files"]:
+        if row["part"] == "container":
+            continue
+        kind = kinds.get(Path(row["file"]).stem, row["part"])
+        total = code.setdefault(kind, {"kind": kind, "files": 0, "bytes": 0})
+        total["files"] += 1
+        total["bytes"] += row["text"] + row["rodata"] + row["data"]
+    return {**found, "code": sorted(code.values(), key=lambda row: -row["bytes"]), "compiler": built["compiler"]}
+
+
+def _memory(planned: PlannedMemory) -> dict:
+    buffers = [{"name": b.name, "kind": b.kind, "offset": planned.plan.offsets[b.name], "bytes": b.bytes,
+                "first": b.first, "last": b.last} for b in planned.buffers if b.bytes]
+    return {"arena": planned.plan.arena_bytes, "lower_bound": planned.plan.lower_bound, "buffers": buffers,
+            "live": live_bytes(planned.buffers, planned.plan.alignment)}

@@ -27,7 +27,7 @@ from tvm_megcc.ops.rules import require_accepted
 _WHOLE = ("loop", "branch", EXTENT, "tir", "extern")
 KINDS = tuple(kind for kind in sorted(OPERATORS) if OPERATORS[kind].cases and kind not in _WHOLE)
 #: The operators that each module of passes names, which are drawn together.
-NAMED = tuple(found for path in sorted(Path(passes.__file__).parent.glob("*.py")) if (found := tuple(
+NAMED = tuple(found for path in sorted(Path(passes.__file__).parent.rglob("*.py")) if (found := tuple(
     kind for kind in KINDS if re.search(rf'"{kind}"', path.read_text()))))
 #: Operators with tables for one shape, which importers make.
 _OF_ONE_SHAPE = ("resize", "resample", "trees")

@@ -12,7 +12,7 @@ import pytest
 
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.ir.expr import X, arg, call, clip
-from tvm_megcc.kernels.integer.triples import pack_joined
+from tvm_megcc.kernels.dsp.triples import pack_joined
 from tvm_megcc.ops.base import Case
 from tvm_megcc.ops.quantized.conv_matmul import _case, _product
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
@@ -59,7 +59,7 @@ def jobs() -> list[Job]:
     made = []
     for number, (kind, case, is_joined) in enumerate(CASES):
         some = [job for tail in TAILS for job in jobs_of(kind, case, number, TARGETS["cortex-m4"], "speed", tail)
-                if job.bound.spec.template == "integer/triples"]
+                if job.bound.spec.template == "dsp/triples"]
         assert some
         assert {"_joined" in job.bound.spec.algorithm for job in some} == {is_joined}, number
         made += some

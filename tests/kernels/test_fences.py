@@ -186,7 +186,7 @@ def jobs(cases, target: str, optimize: str, turn: int = 0) -> list[Job]:
     return [job for number, (of_case, kind, case) in enumerate(cases)
             for job in jobs_of(kind, case, number, TARGETS[target], optimize, TAILS[(of_case + turn) % len(TAILS)],
                                PORTABLE)
-            if job.bound.spec.template != "integer/depthwise"]
+            if job.bound.spec.template != "integer_depthwise/depthwise"]
 
 
 def program(made: list[Job], target: str, folder: Path, *flags: str) -> Fenced:

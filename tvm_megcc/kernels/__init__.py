@@ -17,22 +17,22 @@ from .conv2d.winograd import WinogradConv
 from .conv2d_transpose.phases import PhasesTransposedConv, PlainTransposedConv
 from .conv3d.rows import RowsConv3d
 from .draw.philox import PhiloxBlocks
+from .dsp.pairs import PairConv, PairMatMul
+from .dsp.planes import DspDepthwise
+from .dsp.triples import DspConv, DspMatMul
 from .elementwise.halves import HALF_BLOCKS, HALVES
 from .elementwise.lookup import LookupBytes
 from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
+from .helium.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
 from .input.convert import ConvertRuns
-from .integer.depthwise import DepthwiseBytes
 from .integer.dot import DotConv, DotMatMul
-from .integer.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
 from .integer.listed import ListedConv, ListedMatMul
-from .integer.pairs import PairConv, PairMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
-from .integer.planes import DspDepthwise
-from .integer.sums import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
-from .integer.triples import DspConv, DspMatMul
 from .integer.winograd import WinogradBytes
+from .integer_depthwise.depthwise import DepthwiseBytes
+from .integer_pool.pool import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .linear.coupling import Coupling
 from .linear.determinant import DeterminantKernel, InverseKernel
 from .linear.fourier import FourierPasses
@@ -43,8 +43,6 @@ from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
 from .move.gather import GatherLines, GatherParts, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
-from .move.resample import ResampleRuns
-from .move.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .move.reverse import ReverseRuns
 from .move.scatter import ScatterLines, ScatterRows
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
@@ -58,6 +56,8 @@ from .quant.dynamic import DynamicQuantizeKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
 from .reduce.folds import ReduceScalars, ReduceVectors
 from .reduce.products import FixedProducts
+from .resize.resample import ResampleRuns
+from .resize.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .rnn.fixed import FixedSteps
 from .rnn.measured import MeasuredSteps
 from .rnn.steps import DotSteps, PackedSteps

@@ -94,6 +94,33 @@ def test_no_modules_import_each_other():
     assert len(in_order(needs)) == len(MODULES)
 
 
+def test_no_folders_import_each_other():
+    """Of the folders within a part: quantization and fusion of the passes, say."""
+    for part in sorted(path for path in PACKAGE.iterdir() if path.is_dir()):
+        needs: dict[str, set[str]] = {}
+        for path in (path for path in MODULES if path.is_relative_to(part) and path.parent != part):
+            own = path.relative_to(part).parts[0]
+            inside = [name.split(".") for name in imports(path) if name.startswith(f"tvm_megcc.{part.name}.")]
+            needs.setdefault(own, set()).update(
+                names[2] for names in inside if (part / names[2]).is_dir() and names[2] != own)
+        assert set(in_order(needs)) >= set(needs)
+
+
+#: More files than a reader takes in at a glance, and why they stay together.
+LARGE_FOLDERS = {"docs": "a page each", "tests/golden": "a text of each pass and model",
+                 "tests/relay": "the tests of one front end"}
+
+
+def test_folders_are_small():
+    for folder in (path for name in ("tvm_megcc", "tests", "docs", "c_runtime", "scripts", "benchmarks")
+                   for path in (ROOT / name, *(ROOT / name).rglob("*")) if path.is_dir()):
+        name = folder.relative_to(ROOT).as_posix()
+        if not re.search(r"build|_data|__pycache__|/_|\.egg", name) and name not in LARGE_FOLDERS:
+            files = [path.name for path in folder.iterdir() if path.suffix in (".py", ".c", ".h", ".j2", ".md")]
+            assert len(files) <= 25 + ("__init__.py" in files), (
+                f"{name} has {len(files)} files: put those that belong together into a folder of their own")
+
+
 #: The files of the runtime, lowest first: each calls functions of those before it only.
 RUNTIME = ("status.c", "cpu.c", "signature.c", "verify.c", "model.c", "memory.c", "place.c", "shape.c",
            "session.c", "control.c", "vm.c", "pool.c", "host.c")

@@ -12,9 +12,9 @@ from ...ir.types import TensorType
 from ...ops.memory import memory_axes
 from ...ops.vision.resize_tables import CROP, interpolation
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..move.copies import copy_cost
 from ..parameters import Parameters
 from ..site import Site
-from .copies import copy_cost
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TablesKernel(Kernel):
         params = TablesParameters(attrs.mode, attrs.coordinates, attrs.rounding if attrs.mode == "nearest" else "",
                                   attrs.cubic_a if attrs.mode == "cubic" else 0.0, attrs.excludes and windows,
                                   attrs.antialias, windows)
-        return Lowered("move/resize_tables", params, {"OUT": attrs.size, **({"TAPS": attrs.taps} if windows else {})},
+        return Lowered("resize/resize_tables", params, {"OUT": attrs.size, **({"TAPS": attrs.taps} if windows else {})},
                        (Operand("scale", 0, 1), Operand("extent", 1, 1), *(
                            (Operand("region", 2, 2),) if attrs.coordinates == CROP else ())),
                        tuple(Operand(name, i, out * taps if windows and name == "weight" else out)
@@ -107,7 +107,7 @@ class ResizeNearest(Kernel):
         if site.attrs.mode == "linear":
             names = tuple(name for axis in names for name in (axis, f"{axis}_weight"))
         tables = [Operand(name, index, oh if name.startswith("row") else ow) for index, name in enumerate(names, 1)]
-        return Lowered(f"move/resize_{self.name}", self.parameters(two, site.x), extents,
+        return Lowered(f"resize/resize_{self.name}", self.parameters(two, site.x), extents,
                        (Operand("x", 0, rows * w * inner), *tables),
                        (Operand("y", 0, result_rows * ow * inner),), result_rows, f"resize{1 + two}d", self.name,
                        scratch=4 * (w + 2 * site.isa.lanes) if two and site.attrs.mode == "linear" else 0)

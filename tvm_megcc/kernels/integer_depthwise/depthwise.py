@@ -11,11 +11,11 @@ from ...ir.dims import ceildiv, likely, product
 from ...ir.types import DTYPES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
+from ..integer.channels import OneFilterAChannel
+from ..integer.dot import ByteParameters, Laid, is_narrow, weight_type, with_sums, zero_name
+from ..integer.rescaled import Closing, closing
 from ..packing import packer
 from ..site import Site
-from .channels import OneFilterAChannel
-from .dot import ByteParameters, Laid, is_narrow, weight_type, with_sums, zero_name
-from .rescaled import Closing, closing
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class DepthwiseBytes(OneFilterAChannel):
                            Operand("w", 1, C * s.taps, ("depthwise_bytes", site.attrs.w_zero), weight),
                            Operand("b", 2, C))
         window = (*s.window, s.bias, site.x.c_type, DTYPES[weight].c_type, zero)
-        lowered = Lowered("integer/depthwise_scalar", ByteParameters(*window), extents, operands,
+        lowered = Lowered("integer_depthwise/depthwise_scalar", ByteParameters(*window), extents, operands,
                           (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
                           "scalar", channels=C)
         if site.isa.pairs:
@@ -154,7 +154,7 @@ class DepthwiseBytes(OneFilterAChannel):
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         rows = _rows(s, lanes, max(_STRIP, site.target.l2 // 8))
-        return replace(lowered, template="integer/depthwise", extents=extents | {"ROWS": rows},
+        return replace(lowered, template="integer_depthwise/depthwise", extents=extents | {"ROWS": rows},
                        params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
                        scratch=4 * lanes * (s.taps + reached * columns))
@@ -172,7 +172,7 @@ class DepthwiseBytes(OneFilterAChannel):
         parameters = LinesParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
                                      site.y.c_type, close)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer/depthwise_lines", params=parameters, inputs=operands,
+        return replace(lowered, template="integer_depthwise/depthwise_lines", params=parameters, inputs=operands,
                        algorithm="lines" + close.name, scratch=s.kh * columns * C,
                        operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
 
@@ -189,7 +189,7 @@ class DepthwiseBytes(OneFilterAChannel):
                                     1 + is_narrow(site, zeros[1]), block)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        return replace(lowered, template="integer/depthwise_wide", params=parameters, inputs=operands,
+        return replace(lowered, template="integer_depthwise/depthwise_wide", params=parameters, inputs=operands,
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes, max(_STRIP, site.target.l2 // 8))},
                        tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS), algorithm="wide",
                        scratch=block * (4 + 4 * OW + s.taps + reached * columns),
@@ -206,7 +206,7 @@ class DepthwiseBytes(OneFilterAChannel):
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         parameters = PairsParameters(**vars(lowered.params), x_short=DTYPES[site.x.dtype].short, held=held,
                                      pixels_at_once=at_once, weight_short=weight)
-        return replace(lowered, template="integer/depthwise_pairs", params=parameters, algorithm="pairs",
+        return replace(lowered, template="integer_depthwise/depthwise_pairs", params=parameters, algorithm="pairs",
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes // 2, max(_STRIP, site.target.l2 // 8))},
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
                        scratch=4 * lanes * (parities * taps + ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2) * columns))
@@ -220,7 +220,7 @@ class DepthwiseBytes(OneFilterAChannel):
                                       pixels_at_once=4 if many else 2)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        return replace(lowered, template="integer/depthwise_halves", params=parameters,
+        return replace(lowered, template="integer_depthwise/depthwise_halves", params=parameters,
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, 4)}, algorithm="halves",
                        tasks=N * ceildiv(C, 8) * ceildiv(OH, ROWS), scratch=16 * (s.taps + reached * columns))
 
@@ -238,7 +238,7 @@ class DepthwiseBytes(OneFilterAChannel):
         parameters = FoursParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
                                      taps <= 12, at_once, site.y.c_type)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer/depthwise_fours", params=parameters,
+        return replace(lowered, template="integer_depthwise/depthwise_fours", params=parameters,
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="fours",
                        tasks=N * ceildiv(C, 16) * ceildiv(OH, ROWS), scratch=32 * taps + 64 * quads * columns)
 
@@ -256,7 +256,7 @@ class DepthwiseBytes(OneFilterAChannel):
         parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
                                      held, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer/depthwise_quads", params=parameters, algorithm="quads",
+        return replace(lowered, template="integer_depthwise/depthwise_quads", params=parameters, algorithm="quads",
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands,
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
                        scratch=4 * lanes * (high * taps + quads * columns))

@@ -13,11 +13,11 @@ from ...ir.dims import ceildiv, product, round_up
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
+from ..integer.dot import ByteParameters, is_narrow, pack_weights, skew, zero_name
+from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
+from ..integer.rescaled import Closing, closing, greatest_sum
 from ..packing import packer
 from ..site import Site
-from .dot import ByteParameters, is_narrow, pack_weights, skew, zero_name
-from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
-from .rescaled import Closing, closing, greatest_sum
 
 #: A sum of joined products, and what it begins with, is 256 times as large.
 _JOINED_LIMIT = 1 << 23
@@ -108,7 +108,7 @@ class DspProducts(PixelProducts):
                                        close)
         name = ("single" if single else "triples") + "_flat" * flat + "_down" * (down and not site.compact)
         name += in_place_name(s, single, takes_over)
-        return Lowered("integer/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
+        return Lowered("dsp/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
                        name + "_skewed" * (w_left != 0) + "_joined" * joined + close.name,
                        takes_over=takes_over, scratch=gathered + (0 if single else (3 if joined else 6) * depth),

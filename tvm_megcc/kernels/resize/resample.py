@@ -6,9 +6,9 @@ from __future__ import annotations
 from ...ir.types import PLAIN
 from ...ops.memory import split_at
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..move.copies import copy_cost
 from ..parameters import Parameters
 from ..site import Site
-from .copies import copy_cost
 
 
 class ResampleRuns(Kernel):
@@ -27,7 +27,7 @@ class ResampleRuns(Kernel):
         extents = {"OUTER": before, "EXTENT": along, "OUT": site.y.shape[site.attrs.axis], "INNER": behind,
                    "TAPS": site.inputs[2].shape[1]}
         outer, extent, out, inner, taps = extent_symbols(*extents)
-        return Lowered("move/resample", Parameters(), extents,
+        return Lowered("resize/resample", Parameters(), extents,
                        (Operand("x", 0, outer * extent * inner), Operand("first", 1, out),
                         Operand("weight", 2, out * taps)),
                        (Operand("y", 0, outer * out * inner),), outer * out, "resample", self.name)

@@ -10,10 +10,10 @@ from ...ir.types import DTYPES, NHWC, PLAIN
 from ...ops.quantized.lookup_table import BYTES
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, window_name
+from ..integer.dot import zero_name
 from ..parameters import Parameters
 from ..reduce.folds import reduced_axes
 from ..site import Site
-from .dot import zero_name
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PoolBytes(Kernel):
         extents = {"N": x.shape[0], "C": x.shape[1], "IH": x.shape[2], "IW": x.shape[3], "OH": y.shape[2],
                    "OW": y.shape[3], "PT": attrs.pads[0], "PL": attrs.pads[1]}
         window = window_name(attrs.kernel, attrs.strides, attrs.dilations)
-        return Lowered(f"integer/{template}", params, extents, (Operand("x", 0, N * IH * IW * C),),
+        return Lowered(f"integer_pool/{template}", params, extents, (Operand("x", 0, N * IH * IW * C),),
                        (Operand("y", 0, N * OH * OW * C),), N * OH, f"{template}_{window}{name}",
                        "channels", channels=C)
 
@@ -117,7 +117,7 @@ class ReduceSumBytes(Kernel):
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         across = lines[2] != 1
         params = ReduceSumParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.attrs.x_zero, across)
-        return Lowered("integer/reduce_sum", params, dict(zip(("OUTER", "N", "INNER"), lines, strict=True)),
+        return Lowered("integer_pool/reduce_sum", params, dict(zip(("OUTER", "N", "INNER"), lines, strict=True)),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),),
                        outer * ceildiv(inner, site.isa.lanes) if across else outer * inner,
                        f"reduce_sum_{'across' if across else 'along'}_{site.x.dtype}{zero_name(site.attrs.x_zero)}",

@@ -10,10 +10,10 @@ from ...ir.dims import ceildiv, product, round_up
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
+from ..integer.dot import ByteParameters, is_narrow, skew, with_sums, zero_name
+from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
+from ..integer.rescaled import Closing, closing
 from ..site import Site
-from .dot import ByteParameters, is_narrow, skew, with_sums, zero_name
-from .pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
-from .rescaled import Closing, closing
 
 #: Channels whose sums are there before their results are made.
 _BLOCK = 16
@@ -90,7 +90,7 @@ class PairProducts(PixelProducts):
         parameters = PairsParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
                                      "i8" if site.x.dtype == "int8" else "u8", single, skewed, taken, flat, down, deep,
                                      width, width if single else _BLOCK, close)
-        return Lowered("integer/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
+        return Lowered("dsp/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
                        ("single" if single else "pairs") + "_flat" * flat + "_down" * down
                        + in_place_name(s, single, takes_over) + "_skewed" * skewed

@@ -13,12 +13,12 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
+from ..integer.channels import OneFilterAChannel
+from ..integer.dot import is_narrow, less, pack_weights, with_sums, zero_name
+from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
+from ..integer.rescaled import Closing, closing
 from ..packing import packer
 from ..site import Site
-from .channels import OneFilterAChannel
-from .dot import is_narrow, less, pack_weights, with_sums, zero_name
-from .pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
-from .rescaled import Closing, closing
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class HeliumProducts(PixelProducts):
         # Over extents, so that at -O size layers whose rows lie in sixteens share a kernel with others: 1 if not.
         apart = ceildiv(depth - IC, 16) if flat or direct else 1
         gathered = apart * ((1 if single else 2) * depth + 16)
-        return Lowered("integer/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
+        return Lowered("helium/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G,
                        operation + "_bias" * parameters.bias + zero_name(x_zero) + zero_name(skew) * (skew != 0),
                        "helium" + "_unsigned" * unsigned + "_single" * single + "_flat" * flat + "_direct" * direct
@@ -178,7 +178,7 @@ class HeliumDepthwise(OneFilterAChannel):
         scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * channels
         parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
                                                site.y.dtype == "uint8", is_row, nine, pairs, apart, wide, close)
-        return Lowered("integer/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
+        return Lowered("helium/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
                        "helium" + "_rows" * is_row + "_apart" * apart + "_wide" * bool(wide) + close.name,
                        scratch=scratch, channels=C)

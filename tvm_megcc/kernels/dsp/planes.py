@@ -11,11 +11,11 @@ import numpy as np
 from ...ir.dims import ceildiv, likely, product
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
+from ..integer.channels import OneFilterAChannel
+from ..integer.dot import ByteParameters, less, skew, zero_name
+from ..integer.rescaled import Closing, closing
 from ..packing import packer
 from ..site import Site
-from .channels import OneFilterAChannel
-from .dot import ByteParameters, less, skew, zero_name
-from .rescaled import Closing, closing
 
 #: Outputs of a row that are summed up together.
 _AT_ONCE = 2
@@ -110,7 +110,7 @@ class DspDepthwise(OneFilterAChannel):
         # Words of a row: up to the last one that the last outputs of it read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
-        return Lowered("integer/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
+        return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
                        "planes" + "_skewed" * skewed + close.name,
                        scratch=16 * reached * line + 4 * len(pairs) * s.kh,

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schemas do not say: which shapes and values go together. A row of `RULES` for each operator."""
+
+from . import math, move, windows
+
+RULES = windows.RULES | move.RULES | math.RULES

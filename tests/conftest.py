@@ -23,8 +23,8 @@ QUICK_PART = {
 #: File -> tests that take seconds and show little that another quick one does not, by how their names begin.
 SLOW = {
     "compiled/runtime/test_runtime.py": (
-        "test_switches[DYNAMIC]", "test_switches[THREADS]", "test_switches[CPU_DETECT]",
-                           "test_no_warnings[clang", "test_no_warnings[aarch64"),
+        "test_switches[DYNAMIC]", "test_switches[THREADS]", "test_switches[CPU_DETECT]", "test_no_warnings[clang",
+        "test_no_warnings[aarch64"),
     "compiled/packages/test_builds.py": ("test_all_files_are_free_of_warnings",),
     "kernels/test_math.py": ("test_functions_of_doubles",),
     "compiled/packages/test_precompiled.py": ("test_used_and_the_same_code[x86-64-v4", "test_a_header_for_other_flags"),

@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drawn TFLite files, each beside LiteRT's reference kernels: `python -m tests.tflite_judge 0 2000`.
 
-LiteRT ends some processes: files are judged in processes of their own, some hundreds in each, and one that ends is
-counted.
+LiteRT ends some processes: files are judged in others.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import io
-import json
-import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 import tvm_megcc
+from tests.differential.verdict import Verdict, brief, from_processes, say, summary
 from tests.tflite_case_moves import ROUND, spec_of
 from tests.tflite_cases import Spec, merged
 from tests.tflite_files import OPTIMISED, litert
@@ -37,15 +32,6 @@ EXACT_KINDS = {"ABS", "NEG", "ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "
                "PADV2", "MIRROR_PAD", "CONCATENATION", "MAX_POOL_2D", "SELECT", "SELECT_V2", "DEQUANTIZE", "TILE"}
 
 
-class Verdict(NamedTuple):
-    """verdict: "right", "refused", "wrong", "crash" or "no reference"."""
-
-    number: int
-    label: str
-    verdict: str
-    reason: str = ""
-
-
 def asked(spec: Spec) -> dict[str, np.ndarray]:
     """What LiteRT computes."""
     x = spec.tensors[next(name for name in spec.operators[0][3] if name)]
@@ -58,7 +44,7 @@ def judged(number: int, folder: Path) -> Verdict:
     try:
         expected = asked(spec)
     except (RuntimeError, ValueError) as error:
-        return Verdict(number, spec.label, "no reference", _brief(error))
+        return Verdict(number, spec.label, "no reference", brief(error))
     spec = spec.with_shapes(expected)
     path = folder / "one.tflite"
     path.write_bytes(spec.data)
@@ -66,9 +52,9 @@ def judged(number: int, folder: Path) -> Verdict:
         graph = import_tflite(path)
         found = reference.run(graph, spec.feeds)
     except MegccError as error:
-        return Verdict(number, spec.label, "refused", _brief(error))
+        return Verdict(number, spec.label, "refused", brief(error))
     except Exception as error:
-        return Verdict(number, spec.label, "crash", f"{type(error).__name__}: {_brief(error)}")
+        return Verdict(number, spec.label, "crash", f"{type(error).__name__}: {brief(error)}")
     reason = next(filter(None, (differs(spec, found[name], wanted) for name, wanted in expected.items())), "")
     return Verdict(number, spec.label, "wrong" if reason else "right", reason)
 
@@ -111,42 +97,10 @@ def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
     return f"{int(where.sum())} of {where.size} differ, by up to {most:.4g}" if where.any() else ""
 
 
-def _brief(error: BaseException) -> str:
-    """A reason without what is of one file only."""
-    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
-    text = next((line for line in lines if "problem" not in line), lines[0] if lines else "")
-    return re.sub(r"\s+", " ", re.sub(r"'[^']*'", "…", re.sub(r"-?\d[\d.,e+-]*", "#", text)))[:140]
-
-
-def verdicts(numbers: Iterable[int], many: int = 200) -> Iterator[Verdict]:
-    """Of each number, in processes of so many."""
-    left = list(numbers)
-    while left:
-        part, left = left[:many], left[many:]
-        run = subprocess.run([sys.executable, "-m", "tests.tflite_judge", "--each", *map(str, part)],
-                             capture_output=True, text=True, cwd=Path(__file__).parent.parent)
-        found = [Verdict(*json.loads(line)) for line in run.stdout.splitlines() if line.startswith("[")]
-        yield from found
-        if len(found) < len(part):
-            number = part[len(found)]
-            yield Verdict(number, spec_of(number).label, "no reference", f"LiteRT ends with {run.returncode}")
-            left = part[len(found) + 1:] + left
-
-
-def summary(found: Iterable[Verdict]) -> tuple[str, list[Verdict]]:
-    """Figures as a text, and what is wrong."""
-    counts, reasons, bad = collections.Counter[str](), dict[tuple[str, str], list[Verdict]](), []
-    for verdict in found:
-        counts[verdict.verdict] += 1
-        if verdict.verdict in ("wrong", "crash"):
-            bad.append(verdict)
-        elif verdict.verdict != "right":
-            reasons.setdefault((verdict.verdict, verdict.reason), []).append(verdict)
-    lines = [", ".join(f"{name}: {count:,}" for name, count in counts.most_common())]
-    for (name, reason), those in sorted(reasons.items(), key=lambda row: (row[0][0], -len(row[1]))):
-        kinds = sorted({verdict.label.split()[1] for verdict in those})
-        lines.append(f"  {name} {len(those)}, {those[0].number} among them, {' '.join(kinds[:6])}: {reason}")
-    return "\n".join(lines), bad
+def verdicts(numbers: Iterable[int]) -> Iterator[Verdict]:
+    """Of each number."""
+    return from_processes("tests.tflite_judge", ["--each"], numbers, lambda number: spec_of(number).label,
+                          "no reference")
 
 
 def main(arguments: list[str]) -> int:
@@ -155,12 +109,12 @@ def main(arguments: list[str]) -> int:
             for number in map(int, arguments[1:]):
                 with contextlib.redirect_stderr(io.StringIO()):
                     verdict = judged(number, Path(folder))
-                print(json.dumps(verdict), flush=True)
+                say(verdict)
         return 0
     if arguments[:1] == ["--compiled"]:
         with tempfile.TemporaryDirectory() as folder:
             for verdict in compiled(map(int, arguments[2:]), arguments[1], Path(folder)):
-                print(json.dumps(verdict), flush=True)
+                say(verdict)
         return 0
     first, last = map(int, arguments)
     text, bad = summary(verdicts(range(first, last)))

@@ -1,88 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws models and judges them, some hundreds in a process: a reference may end it."""
+"""Models drawn by the schemas of ONNX, beside ONNX Runtime and the reference evaluator."""
 
 from __future__ import annotations
 
 import argparse
-import collections
+import itertools
 import json
-import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from .cases import Case, drawn
+from .cases import SAME_OPSET, Case, drawn
 from .draw import Undrawn
-from .judge import Verdict, compiled, judged
-
-#: Cases of a process: a multiple of those that share an opset.
-MANY = 400
+from .judge import compiled, judged
+from .verdict import Verdict, from_processes, say, summary
 
 
-def case_of(seed: int, number: int, only: str) -> Case | None:
-    try:
-        return drawn(seed, number, only)
-    except Undrawn:
-        return None
+def judge_each(args) -> Iterator[Verdict]:
+    for number in args.numbers:
+        try:
+            yield judged(drawn(args.seed, number, args.operator))
+        except Undrawn as reason:
+            yield Verdict(number, "", "not drawn", str(reason)[:60])
 
 
-def judge_each(args) -> None:
-    """In a process of its own: a line of JSON for each case."""
-    for number in range(args.first, args.first + args.count):
-        if case := case_of(args.seed, number, args.operator):
-            print(json.dumps(["asks", number, case.label]), flush=True)
-            print(json.dumps(judged(case)), flush=True)
-    sys.stdout.flush()
+def compile_each(args) -> Iterator[Verdict]:
+    """Of numbers that are right in numpy. Those of one opset go into one folder of C."""
+    for _, numbers in itertools.groupby(args.numbers, lambda number: number // SAME_OPSET):
+        yield from _together([drawn(args.seed, number, args.operator) for number in numbers], args.compiled)
 
 
-def compile_each(args) -> None:
-    for first in range(args.first, args.first + args.count, 100):
-        cases = [case for number in range(first, first + 100) if (case := case_of(args.seed, number, args.operator))]
-        right = [case for case in cases if judged(case).verdict == "right"]
-        for verdict in _halved(right, args.compiled):
-            print(json.dumps(verdict), flush=True)
-
-
-def _halved(cases: list[Case], target: str) -> Iterator[Verdict]:
+def _together(cases: list[Case], target: str) -> Iterator[Verdict]:
     """Cases in one folder, in halves where it cannot be made or run."""
-    if not cases:
-        return
     try:
         with tempfile.TemporaryDirectory() as folder:
-            yield from compiled(cases, target, Path(folder))
+            found = list(compiled(cases, target, Path(folder)))
     except Exception as error:
         if len(cases) == 1:
             yield Verdict(cases[0].number, cases[0].label, "refused", f"{target}: {str(error)[:300]}")
         else:
             middle = len(cases) // 2
-            yield from _halved(cases[:middle], target)
-            yield from _halved(cases[middle:], target)
+            yield from _together(cases[:middle], target)
+            yield from _together(cases[middle:], target)
+    else:
+        yield from found
 
 
 def verdicts(args) -> Iterator[Verdict]:
-    """Of all cases, from processes of `MANY`."""
-    ends, first = time.monotonic() + args.seconds, args.first
-    while first < args.first + args.count and time.monotonic() < ends:
-        count = min(MANY, args.first + args.count - first)
-        while count > 0:
-            command = [sys.executable, "-W", "ignore", "-m", "tests.differential", "--each", "--seed", str(args.seed),
-                       "--first", str(first), "--count", str(count), "--operator", args.operator]
-            run = subprocess.run([*command, *(["--compiled", args.compiled] if args.compiled else [])],
-                                 capture_output=True, text=True, cwd=Path(__file__).parents[2])
-            lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("[")]
-            yield from (Verdict(*line) for line in lines if line[0] != "asks")
-            if run.returncode == 0:
-                first, count = first + count, 0
-            else:
-                number, label = lines[-1][1:3] if lines and lines[-1][0] == "asks" else (first, "?")
-                yield Verdict(number, label, "no reference", f"the process ends with {run.returncode}: "
-                              + " ".join(run.stderr.strip().splitlines()[-1:])[:200])
-                first, count = number + 1, first + count - number - 1
+    """Of all numbers, until the time is up."""
+    ends = time.monotonic() + args.seconds
+    options = ["--seed", str(args.seed), "--operator", args.operator, "--numbers"]
+
+    def label(number: int) -> str:
+        return f"{args.seed}:{number} {args.operator or '?'}"
+
+    for first in range(args.first, args.first + args.count, 4 * SAME_OPSET):
+        if time.monotonic() > ends:
+            return
+        numbers = range(first, min(first + 4 * SAME_OPSET, args.first + args.count))
+        found = list(from_processes("tests.differential", options, numbers, label, "no reference", len(numbers)))
+        yield from found if not args.compiled else from_processes(
+            "tests.differential", ["--compiled", args.compiled, *options],
+            [each.number for each in found if each.verdict == "right"], label, "crash", SAME_OPSET)
 
 
 def main() -> int:
@@ -94,31 +77,24 @@ def main() -> int:
     parser.add_argument("--operator", default="", help="draw this one only")
     parser.add_argument("--compiled", default="", metavar="TARGET", help="compile and run what is right in numpy")
     parser.add_argument("--log", type=Path, help="a line of JSON for each case")
-    parser.add_argument("--each", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--numbers", type=int, nargs="*", default=[], help=argparse.SUPPRESS)
     args = parser.parse_args()
-    warnings.simplefilter("ignore")
-    np.seterr(all="ignore")
-    if args.each:
-        (compile_each if args.compiled else judge_each)(args)
+    if args.numbers:  # a process that `from_processes` began
+        with np.errstate(all="ignore"):
+            for verdict in (compile_each if args.compiled else judge_each)(args):
+                say(verdict)
         return 0
-    counts, groups = collections.Counter[str](), collections.Counter[tuple[str, str, str]]()
-    samples: dict[tuple[str, str, str], str] = {}
+    found = []
     for verdict in verdicts(args):
-        counts[verdict.verdict] += 1
+        found.append(verdict)
         if args.log:
             with args.log.open("a") as log:
                 log.write(json.dumps(verdict) + "\n")
         if verdict.verdict in ("wrong", "crash"):
             print(f"{verdict.verdict}: {verdict.label}: {verdict.reason}", flush=True)
-        if verdict.verdict != "right":
-            kind = (verdict.label.split() + ["?", "?"])[1].partition("-")[0]
-            group = (verdict.verdict, kind, verdict.reason if verdict.verdict == "refused" else "")
-            groups[group] += 1
-            samples.setdefault(group, verdict.label.split()[0])
-    for (verdict, kind, reason), count in sorted(groups.items()):
-        print(f"{verdict} {count} {kind}, {samples[verdict, kind, reason]} among them. {reason}")
-    print(f"{sum(counts.values()):,} cases: " + ", ".join(f"{name}: {many:,}" for name, many in counts.most_common()))
-    return int(bool(counts["wrong"] + counts["crash"]))
+    text, bad = summary(found)
+    print(f"{len(found):,} cases: {text}")
+    return int(bool(bad))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from .draw import Draw, Undrawn, by_schema, element_type
 from .rules import RULES
 
 OPSETS = range(7, 24)
+#: Cases in a row that have one opset, so that one model can hold them.
+SAME_OPSET = 100
 #: Drawn by other tests (graphs within, sequences, text, random numbers), or nothing to draw.
 ELSEWHERE = {"If", "Loop", "Scan", "Constant", "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
              "RandomUniform", "RandomUniformLike", "TfIdfVectorizer", "StringNormalizer", "ImageDecoder",
@@ -25,7 +27,7 @@ ELSEWHERE = {"If", "Loop", "Scan", "Constant", "Bernoulli", "Multinomial", "Rand
              "RotaryEmbedding", "STFT", "SoftmaxCrossEntropyLoss", "Swish", "TensorScatter"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """model: of one operator. feeds: of its inputs. label: operator, version, dtypes, attributes, for a reader."""
 
@@ -57,12 +59,12 @@ def _schema(name: str, opset: int) -> onnx.defs.OpSchema | None:
 
 
 def drawn(seed: int, number: int, only: str = "") -> Case:
-    """only: an operator; "" for any. A hundred numbers in a row have the same opset.
+    """only: an operator; "" for any. `SAME_OPSET` numbers in a row have one opset.
 
     Raises:
         Undrawn: no rule makes such a case.
     """
-    opset = OPSETS[int(np.random.default_rng([seed, number // 100]).integers(len(OPSETS)))]
+    opset = OPSETS[int(np.random.default_rng([seed, number // SAME_OPSET]).integers(len(OPSETS)))]
     rng = np.random.default_rng([seed, number, zlib.crc32(only.encode())])
     names = kinds(opset)
     name = only or names[int(rng.integers(len(names)))]

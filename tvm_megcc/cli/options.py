@@ -12,8 +12,7 @@ from ..version import VERSION
 from . import verbs as run
 
 #: Build systems that `megcc export` writes packages for; what each gets is in codegen/packages/base.py, which would
-#: take
-#: longer to import than to print the help.
+#: take longer to import than to print the help.
 SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
            "rust", "cpp", "go", "android", "swift", "npm", "wheel")
 

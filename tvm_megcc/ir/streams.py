@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a network that takes a sequence in blocks: `passes/streaming/streams.py` makes one, the manifest
-keeps it."""
+"""What is known of a network that takes a sequence in blocks: `passes/streaming/streams.py` makes one, the
+manifest keeps it."""
 
 from __future__ import annotations
 

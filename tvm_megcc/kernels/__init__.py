@@ -89,8 +89,7 @@ realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), Sca
 realise(ops.quantized.int4.MatMulNibbles, NibblesMatMul())
 realise(ops.quantized.int4.DequantizeNibbles, NibbleRows())
 realise(ops.quantized.conv_matmul.Conv2dInteger, DotConv(), ListedConv(), WinogradBytes(), PairConv(), DspConv(),
-        DspDepthwise(),
-        HeliumConv(), HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())
+        DspDepthwise(), HeliumConv(), HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())
 realise(ops.quantized.conv_matmul.MatMulInteger, DotMatMul(), ListedMatMul(), PairMatMul(), DspMatMul(), HeliumMatMul(),
         PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.quantized.pool_reduce.SumPoolInteger, SumPoolBytes())

@@ -26,7 +26,7 @@ assert logits.argmax() == sample["label"]
 
 #: Tests that a packager runs: of the compiler, of what lies beside the package, and of generated C.
 TESTS = ("tests/unit/passes/test_passes.py", "tests/unit/project/test_architecture.py",
-"tests/compiled/packages/test_extern.py")
+         "tests/compiled/packages/test_extern.py")
 
 
 def run(*command, cwd, **environment):

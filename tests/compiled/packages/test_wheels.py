@@ -29,7 +29,7 @@ def installed(built: Path, where: Path) -> Path:
     python = where / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", built], check=True)
     (site,) = where.glob("lib/python*/site-packages")
-    for part in Path(np.__file__).parents[2].glob("numpy*"):
+    for part in Path(np.__file__).parents[1].glob("numpy*"):
         if part.name in ("numpy", "numpy.libs"):
             (site / part.name).symlink_to(part)
     return python

@@ -25,7 +25,7 @@ def test_notebook(path, tmp_path, monkeypatch):
         pytest.skip("this TVM has Relay, which goes first")
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
-    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[1]), prepend=os.pathsep)
     monkeypatch.setenv("MEGCC_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("MEGCC_TEMPLATES", raising=False)
     notebook = nbformat.read(path, as_version=4)
@@ -39,7 +39,7 @@ def test_a_notebook_that_ends_in_a_value(tmp_path, monkeypatch):
     """What people write first: the last line of a cell is an artifact or a session, and the notebook stays small."""
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
-    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(Path(tvm_megcc.__file__).parents[1]), prepend=os.pathsep)
     model = tvm_megcc.paths.examples() / "digits.onnx"
     cells = [f"import tvm_megcc\nartifact = tvm_megcc.compile({str(model)!r})\nartifact",
              "session = tvm_megcc.load(artifact.save('digits_megcc'))\nsession", f"tvm_megcc.explain({str(model)!r})"]

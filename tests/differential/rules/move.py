@@ -33,7 +33,7 @@ def reshape(draw: Draw) -> None:
 
 
 def transpose(draw: Draw) -> None:
-    shape = draw.shape(0, 6)
+    shape = draw.shape(1, 6)
     draw.maybe("perm", [int(axis) for axis in draw.rng.permutation(len(shape))], 0.85)
     draw.add_values(shape, 0.1)
 

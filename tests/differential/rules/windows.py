@@ -42,17 +42,23 @@ def groups(draw: Draw) -> tuple[int, int, int]:
     return count, channels, count * draw.one((1, 1, 2, 3, 8))
 
 
-def conv(draw: Draw) -> None:
-    extents = extents_of(draw, draw.one((1, 2, 2, 2, 3)))
-    kernel = window(draw, extents)
+def filters(draw: Draw, extents: list[int], kernel: list[int]) -> None:
+    """The operands of a convolution of reals, transposed or not."""
     count, inputs, outputs = groups(draw)
     if count > 1:
         draw.attributes["group"] = count
     draw.maybe("kernel_shape", kernel, 0.5)
+    channels = (inputs, outputs // count) if draw.schema.name == "ConvTranspose" else (outputs, inputs // count)
     draw.add_values((draw.whole(1, 2), inputs, *extents), 0.05)
-    draw.add_values((outputs, inputs // count, *kernel), 0.8)
+    draw.add_values((*channels, *kernel), 0.8)
     if draw.chance(0.6):
         draw.add_values((outputs,), 0.8)
+
+
+def conv(draw: Draw) -> None:
+    extents = extents_of(draw, draw.one((1, 2, 2, 2, 3)))
+    kernel = window(draw, extents)
+    filters(draw, extents, kernel)
 
 
 def conv_transpose(draw: Draw) -> None:
@@ -71,14 +77,7 @@ def conv_transpose(draw: Draw) -> None:
     if draw.chance(0.4):
         draw.attributes["output_padding"] = [draw.whole(0, max(step, dilation) - 1)
                                              for step, dilation in zip(strides, dilations, strict=True)]
-    count, inputs, outputs = groups(draw)
-    if count > 1:
-        draw.attributes["group"] = count
-    draw.maybe("kernel_shape", kernel, 0.5)
-    draw.add_values((draw.whole(1, 2), inputs, *extents), 0.05)
-    draw.add_values((inputs, outputs // count, *kernel), 0.8)
-    if draw.chance(0.6):
-        draw.add_values((outputs,), 0.8)
+    filters(draw, extents, kernel)
 
 
 def pool(draw: Draw) -> None:
@@ -180,9 +179,9 @@ def resize(draw: Draw) -> None:
         draw.maybe("cubic_coeff_a", draw.one((-0.5, -0.75)))
     sizes = [extent if at < 2 else draw.whole(1, 9) for at, extent in enumerate(shape)]
     draw.add_values(tuple(shape), 0.05)
-    draw.add(None)
+    draw.add(None if draw.opset >= 13 else np.zeros(0, "float32"), 1)
     if draw.chance(0.5):
-        draw.add(None)
+        draw.add(None if draw.opset >= 13 else np.zeros(0, "float32"), 1)
         draw.add_ints(sizes, 0.9, "int64")
     else:
         draw.add(np.array([size / extent for size, extent in zip(sizes, shape, strict=True)], "float32"), 0.9)

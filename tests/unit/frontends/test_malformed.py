@@ -23,8 +23,8 @@ def judgements(first: int, count: int) -> list[dict]:
     """In a process of its own, which has a limit."""
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # stacks of threads count as memory
     result = subprocess.run([sys.executable, "-m", "tests.unit.frontends.malformed", str(first), str(count)], cwd=ROOT,
-    text=True,
-                            capture_output=True, check=False, env={**os.environ, **one_thread, "PYTHONPATH": str(ROOT)})
+                            text=True, capture_output=True, check=False,
+                            env={**os.environ, **one_thread, "PYTHONPATH": str(ROOT)})
     assert result.returncode == 0, result.stderr[-2000:]
     return [json.loads(line) for line in result.stdout.splitlines()]
 

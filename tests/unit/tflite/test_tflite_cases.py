@@ -7,8 +7,9 @@ import os
 
 import pytest
 
+from tests.differential.verdict import summary
 from tests.tflite_case_moves import ALL, ROUND
-from tests.tflite_judge import summary, verdicts
+from tests.tflite_judge import verdicts
 from tvm_megcc.frontends.tflite.node import IMPORTERS
 from tvm_megcc.frontends.tflite.quantized.importers import QUANTISED, WIDE
 

@@ -29,7 +29,6 @@ from . import (  # noqa: F401  (they register importers)
     gathers,
     moves,
     products,
-    quantised_curves,
     recurrent,
     recurrent_steps,
     spectral,

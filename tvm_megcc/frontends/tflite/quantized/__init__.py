@@ -2,6 +2,7 @@
 """Quantised operators of TFLite: importing this package registers their importers."""
 
 from . import (
+    curves,
     data_movement,
     elementwise,
     fixed_point,
@@ -17,5 +18,5 @@ from . import (
     windows,
 )
 
-__all__ = ["data_movement", "elementwise", "fixed_point", "fixed_tables", "hybrid", "importers", "int16", "matmul",
-           "products", "recurrent", "reductions", "resize", "windows"]
+__all__ = ["curves", "data_movement", "elementwise", "fixed_point", "fixed_tables", "hybrid", "importers", "int16",
+           "matmul", "products", "recurrent", "reductions", "resize", "windows"]

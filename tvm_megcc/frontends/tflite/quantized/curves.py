@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
-from ...ops.elementwise import emit_broadcast
-from .file import Quantization
-from .node import IMPORTERS, Node, Results
-from .quantized import fixed_point
-from .quantized.elementwise import FUNCTIONS
-from .quantized.fixed_point import rounded
-from .quantized.importers import (
+from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
+from ....ops.elementwise import emit_broadcast
+from .. import elementwise as reals  # noqa: F401  (registers the importers that are taken over below)
+from ..file import Quantization
+from ..node import IMPORTERS, Node, Results
+from . import fixed_point
+from .elementwise import FUNCTIONS
+from .fixed_point import rounded
+from .importers import (
     QUANTISED,
     WIDE,
     WIDTHS,
@@ -28,7 +29,7 @@ from .quantized.importers import (
     typed,
     wide,
 )
-from .quantized.int16 import shifted
+from .int16 import shifted
 
 #: Lines of a table, each over so many bits of a number.
 _LINES, _BITS = 512, 7

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of a drawn case, and the processes that say it: a reference may end its process."""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Verdict(NamedTuple):
+    """verdict: "right", "refused", "wrong", "crash", "no reference", "references differ" or "not drawn"."""
+
+    number: int
+    label: str
+    verdict: str
+    reason: str = ""
+
+
+def brief(error: BaseException) -> str:
+    """A reason without what is of one file only."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in lines if "problem" not in line), lines[0] if lines else "")
+    return re.sub(r"\s+", " ", re.sub(r"'[^']*'", "…", re.sub(r"-?\d[\d.,e+-]*", "#", text)))[:140]
+
+
+def say(verdict: Verdict) -> None:
+    """To the process that asked."""
+    print(json.dumps(verdict), flush=True)
+
+
+def from_processes(module: str, options: Sequence[str], numbers: Iterable[int], label_of: Callable[[int], str],
+                   lost: str, many: int = 200) -> Iterator[Verdict]:
+    """`python -m module OPTIONS NUMBER...` says a verdict for each number, in order. Where it ends before, the rest is
+    asked for in halves, down to the one number that ends it.
+
+    lost: the verdict on that number.
+    """
+    left = list(numbers)
+    parts = [left[at:at + many] for at in range(0, len(left), many)][::-1]
+    while parts:
+        part = parts.pop()
+        run = subprocess.run([sys.executable, "-W", "ignore", "-m", module, *options, *map(str, part)],
+                             capture_output=True, text=True, cwd=ROOT)
+        found = [Verdict(*json.loads(line)) for line in run.stdout.splitlines() if line.startswith("[")]
+        yield from found
+        rest = part[len(found):]
+        if len(rest) == 1 == len(part):
+            last = " ".join(run.stderr.strip().splitlines()[-1:])
+            yield Verdict(rest[0], label_of(rest[0]), lost,
+                          f"the process ends with {run.returncode} {last[:200]}".strip())
+        elif rest:
+            middle = (len(rest) + 1) // 2
+            parts += [each for each in (rest[middle:], rest[:middle]) if each]
+
+
+def summary(found: Iterable[Verdict]) -> tuple[str, list[Verdict]]:
+    """Figures as a text, and what is wrong."""
+    counts, reasons, bad = collections.Counter[str](), dict[tuple[str, str], list[Verdict]](), []
+    for verdict in found:
+        counts[verdict.verdict] += 1
+        if verdict.verdict in ("wrong", "crash"):
+            bad.append(verdict)
+        elif verdict.verdict != "right":
+            reasons.setdefault((verdict.verdict, verdict.reason), []).append(verdict)
+    lines = [", ".join(f"{name}: {count:,}" for name, count in counts.most_common())]
+    for (name, reason), those in sorted(reasons.items(), key=lambda row: (row[0][0], -len(row[1]))):
+        kinds = sorted({verdict.label.split()[1] for verdict in those if " " in verdict.label})
+        lines.append(f"  {name} {len(those)}, {those[0].number} among them, {' '.join(kinds[:6])}: {reason}")
+    return "\n".join(lines), bad

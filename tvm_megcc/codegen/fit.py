@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..context import Context
 from ..errors import MegccError, quoted
 from ..foreign import printable
+from ..ir.dims import number
 from ..ir.graph import Graph, Op
 from ..passes.layout.choose import Placed
 from ..passes.memory.rows import HEIGHT, strips_of
@@ -289,7 +290,7 @@ class _Cost:
     def __init__(self, search: _Search, first: int, last: int):
         self.search, self.first, self.last = search, first, last
         graph, step = search.graph, search.step[first]
-        self.height = graph.types[graph.ops[last].outputs[0]].shape[HEIGHT]
+        self.height = number(graph.types[graph.ops[last].outputs[0]].shape[HEIGHT])
         self.known: dict[tuple[int, bool], _Drawn | None] = {}
         assert step is not None
         around = sum(_padded(b.bytes, search.alignment) for b in search.buffers

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..context import Context
 from ..errors import InternalError, MegccError
-from ..ir.dims import Dim, likely, round_up, substitute
+from ..ir.dims import Dim, likely, number, round_up, substitute
 from ..ir.graph import EXTENT, Graph, Op, bodies_of, unused
 from ..ir.shapes import EVERYTHING, Bucket, Count, counts_of, with_counts
 from ..ir.types import to_layout
@@ -321,7 +321,7 @@ def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
     sizes[0] = max(sizes[0] - own_bytes(plan), 0)
     alignment = plan.target.isa.alignment
     sizes = [size // alignment * alignment for size in sizes]
-    states = sum(round_up(b.bytes, alignment) for b in buffers if b.kind == "state")
+    states = sum(number(round_up(b.bytes, alignment)) for b in buffers if b.kind == "state")
     if states > sizes[0]:
         name, size = plan.context.regions.ram[0]
         raise MegccError(f"{plan.graph.name} does not fit on {plan.target}: its states and the session need "

@@ -59,8 +59,14 @@ class SymbolicDim:
     def __floordiv__(self, other: Dim) -> Dim:
         return floordiv(self, other)
 
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
     def __mod__(self, other: Dim) -> Dim:
         return self - floordiv(self, other) * other
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return other - floordiv(other, self) * self
 
     def __neg__(self) -> Dim:
         return _mul(self, -1)
@@ -261,7 +267,24 @@ def dim_min(lhs: Dim, rhs: Dim) -> Dim:
 COMBINED = {"max": dim_max, "min": dim_min}
 
 
-def product(dims) -> Dim:
+def static(dims: Iterable[Dim]) -> tuple[int, ...] | None:
+    """The extents as numbers, None where one of them is an expression. Only numbers can be compared."""
+    known = tuple(dims)
+    return known if all(isinstance(dim, int) for dim in known) else None  # type: ignore[return-value]
+
+
+def number(dim: Dim) -> int:
+    """An extent that has to be known when compiling.
+
+    Raises:
+        ShapeError: it is an expression.
+    """
+    if isinstance(dim, SymbolicDim):
+        raise ShapeError(f"the extent {dim} has to be known when compiling; give the input a shape")
+    return dim
+
+
+def product(dims: Iterable[Dim]) -> Dim:
     result: Dim = 1
     for dim in dims:
         result = dim * result

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import ml_dtypes  # noqa: F401  (its types become known to numpy by name)
 import numpy as np
 
-from .dims import Dim, ceildiv, product
+from .dims import Dim, ceildiv, product, static
 
 
 class ElementType(NamedTuple):
@@ -123,7 +124,22 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        return all(isinstance(dim, int) for dim in self.shape)
+        return self.static_shape is not None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape where every extent is a number, else None."""
+        return static(self.shape)
+
+    @property
+    def static_size(self) -> int | None:
+        """Number of logical elements where every extent is a number, else None."""
+        return None if (shape := self.static_shape) is None else math.prod(shape)
+
+    @property
+    def static_bytes(self) -> int | None:
+        """Bytes in memory where every extent is a number, else None."""
+        return self.bytes if self.is_static else None  # type: ignore[return-value]
 
     def with_layout(self, layout: Layout) -> TensorType:
         return self if layout is self.layout else TensorType(self.dtype, self.shape, layout)

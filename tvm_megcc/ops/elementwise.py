@@ -82,7 +82,7 @@ def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...
     aligned = []
     for name in inputs:
         type_ = node.type_of(name)
-        if 0 < type_.rank < rank and type_.is_static and type_.size > 1 and node.is_constant(name):
+        if 0 < type_.rank < rank and (type_.static_size or 0) > 1 and node.is_constant(name):
             (name,) = node.emit("reshape", (name,), shape=(1,) * (rank - type_.rank) + type_.shape)
         aligned.append(name)
     return node.emit(kind, aligned, **attrs)

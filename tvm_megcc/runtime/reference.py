@@ -10,7 +10,7 @@ import numpy as np
 from .. import ops  # noqa: F401  (registers the operators)
 from ..errors import ShapeError
 from ..ir import lanes
-from ..ir.dims import Symbol, SymbolicDim, substitute
+from ..ir.dims import Symbol, SymbolicDim, number, substitute
 from ..ir.expr import evaluate
 from ..ir.graph import EXTENT, Attrs, Graph, Op
 from ..ir.types import DTYPES, TensorType
@@ -83,7 +83,7 @@ _CONTROL = {"loop": _loop, "branch": _branch}
 def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
     """What the run found for a symbol."""
     found = int(values.reshape(-1)[op.attrs.element])
-    most = 2**31 - 1 if op.attrs.bound is None else substitute(op.attrs.bound, symbols)
+    most = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
     if found and op.attrs.get("required"):
         raise ShapeError(f"the {op.attrs.symbol} asks for the branch that was left out, because the shapes of the "
                          "inputs make it impossible")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What type checkers see of the package."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,27 @@ def test_a_program_with_types(tmp_path):
                      .replace("int(scores.argmax())", "scores"))
     said = mypy(wrong, tmp_path)
     assert all(word in said for word in ('"threads"', '"layer"', "Incompatible return value")), said
+
+
+def extents_compared(path: Path, tmp_path: Path) -> list[str]:
+    """Lines that compare or divide an extent as a number, which an expression over symbols is not: they raise a
+    TypeError for models with open shapes. `ir.dims` has `number`, `static` and intervals for that."""
+    pytest.importorskip("mypy", reason="mypy is not installed: pip install 'tvm_megcc[test]'")
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", str(tmp_path / "cache"), str(path)],
+        cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    assert not result.stderr, result.stderr
+    return [line for line in result.stdout.splitlines()
+            if "SymbolicDim" in line and re.search(r"operand types? for (<|>|<=|>=|//|%) \(", line)]
+
+
+@pytest.mark.slow
+def test_extents_are_compared_only_where_they_are_numbers(tmp_path):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("from tvm_megcc.ir.types import TensorType\n\n\ndef is_wide(x: TensorType) -> bool:\n"
+                     "    return x.shape[0] > 8\n")
+    assert len(extents_compared(wrong, tmp_path)) == 1
+    assert not extents_compared(PACKAGE, tmp_path)
 
 
 def test_the_package_says_that_it_has_types():

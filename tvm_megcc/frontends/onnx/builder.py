@@ -148,8 +148,8 @@ class Builder:
         for type_ in results:
             if any(isinstance(dim, int) and not 0 <= dim < 2**31 for dim in type_.shape):
                 raise ShapeError(f"its result would be {type_}, and extents lie between 0 and 2^31 - 1")
-            if type_.is_static and type_.bytes > MAX_BYTES:
-                raise ShapeError(f"its result {type_} has {type_.bytes:,} bytes, and no tensor may reach 2 GB; "
+            if (size := type_.static_bytes) is not None and size > MAX_BYTES:
+                raise ShapeError(f"its result {type_} has {size:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
         static = all(type_.is_static for type_ in results)
         if all(type_.size == 0 for type_ in results) and (static or kind != "expand"):

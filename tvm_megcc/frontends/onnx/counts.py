@@ -55,7 +55,7 @@ class Counts:
     def _followed(self, value: str, most: Dim | None, origin: str, depth: int, asks: bool = True) -> np.ndarray | None:
         builder = self.builder
         known, type_ = builder.integers(value), builder.types[value]
-        if known is not None or not type_.is_static or type_.size > LARGEST:
+        if known is not None or (size := type_.static_size) is None or size > LARGEST:
             return known
         op = builder.producers.get(value)
         if op is not None and follows(op.kind) and type_.dtype.startswith(("int", "bool")) and depth < DEEPEST \

@@ -4,13 +4,14 @@ hours; what is allowed grows with the constants that the model holds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.dims import Dim, product
+from ...ir.dims import Dim, number, static
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ...ops.base import operator
@@ -38,10 +39,10 @@ class Folding:
               results: Sequence[TensorType]) -> bool:
         """Whether an operator on constants is computed now; counts it if so."""
         read = sum(array.nbytes for array in inputs if array is not None)
-        written = sum(type_.bytes for type_ in results)
+        written = sum(number(type_.bytes) for type_ in results)
         declaration = operator(kind)
         most = max(RESULT if declaration.kernels else NEEDED, GROWTH * read)
-        work = read + written + declaration.macs(attrs, tuple(types), tuple(results))
+        work = read + written + number(declaration.macs(attrs, tuple(types), tuple(results)))
         if work <= SMALL:
             return True
         if written > most or self.spent + work > WORK + WORK_PER_BYTE * self.held:
@@ -55,13 +56,14 @@ class Folding:
         Raises:
             ShapeError: where an extent is not known, the table is too large, or enough was computed already.
         """
-        if not all(isinstance(extent, int) for extent in extents):
+        known = static(extents)
+        if known is None:
             raise ShapeError(f"needs a table of {' × '.join(map(str, extents))} numbers, whose extents have to be "
                              "known; give the input a shape")
-        if min(extents, default=0) < 0:
-            raise ShapeError(f"needs a table of {min(extents)} numbers")
-        work = 8 * product(extents)
+        if min(known, default=0) < 0:
+            raise ShapeError(f"needs a table of {min(known)} numbers")
+        work = 8 * math.prod(known)
         if work > 8 * TABLE or (work > SMALL and self.spent + work > WORK + WORK_PER_BYTE * self.held):
-            raise ShapeError(f"needs a table of {product(extents):,} numbers that is computed before the model runs, "
+            raise ShapeError(f"needs a table of {math.prod(known):,} numbers that is computed before the model runs, "
                              "which is too large, or too much with others of this model; use smaller extents")
         self.spent += work if work > SMALL else 0

@@ -302,8 +302,8 @@ class Importer:
             shape.append(Symbol(extent) if isinstance(extent, str) else
                          int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
         type_ = TensorType(DTYPES.get(tensor.elem_type, "int64"), tuple(shape))
-        if type_.is_static and type_.bytes > MAX_BYTES:
-            raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
+        if (size := type_.static_bytes) is not None and size > MAX_BYTES:
+            raise ShapeError(f"is {type_}, {size:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
         return type_
 
     def _model_dim(self, name: str, axis: int, dim, bound: dict[str, int]) -> Dim:

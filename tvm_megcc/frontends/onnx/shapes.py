@@ -33,7 +33,8 @@ def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], ty
     if kind == "size":
         return _scalar(types[0].size)
     follow = _FOLLOWED.get(kind)
-    if follow is None or not result.is_static or result.size > _LARGEST or np.dtype(result.dtype).kind not in "iub":
+    size = result.static_size
+    if follow is None or size is None or size > _LARGEST or np.dtype(result.dtype).kind not in "iub":
         return None
     if any(value is None for value, type_ in zip(values, types, strict=True) if type_ is not None):
         return None

@@ -230,10 +230,11 @@ class Fold(relax.PyExprMutator):
             value = importer.value(self._resolved(call))
         except REFUSALS:
             return call
-        if value not in importer.builder.constants or not type_.is_static:
+        size = type_.static_bytes
+        if value not in importer.builder.constants or size is None:
             return call
         operands = sum(array.nbytes for name, array in importer.builder.constants.items() if name != value)
-        if type_.bytes > operands + FOLD_GROWTH:
+        if size > operands + FOLD_GROWTH:
             return call
         return relax.const(_tensor(importer.builder.constants[value]))
 

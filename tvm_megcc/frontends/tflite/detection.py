@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ...errors import ShapeError
+from ...ir.dims import number
 from ...ir.expr import Expr, X, arg, call
 from ...ops.elementwise import emit_broadcast
 from .file import flexible
@@ -22,26 +23,26 @@ def detections(node: Node) -> Results:
     """Operands: what is added to the anchors [1,B,4 and more], scores [1,B,C], anchors [B,4]: y, x, height, width."""
     options = flexible(node.operator.custom)
 
-    def number(name: str, default: float | None = None) -> float:
+    def option(name: str, default: float | None = None) -> float:
         value = options.get(name, default)
         if not isinstance(value, (int, float)) or value != value or abs(value) > 2**31 - 1:
             raise ShapeError(f"has no number {name} among its options")
         return value
 
     shifts, scores, anchors = (_reals(node, index) for index in range(3))
-    (one, count, numbers), (batch, boxes, columns) = (node.type_of(name).shape for name in (shifts, scores))
+    (one, count, coded), (batch, boxes, columns) = (node.type_of(name).shape for name in (shifts, scores))
     if one != 1 or batch != 1:
         raise Unsupported(f"{one} images in one run are not supported; use a batch of 1")
-    classes = int(number("num_classes"))
-    if boxes != count or not isinstance(columns, int) or columns - classes not in (0, 1) or numbers < 4:
+    classes = int(option("num_classes"))
+    if boxes != count or not isinstance(columns, int) or columns - classes not in (0, 1) or number(coded) < 4:
         raise ShapeError(f"boxes {node.type(0)} with scores {node.type(1)} of {classes} classes")
-    places = _boxes(node, shifts, anchors, [number(f"{side}_scale") for side in "yxhw"])
+    places = _boxes(node, shifts, anchors, [option(f"{side}_scale") for side in "yxhw"])
     scores = node.emit("reshape", scores, shape=(boxes, columns))
-    per_class = int(number("detections_per_class", _PER_CLASS)) if options.get("use_regular_nms", False) else 0
+    per_class = int(option("detections_per_class", _PER_CLASS)) if options.get("use_regular_nms", False) else 0
     return node.spelled().emit(
-        "detections", (places, scores), count=int(number("max_detections")),
-        classes=int(number("max_classes_per_detection")), per_class=per_class, background=columns - classes,
-        least=float(number("nms_score_threshold")), overlap=float(number("nms_iou_threshold")))
+        "detections", (places, scores), count=int(option("max_detections")),
+        classes=int(option("max_classes_per_detection")), per_class=per_class, background=columns - classes,
+        least=float(option("nms_score_threshold")), overlap=float(option("nms_iou_threshold")))
 
 
 def _reals(node: Node, index: int) -> str:

@@ -255,8 +255,8 @@ class _Importer:
                 raise ShapeError(f"axis {axis} has the extent {extent}; extents are at least 1")
             shape.append(Symbol(extent) if isinstance(extent, str) else int(extent))
         type_ = TensorType(tensor.dtype, tuple(shape))
-        if type_.is_static and type_.bytes > MAX_BYTES:
-            raise ShapeError(f"is {type_}, {type_.bytes:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
+        if (size := type_.static_bytes) is not None and size > MAX_BYTES:
+            raise ShapeError(f"is {type_}, {size:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
         return type_
 
     def _needed(self, outputs: Sequence[int]) -> set[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import ShapeError
-from ...ir.dims import Dim, floordiv, product
+from ...ir.dims import Dim, floordiv, product, static
 from ...ops.rules import FAR, axis_of, broadcast
 from ...ops.tensor.move import regroup
 from .node import Node, Results, imports
@@ -209,8 +209,10 @@ def slice_(node: Node) -> Results:
     if not len(begins) == len(sizes) == len(shape):
         raise ShapeError(f"begin {begins} and size {sizes} of {value.type}")
     for begin, size, extent in zip(begins, sizes, shape, strict=True):
-        known = all(isinstance(each, int) for each in (begin, size, extent))
-        if known and not (0 <= begin <= extent and -1 <= size <= extent - begin):
+        if (known := static((begin, size, extent))) is None:
+            continue
+        first, count, room = known
+        if not (0 <= first <= room and -1 <= count <= room - first):
             raise ShapeError(f"begin {begins} and size {sizes} of {value.type}")
     ends = [FAR if size == -1 else begin + size for begin, size in zip(begins, sizes, strict=True)]
     return [sliced(node, value, begins, ends, [1] * len(shape))]

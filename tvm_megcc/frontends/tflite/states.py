@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import ShapeError, quoted
+from ...ir.dims import number
 from ...ir.expr import X, maximum
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
@@ -82,10 +83,10 @@ class States:
         return Value(self.builder, spelled.emit("where", (counts or self.counts, now, name))[0])
 
     def _input(self, tensor: Tensor, hint: str) -> str:
-        if tensor.dtype not in ORDINARY or any(extent < 1 for extent in tensor.shape):
+        if tensor.dtype not in ORDINARY or any(number(extent) < 1 for extent in tensor.shape):
             raise Unsupported(f"a state of {tensor.dtype}{list(tensor.shape)} is not supported")
         type_ = TensorType(tensor.dtype, tensor.shape)
-        if type_.bytes > MAX_BYTES:
+        if number(type_.bytes) > MAX_BYTES:
             raise ShapeError(f"keeps {type_}, and no tensor may reach 2 GB")
         name = self.builder.unique(hint)
         self.builder.add_input(name, type_)

@@ -10,7 +10,7 @@ import numpy as np
 import tflite
 
 from ...errors import MegccError, ShapeError
-from ...ir.dims import Dim, ceildiv
+from ...ir.dims import Dim, ceildiv, number
 from ...ops.nn.windows import window_attrs
 from ...ops.vision.interpolation import nearest_indices, source_coordinates, tables
 from .node import Node, Results, Unsupported, imports
@@ -166,7 +166,7 @@ def resize(node: Node) -> Results:
 def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half: bool) -> str:
     """Nearest neighbours are chosen in float32, as TFLite does: on the border between two the numbers decide."""
     operands = []
-    for extent, result in zip(node.type_of(x).shape[2:], sizes, strict=True):
+    for extent, result in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         node.require_room(result)
         if extent < 1 or result < 1:
             raise ShapeError(f"resizes {extent} elements to {result}")

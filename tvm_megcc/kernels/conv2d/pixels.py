@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...ir.dims import Dim, ceildiv, dim_max, round_up
+from ...ir.dims import Dim, ceildiv, dim_max, number, round_up
 from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..sharing import is_large, load_imbalance
@@ -70,7 +70,7 @@ class PixelConv(Kernel):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
             return *_pixel_rows(self._tiling(site), s.oh * s.ow, s.oc, s.ic, site.target), 1
-        rows = max(r for r in range(1, s.oh + 1) if r == 1 or self._copied(s, site.target, r) <= self.COPY)
+        rows = max(r for r in range(1, s.oh + 1) if r == 1 or number(self._copied(s, site.target, r)) <= self.COPY)
         return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
     def lower(self, site):

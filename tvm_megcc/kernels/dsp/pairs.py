@@ -54,7 +54,9 @@ class PairProducts(PixelProducts):
             return "for cores without vectors"
         if site.isa.pairs.bits == 32 and not is_narrow(site, w_zero):
             return "a weight is -128: sums of two products do not fit in 16 bits"
-        return "sums of so many products may not fit" if site.inputs[1].size // _outputs(site) > _DEEPEST else None
+        depth = site.inputs[1].size // _outputs(site)
+        fits = isinstance(depth, int) and depth <= _DEEPEST
+        return None if fits else "sums of so many products may not fit"
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:

@@ -4,11 +4,12 @@ planes of int16, in which two neighbours of a row are one operand."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.dims import ceildiv, likely, product
+from ...ir.dims import ceildiv, likely, product, static
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.channels import OneFilterAChannel
@@ -123,8 +124,8 @@ class DspDepthwise(OneFilterAChannel):
 
 def _is_no_larger(s: Geometry) -> bool:
     """Whether the output's pixels are known to be no more than the input's."""
-    extents = (s.ih, s.iw, s.oh, s.ow)
-    return all(isinstance(extent, int) for extent in extents) and s.oh * s.ow <= s.ih * s.iw
+    extents = static((s.ih, s.iw, s.oh, s.ow))
+    return extents is not None and extents[2] * extents[3] <= extents[0] * extents[1]
 
 
 def _rows(s: Geometry) -> int:
@@ -132,6 +133,6 @@ def _rows(s: Geometry) -> int:
     does."""
     words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
     rows, reached = likely(s.oh), (s.kh - 1) * s.dilations[0] + 1
-    if 4 * words * ((rows - 1) * s.strides[0] + reached) <= product(map(likely, (s.g, s.oh, s.ow))) // 2:
+    if 4 * words * ((rows - 1) * s.strides[0] + reached) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:
         return rows
     return max(1, min(rows, (_ROOM // words - reached) // s.strides[0] + 1))

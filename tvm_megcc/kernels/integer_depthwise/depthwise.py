@@ -118,7 +118,7 @@ class DepthwiseBytes(OneFilterAChannel):
         if refusal := super().refuse(site):
             return refusal
         # |x - zero point| is below 256, and so is |w - zero point|.
-        taps = product(site.inputs[1].shape[2:])
+        taps = Geometry.of(site).taps
         return None if taps * 255 * 255 < 2**24 else "float32 does not hold sums of so many taps"
 
     def lower(self, site: Site) -> Lowered:

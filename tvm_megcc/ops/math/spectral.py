@@ -62,15 +62,16 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     """The transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that length."""
     type_ = node.type_of(value)
     axis, parts = type_.rank - 2, type_.shape[-1]
-    if parts not in (1, 2) or not isinstance(type_.shape[axis], int):
+    extent = type_.shape[axis]
+    if parts not in (1, 2) or not isinstance(extent, int):
         raise ShapeError(f"wants lines of real or complex numbers on the last axis, not {type_}")
     lines = length // 2 + 1 if inverse and onesided else length
     if inverse and onesided and parts != 2:
         raise ShapeError("the inverse of a onesided spectrum wants complex numbers")
-    if type_.shape[axis] > lines:
+    if extent > lines:
         value = emit_slice(node, value, axis, 0, lines)
-    elif type_.shape[axis] < lines:
-        after = tuple(lines - type_.shape[axis] if i == axis else 0 for i in range(type_.rank))
+    elif extent < lines:
+        after = tuple(lines - extent if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
     if parts == 1 and onesided and not inverse and length >= LONG and length % 2 == 0 and factors_of(length // 2):
         (value,) = node.emit("reshape", (value,), shape=(*type_.shape[:axis], length // 2, 2))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.conditions import require_at_most
+from ...ir.dims import number
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
@@ -71,7 +72,7 @@ class SoftmaxFixed(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, table: TensorType) -> tuple[TensorType, ...]:
         axis = axis_of(attrs.axis, x.rank)
-        is_table = table.dtype == "int32" and table.rank == 1 and 1 <= table.shape[0] <= 256
+        is_table = table.dtype == "int32" and table.rank == 1 and 1 <= number(table.shape[0]) <= 256
         if x.dtype not in ("int8", "uint8") or not is_table:
             raise ShapeError(f"softmax of {x} with a table of {table}")
         require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...context import Context
+from ...ir.dims import number
 from ...ir.graph import Attrs, Graph, Op, prune, unused
 from ...ir.types import TensorType
 from ...kernels.base import View
@@ -59,7 +60,7 @@ def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequenc
     """
     ops = graph.ops[first:last + 1]
     inside = {op.outputs[0] for op in ops[:-1]}
-    return (all(has_rows(graph, op) for op in ops) and graph.types[ops[-1].outputs[0]].shape[HEIGHT] > 1
+    return (all(has_rows(graph, op) for op in ops) and number(graph.types[ops[-1].outputs[0]].shape[HEIGHT]) > 1
             and inside.isdisjoint(graph.outputs) and all(op in ops for name in inside for op in readers.get(name, ())))
 
 
@@ -142,9 +143,9 @@ class _Cutter:
         if strips is None:
             return None
         pieces = []
-        for number, parts in enumerate(strips):
-            following = {part.op.outputs[0]: part.kept for behind in strips[number + 1:number + 2] for part in behind}
-            piece = self._strip(parts, following, number)
+        for index, parts in enumerate(strips):
+            following = {part.op.outputs[0]: part.kept for behind in strips[index + 1:index + 2] for part in behind}
+            piece = self._strip(parts, following, index)
             if not piece:
                 return None
             pieces.append(piece)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...context import Context
+from ...ir.dims import number
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.types import TensorType
 from ...kernels.support import operand_class
@@ -217,7 +218,7 @@ def _dropped(graph: Graph, known: dict[str, _Channels], goes: dict[str, np.ndarr
         elif y in drops:
             inputs = []
             for name in op.inputs:
-                if op.kind != "lookup" and name in graph.constants and graph.types[name].size > 1:
+                if op.kind != "lookup" and name in graph.constants and number(graph.types[name].size) > 1:
                     axis = graph.types[name].rank - 3
                     name = edit.constant(f"{name}.kept", graph.constants[name].compress(stays(y), axis))
                 inputs.append(name)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...context import Context
-from ...ir.dims import product
+from ...ir.dims import product, static
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.types import TensorType
 from ...kernels.site import Site
@@ -58,7 +60,7 @@ def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
     if op.kind in ("avg_pool", "sum_pool"):
         counts = _counts(op.attrs, x) if op.kind == "avg_pool" else np.ones(1)
         attrs = Attrs({name: value for name, value in op.attrs.items() if name != "count_pads"})
-        return None if counts is None or product(op.attrs.kernel) > MOST else ("sum_pool_integer", attrs, counts)
+        return None if counts is None or math.prod(op.attrs.kernel) > MOST else ("sum_pool_integer", attrs, counts)
     axes, keep = (tuple(range(2, x.rank)), True) if op.kind == "global_avg_pool" else (op.attrs.axes, op.attrs.keepdims)
     count = product(x.shape[axis] for axis in axes)
     if not isinstance(count, int) or not 0 < count <= MOST:
@@ -70,9 +72,9 @@ def _counts(attrs: Attrs, x: TensorType) -> np.ndarray | None:
     """Elements of each window; one number where all have as many. None where that depends on shapes of the run."""
     if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
-    padded = [extent + before + after for extent, before, after
-              in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True)]
-    if not all(isinstance(extent, int) for extent in padded) or product(padded) > LARGEST:
+    padded = static(extent + before + after for extent, before, after
+                    in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True))
+    if padded is None or math.prod(padded) > LARGEST:
         return None
     inside = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
     added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)

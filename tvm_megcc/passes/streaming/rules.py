@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from ...ir.dims import number
 from ...ir.graph import Attrs, Op
 from ...ops.base import operator
 from ...ops.elementwise import Elementwise
@@ -132,7 +133,7 @@ def cut(s: Streamer, op: Op) -> None:
     start, count, step = cuts.get(flow.axis, (0, 0, 1))
     if flow.axis in cuts:
         extent = s.graph.types[op.inputs[0]].shape[flow.axis]
-        if step < 1 or 2 * count * step < extent:
+        if step < 1 or not isinstance(extent, int) or 2 * number(count) * step < extent:
             raise Refused(f"it takes {count} of {extent} elements of the sequence; only what a stream has for ever can "
                           "be taken: all but some at its begin and end")
     others = [axis for axis in cuts if axis != flow.axis]

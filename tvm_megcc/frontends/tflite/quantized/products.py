@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....errors import ShapeError
-from ....ir.dims import floordiv, product
+from ....ir.dims import floordiv, number, product
 from ....ir.expr import Expr, X, arg, call, clip, maximum
 from ..file import Quantization
 from ..moves import sliced
@@ -127,7 +127,7 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
     w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
     value, pads = _apart(node, image, strides, fill), np.zeros((2, 2), np.int64)
-    starts, ends = [0, 0], list(node.type_of(value).shape[2:])
+    starts, ends = [0, 0], list(map(number, node.type_of(value).shape[2:]))
     for axis, (wanted, kernel, stride) in enumerate(zip(shape[1:3], w.shape[2:], strides, strict=True)):
         if not isinstance(wanted, int):
             raise Unsupported(f"a result of {shape}, which is not known, is not supported")

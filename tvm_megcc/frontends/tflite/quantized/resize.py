@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....errors import ShapeError
-from ....ir.dims import Dim
+from ....ir.dims import Dim, number
 from ....ir.expr import Expr, X, arg, call, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ..node import Node, Results, Unsupported
@@ -83,8 +83,7 @@ def _places(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarr
 def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
     """Four products in float32, each with both shares in LiteRT's order, added up in its order, and cut off."""
     tables = []
-    for axis, size in enumerate(sizes):
-        extent = node.type_of(x).shape[2 + axis]
+    for extent, size in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         aligned = corners and size > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
         place = np.arange(size, dtype=np.float32)

@@ -16,6 +16,7 @@ help:
 	@echo "make test-tvm  what concerns TVM with Relax, on every release of it that is supported"
 	@echo "make mlperf-tiny  the benchmark's networks on emulated Cortex-M cores; MODELS=a checkout of mlcommons/tiny"
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
+	@echo "make graphs  drawn models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
 	@echo "make wheel   the installable package and its sources, in dist/"
 	@echo "make docs    the documentation site, in build/docs/"
 	@echo "make clean   remove everything that was made"
@@ -43,6 +44,10 @@ test-tvm:
 fuzz: $(READY)
 	$(BIN)/python -m fuzz.run $(if $(RUNS),--runs $(RUNS),--seconds $(shell expr 60 '*' $(or $(MINUTES),1)))
 
+graphs: $(READY)
+	$(BIN)/python -m tests.differential $(if $(CASES),--count $(CASES) --seconds 1000000,--seconds \
+		$(shell expr 60 '*' $(or $(MINUTES),1))) --seed $(or $(SEED),1)
+
 # Models of $MEGCC_MODELS, or of MODELS.
 mlperf-tiny: $(READY)
 	$(BIN)/python benchmarks/mlperf_tiny.py $(if $(MODELS),--models $(MODELS))
@@ -58,4 +63,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz wheel docs clean
+.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz graphs wheel docs clean

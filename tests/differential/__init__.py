@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn models beside the references of ONNX: `python -m tests.differential --help`."""
+"""Drawn models beside the references of their formats: `python -m tests.differential --help`."""

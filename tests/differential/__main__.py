@@ -1,100 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models drawn by the schemas of ONNX, beside ONNX Runtime and the reference evaluator."""
+"""Models drawn by the schemas of their formats, beside the reference of each format; in numpy, and compiled.
+
+    python -m tests.differential                          every family, an hour, targets in turn
+    python -m tests.differential --family onnx --operator Conv --targets c,arm64 --count 1000
+    python -m tests.differential --targets "" --count 200000     in numpy only
+"""
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
+import os
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from .cases import SAME_OPSET, Case, drawn
-from .draw import Undrawn
-from .judge import compiled, judged
-from .verdict import Verdict, from_processes, say, summary
+from .families import FAMILIES
+from .schedule import Plan, verdicts
+from .targets import chosen
+from .verdict import BAD, Verdict, summary
 
 
-def judge_each(args) -> Iterator[Verdict]:
-    for number in args.numbers:
-        try:
-            yield judged(drawn(args.seed, number, args.operator))
-        except Undrawn as reason:
-            yield Verdict(number, "", "not drawn", str(reason)[:60])
-
-
-def compile_each(args) -> Iterator[Verdict]:
-    """Of numbers that are right in numpy. Those of one opset go into one folder of C."""
-    for _, numbers in itertools.groupby(args.numbers, lambda number: number // SAME_OPSET):
-        yield from _together([drawn(args.seed, number, args.operator) for number in numbers], args.compiled)
-
-
-def _together(cases: list[Case], target: str) -> Iterator[Verdict]:
-    """Cases in one folder, in halves where it cannot be made or run."""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            found = list(compiled(cases, target, Path(folder)))
-    except Exception as error:
-        if len(cases) == 1:
-            yield Verdict(cases[0].number, cases[0].label, "refused", f"{target}: {str(error)[:300]}")
-        else:
-            middle = len(cases) // 2
-            yield from _together(cases[:middle], target)
-            yield from _together(cases[middle:], target)
-    else:
-        yield from found
-
-
-def verdicts(args) -> Iterator[Verdict]:
-    """Of all numbers, until the time is up."""
-    ends = time.monotonic() + args.seconds
-    options = ["--seed", str(args.seed), "--operator", args.operator, "--numbers"]
-
-    def label(number: int) -> str:
-        return f"{args.seed}:{number} {args.operator or '?'}"
-
-    for first in range(args.first, args.first + args.count, 4 * SAME_OPSET):
-        if time.monotonic() > ends:
-            return
-        numbers = range(first, min(first + 4 * SAME_OPSET, args.first + args.count))
-        found = list(from_processes("tests.differential", options, numbers, label, "no reference", len(numbers)))
-        yield from found if not args.compiled else from_processes(
-            "tests.differential", ["--compiled", args.compiled, *options],
-            [each.number for each in found if each.verdict == "right"], label, "crash", SAME_OPSET)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.differential")
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--family", default=",".join(FAMILIES), help="names, separated by commas: %(default)s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--count", type=int, default=10**9, help="of cases")
-    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--count", type=int, default=10**9, help="cases of each family, at most")
+    parser.add_argument("--seconds", type=float, default=3600, help="for all families together")
     parser.add_argument("--operator", default="", help="draw this one only")
-    parser.add_argument("--compiled", default="", metavar="TARGET", help="compile and run what is right in numpy")
-    parser.add_argument("--log", type=Path, help="a line of JSON for each case")
-    parser.add_argument("--numbers", type=int, nargs="*", default=[], help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.numbers:  # a process that `from_processes` began
-        with np.errstate(all="ignore"):
-            for verdict in (compile_each if args.compiled else judge_each)(args):
-                say(verdict)
-        return 0
-    found = []
-    for verdict in verdicts(args):
-        found.append(verdict)
-        if args.log:
-            with args.log.open("a") as log:
-                log.write(json.dumps(verdict) + "\n")
-        if verdict.verdict in ("wrong", "crash"):
-            print(f"{verdict.verdict}: {verdict.label}: {verdict.reason}", flush=True)
-    text, bad = summary(found)
-    print(f"{len(found):,} cases: {text}")
+    parser.add_argument("--targets", default="all", help='compile for these, in turn: names separated by commas; '
+                        '"" for none')
+    parser.add_argument("--unit", type=int, default=4, metavar="N", help="compile one batch of N")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="processes at a time")
+    parser.add_argument("--log", type=Path, help="a line of JSON for each verdict")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    args = arguments(given)
+    targets, skipped = chosen(args.targets)
+    print("\n".join(skipped), end="\n" if skipped else "")
+    families, bad = args.family.split(","), 0
+    with tempfile.TemporaryDirectory() as objects:
+        for name in families:
+            plan = Plan(name, args.seed, Path(objects), args.first, args.count, args.seconds / len(families),
+                        args.operator, targets, args.unit, args.jobs)
+            found = []
+            for verdict in verdicts(plan):
+                found.append(verdict)
+                record(name, verdict, args.log)
+            bad += print_summary(name, found)
     return int(bool(bad))
+
+
+def record(family: str, verdict: Verdict, log: Path | None) -> None:
+    if log:
+        with log.open("a") as file:
+            file.write(json.dumps([family, *verdict]) + "\n")
+    if verdict.verdict in BAD:
+        print(f"{verdict.verdict}{verdict.target and ' on ' + verdict.target}: {family} {verdict.label}: "
+              f"{verdict.reason}", flush=True)
+
+
+def print_summary(family: str, found: Sequence[Verdict]) -> int:
+    """Prints figures for numpy and for each target; the number of verdicts that somebody has to look at."""
+    bad = 0
+    for target in dict.fromkeys(each.target for each in found):
+        text, those = summary(each for each in found if each.target == target)
+        count = sum(each.target == target for each in found)
+        print(f"{family}, {target or 'numpy'}: {count:,} cases: {text}", flush=True)
+        bad += len(those)
+    return bad
 
 
 if __name__ == "__main__":

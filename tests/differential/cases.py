@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of one drawn operator, and models of many of them. The same seed and number make the same case."""
+"""Models of one drawn operator. The same seed and number make the same case."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -109,23 +108,3 @@ def _case(draw: Draw, seed: int, number: int) -> Case:
     attributes = " ".join(f"{name}={str(value)[:60]}" for name, value in draw.attributes.items())
     return Case(seed, number, draw.schema.name, opset,
                 f"{seed}:{number} {draw.schema.name}-{opset} {shapes} {attributes}", model, feeds)
-
-
-def merged(cases: Iterable[Case]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """One model, of one opset, of all cases side by side; the names of a case begin with its number and `_`."""
-    nodes, inputs, outputs, constants, feeds, opset = [], [], [], [], {}, 0
-    for case in cases:
-        prefix, graph, opset = f"c{case.number}_", onnx.GraphProto(), case.opset
-        graph.CopyFrom(case.model.graph)
-        for node in graph.node:
-            node.input[:] = [name and prefix + name for name in node.input]
-            node.output[:] = [prefix + name for name in node.output]
-        for value in (*graph.input, *graph.output, *graph.initializer):
-            value.name = prefix + value.name
-        nodes += graph.node
-        inputs += graph.input
-        outputs += graph.output
-        constants += graph.initializer
-        feeds |= {prefix + name: array for name, array in case.feeds.items()}
-    graph = helper.make_graph(nodes, "merged", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), feeds

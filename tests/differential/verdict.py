@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a drawn case, and the processes that say it: a reference may end its process."""
+"""What a drawn case came to, and the processes that find it out: a reference may end its process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,40 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+#: Verdicts that somebody has to look at.
+BAD = ("wrong", "crash", "undecided")
+#: Seconds that a process may take for the cases that it was given. An emulated run may have no end.
+LIMIT = 900
+
+
+class Feature(NamedTuple):
+    """An operator in a case: its name, dtypes of its operands, "name=value" for each attribute."""
+
+    operator: str
+    dtypes: tuple[str, ...]
+    attributes: tuple[str, ...]
 
 
 class Verdict(NamedTuple):
-    """verdict: "right", "refused", "wrong", "crash", "no reference", "references differ" or "not drawn"."""
+    """verdict: "right", "refused", "wrong", "crash", "no reference", "references differ" (reason: the sentence of
+    the specification that decides), "undecided" (there is none yet) or "not drawn".
+
+    target: what the case was compiled for, "" if it was computed in numpy.
+    """
 
     number: int
     label: str
     verdict: str
     reason: str = ""
+    target: str = ""
+    features: tuple[Feature, ...] = ()
+
+    @staticmethod
+    def of(row: Sequence) -> Verdict:
+        """From a line of JSON."""
+        verdict = Verdict(*row)
+        features = tuple(Feature(each[0], tuple(each[1]), tuple(each[2])) for each in verdict.features)
+        return verdict._replace(features=features)
 
 
 def brief(error: BaseException) -> str:
@@ -47,18 +72,25 @@ def from_processes(module: str, options: Sequence[str], numbers: Iterable[int], 
     parts = [left[at:at + many] for at in range(0, len(left), many)][::-1]
     while parts:
         part = parts.pop()
-        run = subprocess.run([sys.executable, "-W", "ignore", "-m", module, *options, *map(str, part)],
-                             capture_output=True, text=True, cwd=ROOT)
-        found = [Verdict(*json.loads(line)) for line in run.stdout.splitlines() if line.startswith("[")]
+        output, errors, ended = _run([sys.executable, "-W", "ignore", "-m", module, *options, *map(str, part)])
+        found = [Verdict.of(json.loads(line)) for line in output.splitlines() if line.startswith("[")]
         yield from found
         rest = part[len(found):]
         if len(rest) == 1 == len(part):
-            last = " ".join(run.stderr.strip().splitlines()[-1:])
-            yield Verdict(rest[0], label_of(rest[0]), lost,
-                          f"the process ends with {run.returncode} {last[:200]}".strip())
+            last = " ".join(errors.strip().splitlines()[-1:])
+            yield Verdict(rest[0], label_of(rest[0]), lost, f"the process ends with {ended} {last[:200]}".strip())
         elif rest:
             middle = (len(rest) + 1) // 2
             parts += [each for each in (rest[middle:], rest[:middle]) if each]
+
+
+def _run(command: Sequence[str]) -> tuple[str, str, int | str]:
+    """Output, errors, and the exit code or that there is none."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired as expired:
+        return (expired.stdout or b"").decode(), (expired.stderr or b"").decode(), f"no answer in {LIMIT} s"
+    return run.stdout, run.stderr, run.returncode
 
 
 def summary(found: Iterable[Verdict]) -> tuple[str, list[Verdict]]:
@@ -66,7 +98,7 @@ def summary(found: Iterable[Verdict]) -> tuple[str, list[Verdict]]:
     counts, reasons, bad = collections.Counter[str](), dict[tuple[str, str], list[Verdict]](), []
     for verdict in found:
         counts[verdict.verdict] += 1
-        if verdict.verdict in ("wrong", "crash"):
+        if verdict.verdict in BAD:
             bad.append(verdict)
         elif verdict.verdict != "right":
             reasons.setdefault((verdict.verdict, verdict.reason), []).append(verdict)

@@ -11,12 +11,12 @@ from tvm_megcc.errors import MegccError, ToolError
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from .families import FAMILIES
-from .family import Failed, Family, features_of, merged, value_class
-from .schedule import Plan, verdicts
-from .targets import TARGETS, chosen
-from .verdict import BAD, Feature, Verdict
-from .worker import compile_each, compiled
+from .families import FAMILIES  # noqa: E402
+from .family import Failed, Family, features_of, merged, value_class  # noqa: E402
+from .schedule import Plan, verdicts  # noqa: E402
+from .targets import TARGETS, chosen  # noqa: E402
+from .verdict import BAD, Feature, Verdict  # noqa: E402
+from .worker import compile_each, compiled  # noqa: E402
 
 
 class Named:

@@ -377,7 +377,7 @@ def detections(draw: Draw) -> bytes:
     else:
         draw.tensors.update(x0=(1, boxes, 4), x1=(1, boxes, classes + background), anchors=anchors.astype(np.float32))
     made = ["where", "which", "how", "many"]
-    draw.tensors.update(dict.fromkeys(made, ()))
+    draw.tensors.update(dict.fromkeys(made, draw.one_of((), (10,))))  # shapes that LiteRT does not look at
     return draw.file("", {}, ["x0", "x1", "anchors"], made, custom=bytes(options.Finish()))
 
 

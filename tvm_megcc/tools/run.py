@@ -138,7 +138,7 @@ def _port(port: Mapping) -> str:
 def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})
            ) -> dict[str, np.ndarray]:
     """Inputs for a model, by name: what it is known to take where that is some integers (indices), 0 and 1 for masks,
-    else normally distributed floats and integers from [0, 10).
+    else normally distributed floats, integers of 8 bits (quantised, pixels) from all of them, others from [0, 10).
 
     shapes: of inputs whose shape may change, or sizes of dimensions by name.
     """
@@ -152,6 +152,9 @@ def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = Map
             feeds[port.name] = rng.integers(*port.range, shape, endpoint=True).astype(dtype)
         elif dtype.kind == "f":
             feeds[port.name] = rng.standard_normal(shape).astype(dtype)
+        elif dtype.kind in "iu" and dtype.itemsize == 1:
+            limits = np.iinfo(dtype)
+            feeds[port.name] = np.asarray(rng.integers(limits.min, limits.max, shape, dtype, endpoint=True))
         else:
             feeds[port.name] = rng.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
     return feeds

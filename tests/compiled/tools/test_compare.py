@@ -16,7 +16,9 @@ import tvm_megcc
 from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import InternalError
+from tvm_megcc.runtime.session import Port
 from tvm_megcc.tools import apart
+from tvm_megcc.tools.run import seeded
 
 RANGES = ["--dispatch", "words[0]=log(1,16)"]
 
@@ -129,18 +131,25 @@ def test_masks_are_drawn_as_masks(additive, capsys):
     session = tvm_megcc.load(tvm_megcc.compile("masked.onnx", "c"))
     assert [port.mask for port in session.inputs] == [False, True]
     for seed in range(8):
-        feeds = tvm_megcc.tools.run.seeded(session.inputs, seed)
+        feeds = seeded(session.inputs, seed)
         assert np.isin(feeds["keys"], (0, 1)).all() and feeds["keys"].any(-1).all() and feeds["x"].std() > 0.1
         assert not np.isnan(session.run(feeds)["y"]).any()
 
 
 def test_masks_by_name():
-    port = tvm_megcc.runtime.session.Port
-    feeds = tvm_megcc.tools.run.seeded([port("attention_mask", "int64", (3, 40)), port("src_Mask", "float32", (40,)),
+    port = Port
+    feeds = seeded([port("attention_mask", "int64", (3, 40)), port("src_Mask", "float32", (40,)),
                                         port("mask", "bool", ()), port("ids", "int64", (3, 40))])
     for name in ("attention_mask", "src_Mask"):
         assert set(np.unique(feeds[name])) == {0, 1} and (feeds[name][..., 0] == 1).all()
     assert feeds["mask"].dtype == bool and len(np.unique(feeds["ids"])) > 2
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_quantised_inputs_are_drawn_from_all_their_numbers(dtype):
+    feeds = seeded([Port("x", dtype, (64, 64))])
+    assert feeds["x"].dtype == dtype and {feeds["x"].min(), feeds["x"].max()} == {
+        np.iinfo(dtype).min, np.iinfo(dtype).max}
 
 
 def ended(how: str):

@@ -103,3 +103,24 @@ def test_ranges_that_the_run_computes(ends, dtype: str):
     graph = import_onnx(model([node("Range", "b e s", "y")], {name: (dtype, []) for name in "bes"}, ["y"]))
     feeds = {name: np.array(end, np.dtype(dtype)) for name, end in zip("bes", ends, strict=True)}
     np.testing.assert_allclose(run(graph, feeds)["y"], np.arange(*ends, dtype=np.dtype(dtype)))
+
+
+@pytest.mark.parametrize("odd", [None, 0.0, np.inf, np.nan])
+def test_boxes_by_their_centres(odd):
+    """ONNX Runtime takes a box of negative width for one without an area."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    names = ("boxes", "scores", "most", "share", "least")
+    source = model([node("NonMaxSuppression", " ".join(names), "found", center_point_box=1)],
+                   {"boxes": [1, 60, 4], "scores": [1, 2, 60], "most": ("int64", [1]), "share": [1], "least": [1]},
+                   {"found": ("int64", [None, 3])})
+    generator = np.random.default_rng(7)
+    boxes = generator.uniform(-1, 1, (1, 60, 4)).astype(np.float32)
+    if odd is not None:
+        boxes[generator.random(boxes.shape) < 0.1] = odd
+    feeds = {"boxes": boxes, "scores": generator.random((1, 2, 60)).astype(np.float32), "most": np.array([60]),
+             "share": np.array([0.05], np.float32), "least": np.array([0.05], np.float32)}
+    with np.errstate(all="ignore"):
+        found = run(import_onnx(source), feeds)["found"]
+    (expected,) = onnxruntime.InferenceSession(source.SerializeToString()).run(None, feeds)
+    assert (boxes[..., 2:] < 0).any() and len(expected) < (feeds["scores"] > 0.05).sum()
+    np.testing.assert_array_equal(found, expected)

@@ -363,7 +363,8 @@ class _Importer:
         else:
             values = made_of(operands, tensors, results)
         for value, tensor in zip(values, results, strict=True):
-            self._check(value, tensor)
+            # No converter infers what a custom operator gives: the shapes of its results are anything.
+            self._check(value, tensor, self.as_declared and not operator.kind.startswith("CUSTOM "))
         return values
 
     def real_operands(self, operator: Operator) -> list:
@@ -401,14 +402,14 @@ class _Importer:
             raise Unsupported("its graph gives complex numbers, which is not supported")
         return None if None in values else [value for value in values if isinstance(value, Value)]
 
-    def _check(self, value: Value | Complex, tensor: Tensor) -> None:
-        """Raises ShapeError where our shape rules and the file differ."""
+    def _check(self, value: Value | Complex, tensor: Tensor, as_declared: bool) -> None:
+        """Raises ShapeError where our rules and the file differ, in shapes only where those are `as_declared`."""
         if isinstance(value, Complex):
             if tensor.dtype != COMPLEX:
                 raise ShapeError(f"gives complex numbers by our rules, {tensor.dtype} by the file")
             value, tensor = value.real, spectral.real(tensor)
         type_ = value.type
-        known = self.as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
+        known = as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
         if type_.dtype != tensor.dtype or (known and tensor.shape and type_.is_static and type_.shape != tensor.shape):
             raise ShapeError(f"gives {type_} by our rules, {tensor.dtype}{list(tensor.shape)} by the file")
 

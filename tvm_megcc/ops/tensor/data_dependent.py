@@ -211,14 +211,16 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _corners(node: OnnxNode, boxes: str) -> str:
-    """Boxes as centre (x, y), width and height, as two corners (y, x)."""
+    """Boxes as centre (x, y), width and height, as two corners (y, x). A negative width is empty as 0 is, while of two
+    corners either may be the higher one.
+    """
     x, y, width, height = (node.emit("slice", (boxes,), axes=(2,), starts=(i,), ends=(i + 1,), steps=(1,))[0]
                            for i in range(4))
     corners = []
     for kind in ("sub", "add"):
         for centre, size in ((y, height), (x, width)):
-            (half,) = emit_broadcast(node, "mul", (size, number(node, 0.5, "float32")))
-            corners += node.emit(kind, (centre, half))
+            half = emit_broadcast(node, "mul", (size, number(node, 0.5, "float32")))
+            corners += node.emit(kind, (centre, *node.emit("relu", half)))
     return node.emit("concat", corners, axis=2)[0]
 
 

@@ -39,8 +39,12 @@ class Bucket:
         return {name: 2 * low if high is None else high for name, low, high in self.bounds}
 
     def largest(self, dim: Dim) -> int | None:
-        """The largest value of an extent or size in this bucket; None if it has no limit."""
-        return interval(dim, self.limits)[1]
+        """The largest value of an extent or size in this bucket; None if it has no limit.
+
+        0 where it would be less than nothing for every shape: conditions refuse these when the inputs get shapes.
+        """
+        high = interval(dim, self.limits)[1]
+        return high if high is None else max(high, 0)
 
 
 def hull(buckets: Sequence[Bucket]) -> Bucket:

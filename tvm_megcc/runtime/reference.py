@@ -99,7 +99,12 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
     if any(DTYPES[dtype].carrier for dtype in (*dtypes, *(graph.types[name].dtype for name in op.inputs if name))):
         results = computed(declaration, _attrs(op.attrs, symbols), own, dtypes)
     else:
-        results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
+        try:
+            results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
+        except IndexError as error:
+            if not declaration.indexed(op.attrs, [graph.types.get(name) for name in op.inputs]):
+                raise
+            raise ShapeError(f"{op.kind} '{op.origin}' refused the values of its operands: {error}") from error
     if op.epilogue is not None:
         extra = [_aligned(array, results[0], declaration.channel_axis) for array in operands[op.epilogue_start:]]
         results[0] = _fused(op, [results[0], *extra], graph.types[op.outputs[0]].dtype)

@@ -146,6 +146,20 @@ def test_bounds_that_no_shape_of_the_model_fits_are_an_error(tmp_path: Path):
         compiled(network, "x[2]=1..4", tmp_path)
 
 
+def test_a_range_of_which_no_shape_fits_beside_ranges_that_do(tmp_path: Path):
+    """x[-2:3] ends before it begins where there are more than five."""
+    network = model([node("Slice", "x starts ends", "v"), node("Neg", "v", "y")], {"x": ["n"]}, ["y"],
+                    {"starts": np.array([-2]), "ends": np.array([3])})
+    with pytest.raises(ShapeError, match="none of the shapes asked for fits the model"):
+        compiled(network, "x[0]=8..16", tmp_path)
+    session = tvm_megcc.load(compiled(network, "x[0]=2..5,8..*", tmp_path), "native")
+    for extent in (2, 4, 5):
+        x = np.arange(extent, dtype=np.float32)
+        np.testing.assert_array_equal(session.run({"x": x})["y"], -x[-2:3])
+    with pytest.raises(ShapeError, match="ends before it begins"):
+        session.run({"x": np.arange(9, dtype=np.float32)})
+
+
 def test_bounds_that_decide_a_condition_leave_nothing_to_check(tmp_path: Path):
     network, _, _, _, _ = REFUSED["a window beside the image"]
     assert "does not fit" not in (compiled(network, "x[2]=5..8", tmp_path) / "kernels.c").read_text()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A drawn graph beside what its operators give one by one, in numpy and as compiled C.
+
+Errors of operators add up, and some operators make much of a small error: a difference of two equal sums, a comparison,
+a rounding. So a difference that is larger than one operator may have is held against what the references themselves
+make of operands that are apart by some units in the last place, each before its operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx.reference
+from onnx import helper, numpy_helper
+
+import tvm_megcc
+from tvm_megcc.context import Context
+from tvm_megcc.errors import InternalError, MegccError
+from tvm_megcc.frontends.models import import_model
+from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.passes import before_layouts
+from tvm_megcc.runtime import reference
+from tvm_megcc.target import TARGETS
+
+from ..cases import merged
+from ..draw import Undrawn, element_type
+from ..judge import TOLERANCE, differs
+from ..verdict import Verdict, brief
+from .builder import computed, model_of, reads
+from .draw import Chain
+
+#: By how much operands are moved, relative to themselves: 8 units in the last place.
+MOVED = {"float16": 2.0 ** -8, "float32": 2.0 ** -21, "float64": 2.0 ** -50}
+#: How often they are.
+TIMES = 12
+Arrays = Mapping[str, np.ndarray]
+
+
+def judged(chain: Chain) -> Verdict:
+    """What import and passes make of it, by numpy."""
+    try:
+        graph, _ = import_model(chain.model, dims=dict(chain.dims))
+        graph = before_layouts(graph, Context(TARGETS["x86-64-v3"]))
+        found = [reference.run(graph, feeds) for feeds in chain.runs]
+    except Exception as error:
+        return refused(chain, error)
+    return compared(chain, found)
+
+
+def refused(chain: Chain, error: Exception, target: str = "") -> Verdict:
+    """A refusal says what is not done; any other exception is a fault."""
+    if isinstance(error, MegccError) and not isinstance(error, InternalError):
+        return Verdict(chain.number, chain.label, "refused", target + brief(error))
+    return Verdict(chain.number, chain.label, "crash", f"{target}{type(error).__name__}: {brief(error)}")
+
+
+def compared(chain: Chain, found: Sequence[Arrays]) -> Verdict:
+    """The outputs of all runs beside those that are wanted."""
+    differing = [(run, reason) for run, own in enumerate(found) if (reason := differs(own, chain.wanted[run]))]
+    reasons = [f"run {run}: {reason}" for run, reason in differing
+               if not all(within(array, chain.wanted[run][name], [each[name] for each in moved])
+                          for moved in [moved_by_little(chain, run)] for name, array in found[run].items())]
+    if not differing:
+        return Verdict(chain.number, chain.label, "right")
+    if not reasons:
+        return Verdict(chain.number, chain.label, "ill-conditioned", "")
+    try:
+        evaluator = onnx.reference.ReferenceEvaluator(chain.model)
+        others = [dict(zip(chain.wanted[run], evaluator.run(None, dict(chain.runs[run])), strict=True))
+                  for run, _ in differing]
+        if not any(differs(found[run], other) for (run, _), other in zip(differing, others, strict=True)):
+            return Verdict(chain.number, chain.label, "references differ", reasons[0])
+    except Exception:  # it has cases that it does not know, and says so in many ways
+        pass
+    alone = alone_wrong(chain)
+    if alone:
+        return Verdict(chain.number, chain.label, "by one operator", alone)
+    return Verdict(chain.number, chain.label, "wrong", reasons[0])
+
+
+def alone_wrong(chain: Chain) -> str:
+    """An operator of the graph that has other results by itself: a finding of single operators; "" if none has."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in chain.model.graph.initializer}
+    runs = [{**constants, **feeds} for feeds in chain.runs]
+    for node in chain.model.graph.node:
+        results = computed(node, runs, chain.opset)
+        inputs = [name for name in reads(node) if name not in constants]
+        for own, arrays in zip(runs, results, strict=True):
+            own.update(zip(node.output, arrays, strict=True))
+            model = model_of(
+                [node], [helper.make_tensor_value_info(name, element_type(own[name]), own[name].shape)
+                         for name in inputs],
+                [helper.make_tensor_value_info(name, element_type(own[name]), None) for name in node.output if name],
+                [tensor for tensor in chain.model.graph.initializer if tensor.name in reads(node)], chain.opset)
+            try:
+                found = reference.run(import_onnx(model), {name: own[name] for name in inputs})
+            except MegccError:
+                continue
+            if reason := differs(found, {name: own[name] for name in node.output}):
+                return f"{node.op_type}: {own[node.output[0]].dtype} {reason}"
+    return ""
+
+
+def moved_by_little(chain: Chain, run: int) -> list[dict[str, np.ndarray]]:
+    """Outputs where each operator's operands are moved at random; [] where an operator refuses them."""
+    rng = np.random.default_rng([chain.number, run])
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in chain.model.graph.initializer}
+    values = [{**constants, **chain.runs[run]} for _ in range(TIMES)]
+    with np.errstate(all="ignore"):
+        for node in chain.model.graph.node:
+            operands = [{name: own[name] if name in constants else _moved(own[name], rng) for name in reads(node)}
+                        for own in values]
+            try:
+                results = computed(node, operands, chain.opset)
+            except Undrawn:
+                return []
+            for own, arrays in zip(values, results, strict=True):
+                own.update(zip(node.output, arrays, strict=True))
+    return [{name: own[name] for name in chain.wanted[run]} for own in values]
+
+
+def _moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    return np.asarray(array * (1 + MOVED[array.dtype.name] * rng.uniform(-1, 1, array.shape)), array.dtype)
+
+
+def within(found: np.ndarray, wanted: np.ndarray, moved: Sequence[np.ndarray]) -> bool:
+    """The difference is one that a single operator may have, or a few times what small moves make of the reference.
+
+    That is asked of each element, so that one that is rounded the other way excuses no other. Moves at random may miss
+    what an element of reals can do: a quarter of what they make of any of the output is added.
+    """
+    if found.dtype != wanted.dtype:
+        return False
+    if found.shape != wanted.shape:
+        return any(each.shape == found.shape for each in moved)
+    moved = [each for each in moved if each.shape == wanted.shape]
+    with np.errstate(all="ignore"):
+        real, own = wanted.astype(np.float64), found.astype(np.float64)
+        apart = np.where((real == own) | (np.isnan(real) & np.isnan(own)), 0, np.abs(real - own))
+        spread = np.max([np.abs(each.astype(np.float64) - real) for each in moved] or [np.zeros(real.shape)], axis=0)
+        if wanted.dtype.kind != "f":
+            return bool((apart <= 2 * spread).all())
+        magnitude = np.abs(real[np.isfinite(real)]).max(initial=1)
+        limit = TOLERANCE[wanted.dtype.name] * magnitude + 4 * spread + spread[np.isfinite(spread)].max(initial=0) / 4
+        return bool(((apart <= limit) | np.isnan(spread) | np.isinf(spread)).all())
+
+
+def compiled(chains: Sequence[Chain], target: str, folder: Path) -> Iterator[Verdict]:
+    """What one folder of C makes of graphs of one family, which are right in numpy."""
+    kept = []
+    for chain in chains:
+        try:
+            tvm_megcc.compile(chain.model, target, dims=dict(chain.dims))
+        except Exception as error:
+            yield refused(chain, error, f"{target}: ")
+        else:
+            kept.append(chain)
+    if not kept:
+        return
+    model, _ = merged(kept)
+    dims = next((chain.dims for chain in kept if chain.dims), {})
+    tvm_megcc.compile(model, target, dims=dict(dims)).save(folder / target, force=True)
+    session = tvm_megcc.load(folder / target, target)
+    runs = [session.run({f"c{chain.number}_{name}": array for chain in kept for name, array in chain.runs[run].items()})
+            for run in range(len(kept[0].runs))]
+    for chain in kept:
+        yield compared(chain, [{name: run[f"c{chain.number}_{name}"] for name in chain.wanted[0]} for run in runs])

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from .cases import drawn
+from .chains.family import Chains
 from .family import Family, OnnxFamily
 
 FAMILIES: dict[str, Family] = {each.name: each for each in (
     OnnxFamily("onnx", drawn),
+    Chains(),
 )}

@@ -87,7 +87,7 @@ class OnnxFamily(Family):
         tvm_megcc.compile(model, target).save(folder / target, force=True)
         with tvm_megcc.load(folder / target, target) as session:
             found = run_session(session, feeds)
-        return [{value.name: found[_prefix(case) + value.name] for value in case.model.graph.output} for case in cases]
+        return [{value.name: found[prefix(case) + value.name] for value in case.model.graph.output} for case in cases]
 
     def compare(self, case: Case, found: Outputs) -> str:
         return judge.compare(case, found)
@@ -108,7 +108,7 @@ def run_session(session: Session, feeds: Outputs) -> Outputs:
         raise Failed(str(error)) from error
 
 
-def _prefix(case: Case) -> str:
+def prefix(case: Case) -> str:
     return f"c{case.number}_"
 
 
@@ -122,12 +122,12 @@ def merged(cases: Sequence[Case]) -> tuple[onnx.ModelProto, Outputs]:
         graph = onnx.GraphProto()
         graph.CopyFrom(case.model.graph)
         opsets |= {each.domain: each.version for each in case.model.opset_import}
-        _rename(graph, _prefix(case))
+        _rename(graph, prefix(case))
         nodes += graph.node
         inputs += graph.input
         outputs += graph.output
         constants += graph.initializer
-        feeds |= {_prefix(case) + name: array for name, array in case.feeds.items()}
+        feeds |= {prefix(case) + name: array for name, array in case.feeds.items()}
     graph = helper.make_graph(nodes, "merged", inputs, outputs, constants)
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     return helper.make_model(graph, opset_imports=imports, ir_version=10), feeds

@@ -29,7 +29,9 @@ class Feature(NamedTuple):
 
 class Verdict(NamedTuple):
     """verdict: "right", "refused", "wrong", "crash", "no reference", "references differ" (reason: the sentence of
-    the specification that decides), "undecided" (there is none yet) or "not drawn".
+    the specification that decides), "undecided" (there is none yet) or "not drawn"; of several operators also "ill-
+    conditioned" (the references differ as much where operands are moved by units in the last place) and "by one
+    operator" (which differs from the reference by itself).
 
     target: what the case was compiled for, "" if it was computed in numpy.
     """

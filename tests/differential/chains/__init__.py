@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn graphs of several operators beside the references of ONNX: `python -m tests.differential.chains --help`."""
+"""Drawn graphs of several operators beside the references of ONNX: `python -m tests.differential --family chains`."""

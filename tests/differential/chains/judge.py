@@ -8,14 +8,12 @@ make of operands that are apart by some units in the last place, each before its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx.reference
 from onnx import helper, numpy_helper
 
-import tvm_megcc
 from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError, MegccError
 from tvm_megcc.frontends.models import import_model
@@ -24,7 +22,6 @@ from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
 
-from ..cases import merged
 from ..draw import Undrawn, element_type
 from ..judge import TOLERANCE, differs
 from ..verdict import Verdict, brief
@@ -45,15 +42,10 @@ def judged(chain: Chain) -> Verdict:
         graph = before_layouts(graph, Context(TARGETS["x86-64-v3"]))
         found = [reference.run(graph, feeds) for feeds in chain.runs]
     except Exception as error:
-        return refused(chain, error)
+        if isinstance(error, MegccError) and not isinstance(error, InternalError):
+            return Verdict(chain.number, chain.label, "refused", brief(error))
+        return Verdict(chain.number, chain.label, "crash", f"{type(error).__name__}: {brief(error)}")
     return compared(chain, found)
-
-
-def refused(chain: Chain, error: Exception, target: str = "") -> Verdict:
-    """A refusal says what is not done; any other exception is a fault."""
-    if isinstance(error, MegccError) and not isinstance(error, InternalError):
-        return Verdict(chain.number, chain.label, "refused", target + brief(error))
-    return Verdict(chain.number, chain.label, "crash", f"{target}{type(error).__name__}: {brief(error)}")
 
 
 def compared(chain: Chain, found: Sequence[Arrays]) -> Verdict:
@@ -147,25 +139,3 @@ def within(found: np.ndarray, wanted: np.ndarray, moved: Sequence[np.ndarray]) -
         magnitude = np.abs(real[np.isfinite(real)]).max(initial=1)
         limit = TOLERANCE[wanted.dtype.name] * magnitude + 4 * spread + spread[np.isfinite(spread)].max(initial=0) / 4
         return bool(((apart <= limit) | np.isnan(spread) | np.isinf(spread)).all())
-
-
-def compiled(chains: Sequence[Chain], target: str, folder: Path) -> Iterator[Verdict]:
-    """What one folder of C makes of graphs of one family, which are right in numpy."""
-    kept = []
-    for chain in chains:
-        try:
-            tvm_megcc.compile(chain.model, target, dims=dict(chain.dims))
-        except Exception as error:
-            yield refused(chain, error, f"{target}: ")
-        else:
-            kept.append(chain)
-    if not kept:
-        return
-    model, _ = merged(kept)
-    dims = next((chain.dims for chain in kept if chain.dims), {})
-    tvm_megcc.compile(model, target, dims=dict(dims)).save(folder / target, force=True)
-    session = tvm_megcc.load(folder / target, target)
-    runs = [session.run({f"c{chain.number}_{name}": array for chain in kept for name, array in chain.runs[run].items()})
-            for run in range(len(kept[0].runs))]
-    for chain in kept:
-        yield compared(chain, [{name: run[f"c{chain.number}_{name}"] for name in chain.wanted[0]} for run in runs])

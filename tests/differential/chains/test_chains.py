@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn graphs of several operators beside what their operators give one by one (differential/chains)."""
+"""Drawn graphs of several operators beside what their operators give one by one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.differential.chains.draw import drawn, family
-from tests.differential.chains.judge import compared, judged, within
-from tests.differential.draw import Undrawn
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+from ..draw import Undrawn
+from .draw import drawn, family
+from .judge import compared, judged, within
 
 #: What is no fault of the compiler's: refusals are counted where many graphs are drawn.
 FAULTLESS = {"right", "refused", "ill-conditioned", "references differ", "by one operator"}

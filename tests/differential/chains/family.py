@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn graphs as a family of cases, which are run several times each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tvm_megcc
+
+from ..family import Family, features_of, merged, prefix, run_session
+from ..verdict import Feature, Verdict
+from .draw import Chain, drawn
+from .judge import Arrays, compared, judged
+
+
+class Chains(Family):
+    """Graphs of three to ten operators, drawn with emphasis on what passes rewrite."""
+
+    name = "chains"
+
+    def draw(self, seed: int, number: int, operator: str = "") -> Chain:
+        return drawn(seed, number, operator)
+
+    def check(self, case: Chain) -> Verdict:
+        return judged(case)
+
+    def run(self, cases: Sequence[Chain], target: str, folder: Path) -> list[list[Arrays]]:
+        """The outputs of each run of each case."""
+        model, _ = merged(cases)
+        dims = next((case.dims for case in cases if case.dims), {})
+        tvm_megcc.compile(model, target, dims=dict(dims)).save(folder / target, force=True)
+        with tvm_megcc.load(folder / target, target) as session:
+            found = [run_session(session, {prefix(case) + name: array for case in cases
+                                           for name, array in case.runs[run].items()})
+                     for run in range(len(cases[0].runs))]
+        return [[{name: run[prefix(case) + name] for name in case.wanted[0]} for run in found] for case in cases]
+
+    def compare(self, case: Chain, found: Sequence[Arrays]) -> str:
+        verdict = compared(case, found)
+        return verdict.reason if verdict.verdict == "wrong" else ""
+
+    def refusal(self, case: Chain) -> str:
+        empty = any(array.size == 0 for feeds in case.runs for array in feeds.values())
+        return "an input without elements: extents are at least 1" if empty else ""
+
+    def features(self, case: Chain) -> tuple[Feature, ...]:
+        return features_of(case.model)

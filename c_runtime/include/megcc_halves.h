@@ -94,7 +94,7 @@ static MGC_INLINE mgh_v mgh_round(mgh_v v) { return vrndnq_f16(v); }
 static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
 {
     mgh_v v;
-    __asm__("vcmp.f16 lt, %q1, %q2\n\tvpsel %q0, %q3, %q4" : "=w"(v) : "w"(a), "w"(b), "w"(x), "w"(y) : "p0");
+    __asm__("vcmp.f16 gt, %q2, %q1\n\tvpsel %q0, %q3, %q4" : "=w"(v) : "w"(a), "w"(b), "w"(x), "w"(y) : "p0");
     return v;
 }
 static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return mgh_if_lt(b, a, b, a); }

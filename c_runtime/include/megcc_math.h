@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Elementary functions over mgc_v, without libm. The stated errors hold where mgc_fma rounds once; add 1 ULP where
- * it does not. NaN gives NaN. Polynomials are minimax fits over the stated intervals.
+ * it does not. NaN gives NaN. Nothing compares with a subnormal number, which some vectors take for zero. Polynomials
+ * are minimax fits over the stated intervals.
  *
  *   mgc_exp      1.5 ULP, subnormal results and overflow to infinity included
  *   mgc_log      1.5 ULP; log(0) = -inf, log(x < 0) = NaN
  *   mgc_tanh     2 ULP
  *   mgc_sigmoid  3 ULP for x > -1, 3 + |x| / 4 below; below -87.3 the result stays at 1.2e-38
  *   mgc_erf      2 ULP
- *   mgc_pow      2 + |y * log2(x)| ULP; special arguments as C's powf, but 1^NaN = NaN
+ *   mgc_pow      2 + |y * log2(x)| ULP; special arguments as C's powf
  *   mgc_sin mgc_cos mgc_tan mgc_asin mgc_acos mgc_atan mgc_sinh mgc_cosh mgc_asinh mgc_acosh mgc_atanh
  *                0.51 ULP over the whole range: each lane by the function of doubles in megcc_double.h
  */
@@ -154,9 +155,9 @@ static MGC_INLINE mgc_v mgc_log(mgc_v x)
     const mgc_v e = mgc_split(x, &f);
     const mgc_v low = mgc_fma(e, mgc_set1(-2.12194440e-4f), mgc_log1p_tail(f));
     const mgc_v result = mgc_fma(e, mgc_set1(0.693359375f), f + low);
-    const mgc_v least = mgc_set1(1.40129846e-45f), zero = mgc_zero();
-    const mgc_v edge = mgc_if_lt(x, zero, mgc_set1(MGC_NAN), mgc_set1(-MGC_INF));
-    return mgc_if_lt(x, least, edge, mgc_if_lt(x, mgc_set1(MGC_INF), result, x));
+    const mgc_v zero = mgc_zero(), infinity = mgc_set1(MGC_INF);
+    const mgc_v edge = mgc_if_lt(x, zero, mgc_set1(MGC_NAN), x - infinity);
+    return mgc_if_lt(zero, x, mgc_if_lt(x, infinity, result, x), edge);
 }
 
 static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
@@ -177,17 +178,18 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     const mgc_v rest = mgc_if_lt(zero, mgc_abs(whole - bounded), zero, exact);
     mgc_v result = mgc_ldexp(mgc_exp_fraction(rest * mgc_set1(0.69314718f)), n);
     result = result + (rest + magnitude) * zero;
-    /* Powers of 0 and of infinity; the sign of odd powers; what is not real; x^0 = 1. */
+    /* Powers of 0 and of infinity; the sign of odd powers; what is not real; 1^y = 1 and x^0 = 1, of NaN as well. */
     const mgc_v grows = mgc_if_lt(zero, y, infinity, mgc_if_lt(y, zero, zero, y));
     const mgc_v shrinks = mgc_if_lt(y, zero, infinity, mgc_if_lt(zero, y, zero, y));
-    result = mgc_if_lt(magnitude, mgc_set1(1.40129846e-45f), shrinks, result);
+    result = mgc_if_lt(zero, magnitude, result, shrinks + magnitude);
     result = mgc_if_lt(mgc_set1(3.40282347e38f), magnitude, grows, result);
     const mgc_v fractional = mgc_if_lt(mgc_floor(y), y, one, zero), halved = y * half;
     const mgc_v odd = mgc_if_lt(mgc_floor(halved), halved, one - fractional, zero);
     result = mgc_if_lt(zero, odd, mgc_with_sign(result, x), result);
     const mgc_v negative = mgc_if_lt(x, zero, mgc_if_lt(magnitude, infinity, one, zero), zero);
     result = mgc_if_lt(zero, negative * fractional, mgc_set1(MGC_NAN), result);
-    return mgc_if_lt(mgc_abs(y), mgc_set1(1.40129846e-45f), one, result);
+    result = mgc_if_lt(zero, mgc_abs(x - one), result, x);
+    return mgc_if_lt(zero, mgc_abs(y), result, mgc_if_lt(y, one, one, result));
 }
 
 #define MGC_BY_LANES(name)                                   \

@@ -39,10 +39,11 @@ static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return vnegq_f32(v); }
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return vrndmq_f32(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return vrndpq_f32(v); }
 static MGC_INLINE mgc_v mgc_round(mgc_v v) { return vrndnq_f32(v); }
+/* b > a: "lt" holds for NaN, too. */
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
 {
     mgc_v v;
-    __asm__("vcmp.f32 lt, %q1, %q2\n\tvpsel %q0, %q3, %q4" : "=w"(v) : "w"(a), "w"(b), "w"(x), "w"(y) : "p0");
+    __asm__("vcmp.f32 gt, %q2, %q1\n\tvpsel %q0, %q3, %q4" : "=w"(v) : "w"(a), "w"(b), "w"(x), "w"(y) : "p0");
     return v;
 }
 

@@ -12,18 +12,19 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from .api import compile, load
     from .codegen.artifact import Artifact
+    from .options import CompileOptions
     from .passes.canonicalize.preprocess import Input
     from .reports import Report, bench, compare, explain, inspect, quantize
     from .runtime.session import Session
     from .target import Target
 
-__all__ = ["Artifact", "Input", "MegccError", "Report", "Session", "Target", "__version__", "bench", "build",
-           "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc", "quantize",
-           "tune_megcc_kernels"]
+__all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Report", "Session", "Target", "__version__", "bench",
+           "build", "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc",
+           "quantize", "tune_megcc_kernels"]
 
 #: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package, and the
 #: command is there at once, to end without a trace when it is interrupted.
-_LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact",
+_LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "CompileOptions": ".options",
          "Input": ".passes.canonicalize.preprocess",
          **dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
          "Session": ".runtime.session", "Target": ".target"}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,20 +20,24 @@ from .codegen.memory_report import plan_picture, plans_text
 from .codegen.plan import KernelPlan, PlannedMemory, Weight, plan_memories, plan_text
 from .codegen.quantised import quantised_ports
 from .codegen.table import Code, render_sources
-from .context import Context, Regions
+from .context import Context
 from .errors import MegccError, ShapeError
 from .foreign import identifier
 from .ir.graph import Graph, bodies_of, network_bytes
-from .ir.limits import MAX_WORKERS
 from .ir.shapes import EVERYTHING, Bucket, graph_symbols, limitless
 from .ir.text import graph_text
 from .ir.verify import verify
+from .options import CompileOptions
 from .passes import before_layouts
 from .passes.canonicalize.check import checked
 from .passes.layout.choose import choose_layouts
 from .passes.schedule import peak_bytes, reorder
 from .target import Target
-from .tuning_log import TuningLog
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .options import CompileKeywords
 
 logger = logging.getLogger(__name__)
 
@@ -40,48 +45,33 @@ Dump = Callable[[str, str], None]
 """Receives the name of a stage and its text."""
 
 
-def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "speed", threads: int = 1,
-                  keep_inputs: bool = False, name: str = "", model: Mapping | None = None,
-                  buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None,
-                  log: TuningLog | None = None, ram: int | None = None, flash: int | None = None,
-                  caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
-                  half: bool = False, dump: Dump = lambda stage, text: None) -> Artifact:
+def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptions | None = None, *, name: str = "",
+                  model: Mapping | None = None, buckets: Sequence[Bucket] = (EVERYTHING,),
+                  dump: Dump = lambda stage, text: None, **changes: Unpack[CompileKeywords]) -> Artifact:
     """Compiles an imported graph for some CPUs.
 
     Args:
         graph: from a front end.
         targets: distinct, the best ISA level of a machine first, as `target.parse_targets` gives them.
-        optimize: "speed" prints known extents as constants, "size" shares kernels between layers.
-        threads: workspace is planned for so many workers.
-        keep_inputs: inputs in the arena keep their values during a run.
+        options, changes: those of `CompileOptions` that do not concern how a model is imported.
+        name: prefix of everything that is generated; default is the graph's.
         model: what was compiled (file name, digest), for the manifest.
         buckets: ranges of input shapes, with bounds for every symbol of the graph; at run time the first that holds
             the inputs is taken.
-        states: output -> the input that it becomes after a run.
-        log: times of kernels on these CPUs; without, the cost model chooses.
-        ram: most bytes that a session may need; layers are computed by rows where that is what it takes.
-        flash: most bytes that the model may have, its code not counted.
-        caller_inputs: inputs have no place in the arena: they are bound to memory of the caller's before a run.
-        regions: memories that a session may use, in place of `ram` and `flash`: for microcontrollers.
-        reproducible: floats have the same bits on every CPU (docs/reproducible.md).
-        half: floats are computed in half precision, and lie so in memory, where the CPU has it (docs/half.md).
 
     Raises:
-        MegccError: for an unknown `optimize` or a number of threads that the runtime refuses, and for what does not fit
-            into the memory there is; ShapeError: for shapes that are not known; ModelError: for operators that no
-            kernel realises, and for states that do not fit the model.
+        MegccError: for what does not fit into the memory there is; ShapeError: for shapes that are not known;
+            ModelError: for operators that no kernel realises, and for states that do not fit the model.
     """
-    if not 1 <= threads <= MAX_WORKERS:
-        raise MegccError(f"threads: {threads} is not between 1 and {MAX_WORKERS}")
-    graph = checked(graph, buckets, states)
-    if caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
+    options = CompileOptions.of(options, changes, "compile_graph")
+    graph = checked(graph, buckets, options.states)
+    if options.caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
         raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
                          "leave out --caller-inputs")
-    if regions is not None:
-        _require_regions(graph, targets, ram, flash)
-        flash = regions.flash
-    contexts = [context_of(graph, target, optimize, log, ram, caller_inputs, regions, reproducible, half)
-                for target in targets]
+    if options.regions is not None:
+        _require_regions(graph, targets, options)
+        options = replace(options, flash=options.regions.flash)
+    contexts = [context_of(graph, target, options) for target in targets]
     name = identifier(name or graph.name)
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
@@ -89,12 +79,12 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
     texts: list[str] = []
     rows: list[tuple[Rows, ...]] = []
-    memories_of = partial(plan_memories, keep_inputs=keep_inputs, buckets=buckets)
+    memories_of = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
     kept: dict[tuple[bytes, np.dtype], np.ndarray] = {}
     for context in contexts:
         numbers = count(1)
         # Graphs are not kept: each may have weights of its own.
-        lowering = lower(graph, context, threads, memories_of, lambda stage, value: dump(
+        lowering = lower(graph, context, options.threads, memories_of, lambda stage, value: dump(
             f"{next(numbers):02}_{stage}.{context.target}", graph_text(value)))  # noqa: B023  (called within)
         plan, stage = replace(lowering.plan, weights=_kept_once(lowering.plan.weights, kept)), next(numbers)
         ranges = plan.buckets(buckets)
@@ -112,16 +102,14 @@ def compile_graph(graph: Graph, targets: Sequence[Target], *, optimize: str = "s
     codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
     image = assemble(name, plans, codes, quantised)
-    require_memory(name, image, targets, ram, flash)
+    require_memory(name, image, targets, options.ram, options.flash)
     dump(f"{stage + 2:02}_container", container_text(image))
     picture = plan_picture(name, plans[0][0], plans[0][1][-1])
     dump("memory.svg", picture)
     return Artifact(
         name=name, targets=tuple(targets), image=image,
         sources=render_sources(name, [plan for plan, _ in plans], codes),
-        manifest=manifest(graph, plans, model or {}, optimize, threads, quantised,
-                          {"ram": ram, "flash": flash, "caller_inputs": caller_inputs, "reproducible": reproducible,
-                           "half": half, "regions": str(regions or "")}, rows),
+        manifest=manifest(graph, plans, model or {}, options, quantised, rows),
         report="\n".join(texts), memory=picture)
 
 
@@ -131,9 +119,9 @@ def _kept_once(weights: Mapping[str, Weight], kept: dict[tuple[bytes, np.dtype],
             for name, weight in weights.items()}
 
 
-def _require_regions(graph: Graph, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
+def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOptions) -> None:
     """Raises MegccError where memory cannot be planned for regions."""
-    if ram is not None or flash is not None:
+    if options.ram is not None or options.flash is not None:
         raise MegccError("--region says how large each memory is: leave out --ram and --flash")
     if other := next((target for target in targets if not target.bare_metal), None):
         raise MegccError(f"--region is for microcontrollers, and {other} is none: leave it out")
@@ -183,13 +171,14 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
     return Lowering(fitted.plan, fitted.rows, peak)
 
 
-def context_of(graph: Graph, target: Target, optimize: str = "speed", log: TuningLog | None = None,
-               ram: int | None = None, caller_inputs: bool = False, regions: Regions | None = None,
-               reproducible: bool = False, half: bool = False) -> Context:
+def context_of(graph: Graph, target: Target, options: CompileOptions | None = None,
+               **changes: Unpack[CompileKeywords]) -> Context:
     """What the kernels of a graph are chosen for.
 
     Raises:
-        MegccError: for an unknown `optimize`.
+        MegccError: for a tuning log that cannot be read.
     """
-    return Context(target, optimize, network_bytes(graph), log.times(target.name, optimize) if log else None, ram,
-                   caller_inputs, regions, reproducible, half)
+    options = CompileOptions.of(options, changes, "context_of")
+    log = options.tuning_log()
+    return Context(target, weight_bytes=network_bytes(graph),
+                   times=log.times(target.name, options.optimize) if log else None, **options.for_context())

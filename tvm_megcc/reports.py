@@ -13,23 +13,21 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy.typing as npt
 
-from .api import parse_inputs, parse_shapes
 from .errors import MegccError, report_text
+from .option_values import parse_inputs, parse_shapes
+from .options import CompileOptions
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from typing_extensions import Unpack
 
-    from .api import Inputs
-    from .dispatch import Dispatcher, Intervals
-    from .extern import Externs
-    from .frontends.models import Shapes
-    from .named_dims import Size
+    from .option_values import Inputs
+    from .options import CompileKeywords
 
 #: Arrays by input name, or a .npz file of them; None: seeded random numbers.
 Feeds = Union[Mapping[str, npt.ArrayLike], str, Path, None]
@@ -53,42 +51,15 @@ class Report(dict[str, Any]):
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
-class Compiling(TypedDict, total=False):
-    """How the model is compiled, as `tvm_megcc.compile` takes it."""
-
-    input_shapes: str | Shapes | Sequence[Shapes] | None
-    dispatch: str | Dispatcher | Intervals | None
-    dims: str | Sequence[str] | Mapping[str, Size] | None
-    optimize: str
-    threads: int
-    keep_inputs: bool
-    states: Mapping[str, str] | None
-    constants: Mapping[str, object] | None
-    output_names: Sequence[str] | None
-    inputs: str | Inputs | None
-    extern: Externs | None
-    log: str | Path | None
-    ram: int | None
-    flash: int | None
-    caller_inputs: bool
-    regions: str | None
-    reproducible: bool
-    half: bool
-    stream: str | None
-    signature: str
-
-
-#: Names of `compile` that are others in the parsed command line.
-_PARSED = {"states": "state", "dims": "dim", "constants": "constant", "inputs": "input", "regions": "region"}
 _OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
 
 
-def _options(verb: str, models: Model | Sequence[Model], target: str, compiling: Mapping[str, Any],
-             **others: Any) -> Namespace:
+def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes: Mapping[str, Any],
+               **others: Any) -> Namespace:
     """What the command line of a verb is parsed to, with these values in place of its defaults.
 
     Raises:
-        TypeError: for a model that is no path, and for an option that the verb does not have.
+        TypeError: for a model that is no path, and for an option that there is not.
     """
     from .cli import parsed
 
@@ -96,21 +67,15 @@ def _options(verb: str, models: Model | Sequence[Model], target: str, compiling:
         if not isinstance(model, (str, Path)):
             raise TypeError(f"tvm_megcc.{verb}() takes the path of a model{_OR_FOLDER.get(verb, '')}, "
                             f"not {type(model).__name__}")
-    options = parsed([verb, ""])
-    given = {_PARSED.get(name, name): value for name, value in compiling.items() if value is not None}
-    for name in given:
-        if name not in options or name not in (*_PARSED.values(), *Compiling.__annotations__):
-            raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}'")
-    if isinstance(given.get("input"), str):
-        given["input"] = [given["input"]]
-    vars(options).update(given, target=target, **others)
-    return options
+    args = parsed([verb, ""])
+    vars(args).update(others, target=target, options=CompileOptions.of(None, changes, verb))
+    return args
 
 
 def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
             shapes: str | Mapping[str, Sequence[int] | int] | None = None, layers: bool = False,
             reference: str | None = None, tolerance: float | None = None, seed: int = 0, cc: str | None = None,
-            **compiling: Unpack[Compiling]) -> Report:
+            **changes: Unpack[CompileKeywords]) -> Report:
     """The built C against ONNX Runtime, its optimiser off, or against the numpy reference: `megcc compare`.
 
     Args:
@@ -129,31 +94,28 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
     """
     from .tools import compare as tool
 
-    options = _options("compare", model, target, compiling, inputs=arrays, shape=shapes, layers=layers,
+    args = _arguments("compare", model, target, changes, inputs=arrays, shape=shapes, layers=layers,
                        reference=reference, tolerance=tolerance, seed=seed, cc=cc)
-    return Report(tool.compare(model, options), tool.text)
+    return Report(tool.compare(model, args), tool.text)
 
 
-def explain(model: Model, target: str = "native", **compiling: Unpack[Compiling]) -> Report:
+def explain(model: Model, target: str = "native", **changes: Unpack[CompileKeywords]) -> Report:
     """Which kernel realises each operator, why, and what the others were refused for: `megcc explain`.
 
     Returns:
         {model, target, measured, supported, findings, calls: a row each, views}. What cannot be compiled is no error:
         `supported` is False then, and `findings` has every reason.
     """
-    from .tools import source
     from .tools.report import explain as tool
 
-    options = _options("explain", model, target, compiling)
-    return Report(tool.explain(model, target, options.optimize, options.log, parse_inputs(options.input),
-                               options.ram, options.caller_inputs, source.regions_of(options), options.reproducible,
-                               options.half, **source.graph_arguments(options)), tool.text)
+    args = _arguments("explain", model, target, changes)
+    return Report(tool.explain(model, target, args.options), tool.text)
 
 
 def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Feeds = None, repeat: int | None = None,
           shapes: str | Mapping[str, Sequence[int] | int] | None = None, seed: int = 0, against: str = "",
           rounds: int = 9, cc: str | None = None,
-          **compiling: Unpack[Compiling]) -> Report:
+          **changes: Unpack[CompileKeywords]) -> Report:
     """How long a model or a generated folder takes on this machine, in all and by operator: `megcc bench`.
 
     Args:
@@ -165,25 +127,25 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
             files, `arrays` only as a file, and the report is that of `megcc bench --against`.
         rounds: bursts of each engine.
     """
-    options = _options("bench", model, target, compiling, inputs=arrays, seed=seed, cc=cc, against=against,
+    args = _arguments("bench", model, target, changes, inputs=arrays, seed=seed, cc=cc, against=against,
                        rounds=rounds)
     models = [model] if isinstance(model, (str, Path)) else list(model)
     if against:
         from .tools.bench import against as peers
         from .tools.bench import against_report
 
-        return Report(peers.against(models, options), against_report.text)
+        return Report(peers.against(models, args), against_report.text)
     from .tools import source
     from .tools.bench import bench as tool
 
     if len(models) != 1:
         raise MegccError("several models are for against=…; without it, bench one at a time")
-    session = source.timed_session_of(models[0], options)
+    session = source.timed_session_of(models[0], args)
     return Report(tool.bench(session, arrays, repeat=repeat, seed=seed, shapes=parse_shapes(shapes or "")), tool.text)
 
 
 def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str | None = None,
-            **compiling: Unpack[Compiling]) -> Report:
+            **changes: Unpack[CompileKeywords]) -> Report:
     """What is in a generated folder, or in that of a model: `megcc inspect`.
 
     Args:
@@ -193,7 +155,7 @@ def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str 
     from .tools.report import describe
     from .tools.report import size as sizes
 
-    folder = source.folder_of(path, _options("inspect", path, target, compiling, cc=cc))
+    folder = source.folder_of(path, _arguments("inspect", path, target, changes, cc=cc))
     if size:
         return Report(sizes.size(folder, target, cc), sizes.text)
     return Report(describe.folder(folder), describe.folder_text)
@@ -218,9 +180,8 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
     Raises:
         MegccError: where ONNX Runtime is not installed, or the model or samples are not right.
     """
-    from .api import inputs_of
     from .tools.quantize import quantize as tool
 
-    given = parse_inputs([inputs]) if isinstance(inputs, str) else inputs_of(inputs or {})
     return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=enough,
-                                inputs=given, evaluate=evaluate, most=most, target=target, time=time), tool.text)
+                                inputs=parse_inputs(inputs or {}), evaluate=evaluate, most=most, target=target,
+                                time=time), tool.text)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 
 from ..errors import InternalError, MegccError, for_the_command, refused_by_system
-from .options import command_line
+from .options import command_line, compile_options
 from .verbs import REFUSED, logged, warnings_on_stderr
 
 USAGE, BUG = 2, 70
@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with logged(logging.getLogger("tvm_megcc"), logging.DEBUG) if args.verbose else nullcontext():
             with for_the_command(), warnings_on_stderr():
+                if "compiles" in args:
+                    args.options = compile_options(args)
                 code = args.run(args) or 0
         sys.stdout.flush()
         return code

@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Callable
 
+from ..options import MEMORY, CompileOptions, each_option
 from ..version import VERSION
 from . import verbs as run
 
@@ -287,60 +288,29 @@ def _rpc_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--key", metavar="KEY", help="name under which it is registered")
 
 
+#: Where the parsed command line has an option of compiling: other options have names of their own.
+_COMPILING = "compiling {}"
+#: How argparse reads a kind of option.
+_KINDS: dict[str, dict] = {"text": {}, "path": {}, "texts": {"action": "append"}, "paths": {"action": "append"},
+                           "flag": {"action": "store_true"}, "count": {"type": int}, "bytes": {"type": _bytes}}
+
+
 def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None:
     """What changes the generated code; used wherever a model may be given. limits: with those of memory."""
+    verb.set_defaults(compiles=True)
     group = verb.add_argument_group("compiling")
-    group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed",
-                       help="known extents as constants, or kernels shared between layers (default: speed)")
-    group.add_argument("--input-shapes", metavar="SHAPES",
-                       help='such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"; '
-                            'of one model of several "NAME:data=(1,3,224,224)"')
-    group.add_argument("--dim", metavar="NAME=SIZE", action="append", default=[],
-                       help="size of a dimension by the name that the model has for it, or ranges of it: --dim batch=1 "
-                            "--dim sequence=1..128; may be given several times")
-    group.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
-                       help="what is given as an input, which the model converts itself: an element type, NHWC or "
-                            "NCHW, BGR, mean=M, std=S or scale=S with one number or one a channel, such as "
-                            '"data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4" for (x - mean) / std; '
-                            "may be given several times")
-    group.add_argument("--output-names", metavar="A,B", action="append", default=[],
-                       help="values to compute instead of the model's outputs; what they do not need is left out")
-    group.add_argument("--signature", default="", metavar="NAME", help="which of a TFLite file's, where it has several")
-    group.add_argument("--dispatch", metavar="RANGES",
-                       help='shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"')
-    group.add_argument("--log", metavar="FILE",
-                       help="tuning log, which 'megcc tune' writes: kernels are chosen by the times in it")
-    group.add_argument("--threads", type=int, default=1, metavar="N", help="plan workspace for N workers (default: 1)")
-    group.add_argument("--keep-inputs", action="store_true", help="inputs keep their values during a run")
-    group.add_argument("--caller-inputs", action="store_true",
-                       help="inputs have no place in a session's memory: they are bound to the caller's own")
-    group.add_argument("--reproducible", action="store_true",
-                       help="floats have the same bits on every CPU (docs/reproducible.md)")
-    group.add_argument("--half", action="store_true",
-                       help="floats are computed in half precision, and lie so in memory, where the CPU has it: "
-                            "arm64-v82 and -v86, cortex-m55 and -m85 (docs/half.md)")
-    if limits:
-        group.add_argument("--ram", type=_bytes, metavar="SIZE",
-                           help="most memory that a session may need, such as 64K: layers are computed by rows where "
-                                "that is what it takes")
-        group.add_argument("--flash", type=_bytes, metavar="SIZE",
-                           help="most bytes that the model's data may have, such as 256K")
-        group.add_argument("--region", metavar="NAME=SIZE,…",
-                           help="memories of a microcontroller, the one that is preferred first, such as "
-                                "dtcm=64K,sram=256K,flash=1M (docs/microcontrollers.md)")
-    else:
-        verb.set_defaults(ram=None, flash=None, region=None)
-    group.add_argument("--constant", metavar="INPUT=VALUE", action="append", default=[],
-                       help="fixes an input to a number, or to numbers with ',' between them")
-    group.add_argument("--bound", metavar="NAME=N", action="append", default=[],
-                       help="the largest value of an extent that a run computes (docs/dynamic-shapes.md), or how many "
-                            "rows states that grow have room for (docs/streaming.md)")
-    group.add_argument("--extern", metavar="FILE", action="append", default=[],
-                       help="Python file that declares operators of your own, with their C (docs/extern.md); may be "
-                            "given several times")
-    group.add_argument("--stream", metavar="axis=N,block=N",
-                       help="a network of a whole sequence takes it in blocks along an axis of its inputs, such as "
-                            "axis=2,block=64, and keeps what it needs of earlier ones (docs/streaming.md)")
-    group.add_argument("--state", metavar="OUTPUT=INPUT", action="append", default=[],
-                       help="the session keeps this output as this input of the next run; may be given several times; "
-                            "'*' in both names stands for the same text")
+    for name, option in each_option():
+        if limits or name not in MEMORY:
+            known = {"choices": option.kind} if isinstance(option.kind, tuple) else _KINDS[option.kind]
+            group.add_argument(option.flag, dest=_COMPILING.format(name), default=argparse.SUPPRESS, help=option.help,
+                               **known, **({"metavar": option.metavar} if option.metavar else {}))
+
+
+def compile_options(args: argparse.Namespace) -> CompileOptions:
+    """The options of compiling that a command line has.
+
+    Raises:
+        MegccError: for a value that is not understood.
+    """
+    given = {name: vars(args)[key] for name, _ in each_option() if (key := _COMPILING.format(name)) in args}
+    return CompileOptions(**given)

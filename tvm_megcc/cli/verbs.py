@@ -29,9 +29,9 @@ def compile_(args: argparse.Namespace) -> int:
     if args.output and Path(args.output).exists() and not Path(args.output).is_dir():
         raise MegccError(f"{args.output} is a file; -o names the folder to write")
     artifacts = []
-    for model, name, arguments in models:
+    for model, name, options in models:
         with _progress(args, f"compiling {model}"):
-            artifacts.append(api.compile(model, args.target, name=name, dump=args.dump, **arguments))
+            artifacts.append(api.compile(model, args.target, options, name=name, dump=args.dump))
     if args.same_code_as:
         _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
@@ -77,7 +77,7 @@ def _getting(path: str) -> str:
 
 
 def run_(args: argparse.Namespace) -> int:
-    from ..api import parse_shapes
+    from ..option_values import parse_shapes
     from ..tools import run, source
 
     with _progress(args, _getting(args.path)):
@@ -91,7 +91,7 @@ def run_(args: argparse.Namespace) -> int:
 def bench_(args: argparse.Namespace) -> int:
     if args.against:
         return _bench_against(args)
-    from ..api import parse_shapes
+    from ..option_values import parse_shapes
     from ..tools import source
     from ..tools.bench import bench
     from ..tools.board import counts
@@ -135,8 +135,9 @@ def tune_(args: argparse.Namespace) -> int:
     from ..target import parse_targets
     from ..tools.bench import tune
 
-    models = [tune.graph_of(model, args) for model in args.model]
-    report = tune.tune(models, parse_targets(args.target), args.log or "tune.jsonl", optimize=args.optimize,
+    models = [tune.graph_of(model, args.options) for model in args.model]
+    report = tune.tune(models, parse_targets(args.target), args.options.log or "tune.jsonl",
+                       optimize=args.options.optimize,
                        trials=args.trials, runner=tune.runner_of(args.rpc, args.key), cc=args.cc,
                        progress=tune.progress_bar(args.quiet))
     _print(args, report, tune.text)
@@ -180,13 +181,9 @@ def inspect_(args: argparse.Namespace) -> int:
 
 
 def explain_(args: argparse.Namespace) -> int:
-    from ..api import parse_inputs
-    from ..tools import source
     from ..tools.report import explain
 
-    report = explain.explain(args.path, args.target or "native", args.optimize, args.log, parse_inputs(args.input),
-                             args.ram, args.caller_inputs, source.regions_of(args), args.reproducible, args.half,
-                             **source.graph_arguments(args))
+    report = explain.explain(args.path, args.target or "native", args.options)
     _print(args, report, explain.text)
     return 0 if report["supported"] else REFUSED
 
@@ -208,7 +205,7 @@ def report_(args: argparse.Namespace) -> int:
 
 
 def quantize_(args: argparse.Namespace) -> int:
-    from ..api import parse_inputs
+    from ..option_values import parse_inputs
     from ..tools.quantize import quantize
 
     def say(what: str) -> None:

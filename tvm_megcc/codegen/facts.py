@@ -11,6 +11,7 @@ from ..ir.shapes import Count, counts_of
 from ..ops.base import operator
 from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
+from ..options import CompileOptions
 from ..version import VERSION
 from .fit import Rows
 from .plan import KernelPlan, PlannedMemory
@@ -19,8 +20,7 @@ from .states import shortest
 from .weight_report import shared_weights
 
 
-def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
-             quantised: Mapping[str, Quantisation], others: Mapping[str, int | bool | None],
+def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quantised: Mapping[str, Quantisation],
              by_rows: Sequence[Sequence[Rows]]) -> dict:
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
@@ -48,8 +48,8 @@ def manifest(graph: Graph, plans, model: Mapping, optimize: str, threads: int,
     return {
         "megcc": VERSION,
         "model": dict(model),
-        "options": {"optimize": optimize, "threads": threads, **({"log": measured} if measured else {}),
-                    **{name: given for name, given in others.items() if given}},
+        "options": {"optimize": options.optimize, "threads": options.threads,
+                    **({"log": measured} if measured else {}), **options.recorded()},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "states": [{"output": source, "input": target,

@@ -7,74 +7,72 @@ import importlib.util
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..dispatch import Dispatcher, Intervals, buckets_of, parse_dispatch, parse_shape_sets
+from ..dispatch import Shape, buckets_of, parse_dispatch, parse_shape_sets
 from ..errors import MegccError, ModelError
-from ..extern import Externs
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
-from ..ir.streams import Stream
-from ..named_dims import Size, parse_dims, with_dims
+from ..named_dims import with_dims
+from ..option_values import Shapes
+from ..options import CompileOptions
 from ..passes.streaming.growing_states import grow_states, growing
 from ..passes.streaming.states import expanded
 from ..passes.streaming.streams import streamed
 from . import _tvm, formats, torch_models
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-Shapes = Mapping[str, Sequence[int]]
+    from ..options import CompileKeywords
+
+logger = logging.getLogger(__name__)
 
 #: How names of TFLite files end.
 TFLITE = ".tflite"
 
 
-def import_model(model, *, params: Mapping[str, object] | None = None,
-                 input_shapes: str | Shapes | Sequence[Shapes] | None = None,
-                 dispatch: str | Dispatcher | Intervals | None = None, constants: Mapping[str, object] | None = None,
-                 output_names: Sequence[str] | None = None, extern: Externs | None = None,
-                 states: Mapping[str, str] | None = None, bounds: Mapping[str, int] | None = None,
-                 dims: str | Sequence[str] | Mapping[str, Size] | None = None,
-                 stream: str | Stream | None = None, signature: str = "") -> tuple[Graph, tuple[Bucket, ...]]:
+def import_model(model, options: CompileOptions | None = None, *, params: Mapping[str, object] | None = None,
+                 **changes: Unpack[CompileKeywords]) -> tuple[Graph, tuple[Bucket, ...]]:
     """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
-    The arguments are those of `tvm_megcc.compile`.
+    Args:
+        model, params: as `tvm_megcc.compile` takes them.
+        options, changes: those of `CompileOptions` that say what of the model is wanted.
 
     Raises:
         MegccError: saying what of the model cannot be imported, where, and what to do.
     """
-    model = torch_models.of_torch(model)
-    stream = Stream.parse(stream) if isinstance(stream, str) else stream
-    if stream is not None and dispatch:
+    options, model = CompileOptions.of(options, changes, "import_model"), torch_models.of_torch(model)
+    if options.stream is not None and options.dispatch:
         raise MegccError("a stream has blocks of one size: leave out --dispatch, or --stream")
-    if signature and not is_tflite(model):
+    if options.signature and not is_tflite(model):
         raise MegccError("signature is for TFLite files, which may have several")
-    graph, buckets = _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
-                                   bounds, parse_dims(dims or {}), signature)
-    if stream is None:
+    graph, buckets = _import_whole(model, options, params)
+    if options.stream is None:
         return graph, buckets
-    return streamed(graph, stream, {*(states or {}).values(), *(target for _, target in graph.states)}), buckets
+    return streamed(graph, options.stream,
+                    {*options.states.values(), *(target for _, target in graph.states)}), buckets
 
 
-def _import_whole(model, params, input_shapes, dispatch, constants, output_names, extern, states,
-                  bounds, named, signature) -> tuple[Graph, tuple[Bucket, ...]]:
+def _import_whole(model, options: CompileOptions, params: Mapping[str, object] | None
+                  ) -> tuple[Graph, tuple[Bucket, ...]]:
     """`import_model` of what is no stream."""
-    rules = parse_dispatch(dispatch) if isinstance(dispatch, str) else dispatch
-    sets, name = shape_sets(input_shapes), Path(model).stem if isinstance(model, (str, Path)) else "model"
+    name = Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):
-        if params or constants or bounds:
+        if params or options.constants or options.bounds:
             raise MegccError("params, constants and bounds are not for TFLite files")
-        found = _of_tflite(model, sets, rules, output_names, states, extern, signature, named)
+        found = _of_tflite(model, options)
         if isinstance(found, tuple):
             return found
         model = found
     elif _tvm.is_for_importers(model):
         model = _loaded(model)
     if _tvm.is_module(model):
-        if constants or output_names or extern or bounds:
+        if options.constants or options.output_names or options.extern or options.bounds:
             raise MegccError("constants, bounds, output_names and extern are for ONNX files; bind constants of a "
                              "module with params")
-        dims = _tvm.attribute("input_dims", "module")(model)
-        shapes, buckets = buckets_of(dims, *with_dims(dims, sets, rules, named))
+        shapes, buckets = _shapes_of(_tvm.attribute("input_dims", "module")(model), options)
         return _tvm.attribute("import_module", "module")(model, params, shapes, name), buckets
     if params:
         raise MegccError("params are the weights of a module of TVM; an ONNX file has its own, and constants= binds "
@@ -83,12 +81,19 @@ def _import_whole(model, params, input_shapes, dispatch, constants, output_names
     from .onnx import import_onnx, input_dims
 
     dims = input_dims(model)
-    shapes, buckets = buckets_of(dims, *with_dims(dims, sets, rules, named))
-    pairs = expanded(states or {}, dims)
-    rooms = growing(dims, pairs, bounds or {})
-    graph = import_onnx(model, input_shapes=shapes, output_names=output_names, constants=constants, extern=extern,
-                        bounds={name: most for name, most in (bounds or {}).items() if name not in rooms})
+    shapes, buckets = _shapes_of(dims, options)
+    pairs = expanded(options.states, dims)
+    rooms = growing(dims, pairs, options.bounds)
+    graph = import_onnx(model, input_shapes=shapes, output_names=options.output_names, constants=options.constants,
+                        extern=options.extern,
+                        bounds={name: most for name, most in options.bounds.items() if name not in rooms})
     return grow_states(graph, pairs, rooms), buckets
+
+
+def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Shapes, tuple[Bucket, ...]]:
+    """Shapes of the model's inputs, with symbols for what changes, and the ranges of these."""
+    rules = parse_dispatch(options.dispatch) if isinstance(options.dispatch, str) else options.dispatch
+    return buckets_of(inputs, *with_dims(inputs, shape_sets(options.input_shapes), rules, options.dims))
 
 
 def _loaded(model):
@@ -103,19 +108,19 @@ def is_tflite(model) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
 
 
-def _of_tflite(model, sets: Sequence[Shapes], rules, output_names, states, extern, signature: str, named):
+def _of_tflite(model, options: CompileOptions):
     """A TFLite file as a graph and its ranges of shapes or, where TVM is installed and reads what we do not, as a
     module of TVM."""
     from .tflite import UnsupportedModel, import_tflite, input_dims
 
-    dims = input_dims(model, signature)
-    shapes, buckets = buckets_of(dims, *with_dims(dims, sets, rules, named))
+    shapes, buckets = _shapes_of(input_dims(model, options.signature), options)
     try:
-        return import_tflite(model, shapes, output_names, states, extern, signature), buckets
+        return import_tflite(model, shapes, options.output_names, options.states, options.extern,
+                             options.signature), buckets
     except UnsupportedModel as error:
         advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
         advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
-        if error.custom or extern or signature:  # of which TVM knows nothing
+        if error.custom or options.extern or options.signature:  # of which TVM knows nothing
             raise ModelError(str(model), error.findings, ". ".join(advice)) from None
         if importlib.util.find_spec("tvm") is None:
             advice.append("TVM's importer reads some more: pip install 'tvm_megcc[tflite]'")

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..api import parse_constants, parse_inputs, parse_output_names, parse_shapes, parse_states
 from ..compiler import context_of, lower
 from ..errors import MegccError, shortened
 from ..extern import Externs
@@ -22,12 +21,12 @@ from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout
 from ..ops.random.philox import Draw
+from ..option_values import parse_constants, parse_shapes
 from ..passes.canonicalize.check import checked
 from ..passes.canonicalize.preprocess import convert_inputs, with_network
 from ..runtime import reference
 from ..runtime.session import Port
 from ..runtime.texts import Texts
-from ..tuning_log import TuningLog
 from . import apart, judge, references, run, source
 
 COSINE = 0.99999
@@ -35,8 +34,8 @@ COSINE = 0.99999
 Arrays = dict[str, np.ndarray]
 
 
-def compare(model: str | Path, options) -> dict:
-    """Compares every output, and with `options.layers` the result of every kernel call, in order.
+def compare(model: str | Path, args) -> dict:
+    """Compares every output, and with `args.layers` the result of every kernel call, in order.
 
     Raises:
         MegccError: if `model` is a compiled one, and for ONNX Runtime as the reference of what is no ONNX file.
@@ -45,36 +44,36 @@ def compare(model: str | Path, options) -> dict:
     if model.is_dir() or model.suffix == ".megcc":
         raise MegccError(f"{model}: compare wants the model itself, the reference is computed from it; give a folder "
                          "that it was compiled to with --folder")
-    if options.stream:
+    if args.options.stream:
         raise MegccError("compare gives a model and its reference one input, and a stream is several blocks: leave out "
                          "--stream; blocks have the values of the whole (docs/streaming.md)")
-    if options.folder and options.layers:
+    if args.folder and args.layers:
         raise MegccError("--layers compiles the model for itself: leave out --folder")
-    if options.inputs and options.value:
+    if args.inputs and args.value:
         raise MegccError("--inputs has the values of all inputs: leave out --value")
-    session = source.session_of(options.folder or model, options)
+    session = source.session_of(args.folder or model, args)
     if session.counters:
         raise MegccError(f"compare gives a model and its reference all inputs, and states that '{session.counters[0]}' "
                          "counts the rows of have none in a first run: leave out --state and --bound, and give the "
                          "shapes that keys and values have, with --input-shapes")
     names = [port.name for port in session.inputs]
-    feeds = run.read_npz(options.inputs, names) if options.inputs else \
-        run.with_values(run.seeded(session.inputs, options.seed, parse_shapes(options.shape or "")),
-                        parse_constants(options.value))
+    feeds = run.read_npz(args.inputs, names) if args.inputs else \
+        run.with_values(run.seeded(session.inputs, args.seed, parse_shapes(args.shape or "")),
+                        parse_constants(args.value))
     feeds |= {port.name: port.texts.texts(feeds[port.name], {}) for port in session.inputs
               if port.texts and not port.texts.are(feeds[port.name])}
     draws = any(call["kind"] == Draw.kind for call in session.calls)
-    against, expected_of = REFERENCES[options.reference or (
-        "numpy" if draws else default_reference(model, options.extern, options.signature))]
-    everything = {**network_inputs(model, feeds, options), **session.states,
-                  **constant_inputs(model, parse_constants(options.constant))}
-    with run.drawn(session.inputs, options.inputs):
+    against, expected_of = REFERENCES[args.reference or (
+        "numpy" if draws else default_reference(model, args.options.extern, args.options.signature))]
+    everything = {**network_inputs(model, feeds, args), **session.states,
+                  **constant_inputs(model, args.options.constants)}
+    with run.drawn(session.inputs, args.inputs):
         results = session.run(feeds)
     kept = {name: session.states[state] for name, state in session.kept.items()}
-    expected = expected_of(model, everything, [*results, *kept], parse_output_names(options.output_names),
-                           options.extern, signature=options.signature)
+    expected = expected_of(model, everything, [*results, *kept], args.options.output_names,
+                           args.options.extern, signature=args.options.signature)
     results |= {name: value for name, value in kept.items() if name in expected}
-    limits = Limits.of(options, session.outputs)
+    limits = Limits.of(args, session.outputs)
     outputs = [judged(name, results[name], expected[name], limits) for name in results]
     for row in outputs:
         if reason := judge.uninformative(expected[row["name"]]):
@@ -83,10 +82,10 @@ def compare(model: str | Path, options) -> dict:
               "tolerance": limits.tolerance, "equal": all(row["equal"] for row in outputs), "outputs": outputs}
     if expected_of is onnxruntime_values and not report["equal"]:
         _note_its_own_differences(outputs, expected, onnxruntime_values(
-            model, everything, list(results), parse_output_names(options.output_names), optimised=True))
-    if options.layers:
+            model, everything, list(results), args.options.output_names, optimised=True))
+    if args.layers:
         session.reset()
-        report["layers"] = compare_layers(model, session, feeds, everything, expected_of, options)
+        report["layers"] = compare_layers(model, session, feeds, everything, expected_of, args)
         report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
     return report
 
@@ -99,12 +98,12 @@ def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Ar
             row["reference_itself"] = judge.difference(optimised[row["name"]], plain[row["name"]], 0.0, 0.0)
 
 
-def network_inputs(model: Path, feeds: Arrays, options) -> Arrays:
+def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
     """The model's own inputs, made from what the session is given."""
-    inputs = parse_inputs(options.input)
+    inputs = args.options.inputs
     if not inputs:
         return feeds
-    own, _ = import_model(model, **source.graph_arguments(options))
+    own, _ = import_model(model, args.options)
     made = dict(feeds)
     for name, given in inputs.items():
         given = with_network(own, name, given)
@@ -129,18 +128,16 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
             for name, value in constants.items()}
 
 
-def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expected_of, options) -> list[dict]:
+def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expected_of, args) -> list[dict]:
     """A row a kernel call whose result the source model names too.
 
     feeds: what the session wants. everything: all inputs of the model.
     """
-    graph, buckets = import_model(model, **source.graph_arguments(options))
+    graph, buckets = import_model(model, args.options)
     named = {name for op in graph.ops for name in op.outputs}
-    graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets, parse_states(options.state))
-    log = TuningLog.read(options.log) if options.log else None
-    context = context_of(graph, session.target, options.optimize, log, options.ram, options.caller_inputs,
-                         source.regions_of(options), options.reproducible, options.half)
-    plan = lower(graph, context, options.threads).plan
+    graph = checked(convert_inputs(graph, args.options.inputs), buckets, args.options.states)
+    context = context_of(graph, session.target, args.options)
+    plan = lower(graph, context, args.options.threads).plan
     sizes = {dim.name: size for name, array in everything.items() if name in graph.types
              for dim, size in zip(graph.types[name].shape, array.shape, strict=True) if isinstance(dim, Symbol)}
     types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)
@@ -150,8 +147,8 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     whole = {name for name in named & plan.graph.types.keys()
              if plan.graph.types[name].shape == graph.types[name].shape}
     wanted = [call["output"] for call in calls if call["output"] in whole]
-    expected = expected_of(model, everything, list(dict.fromkeys(wanted)), parse_output_names(options.output_names),
-                           options.extern, signature=options.signature)
+    expected = expected_of(model, everything, list(dict.fromkeys(wanted)), args.options.output_names,
+                           args.options.extern, signature=args.options.signature)
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
@@ -159,7 +156,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
             type_ = types[name]
             value = from_layout(np.frombuffer(raw, np.dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
-                         **judged(name, value, expected[name], Limits.of(options, session.outputs))})
+                         **judged(name, value, expected[name], Limits.of(args, session.outputs))})
     return rows
 
 
@@ -197,13 +194,13 @@ class Limits:
     cosine: float = COSINE
 
     @staticmethod
-    def of(options: Any, outputs: Iterable[Port]) -> Limits:
+    def of(args: Any, outputs: Iterable[Port]) -> Limits:
         """Those that are asked for. Results of float16 are rounded, and in half precision so is all before them."""
-        if options.half:
+        if args.options.half:
             limits = Limits(2.0**-5, 0.999)
         else:
             limits = Limits(2.0**-10 if any(port.dtype == "float16" for port in outputs) else 1e-4)
-        return limits if options.tolerance is None else replace(limits, tolerance=float(options.tolerance))
+        return limits if args.tolerance is None else replace(limits, tolerance=float(args.tolerance))
 
 
 def judged(name: str, value: np.ndarray, expected: np.ndarray, limits: Limits) -> dict:

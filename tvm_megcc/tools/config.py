@@ -7,31 +7,21 @@ the command line says goes before both. Paths are relative to the file.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import folders
 from ..errors import MegccError
 from ..foreign import printable
+from ..options import each_option
 
-#: Key -> name in the parsed command line, what it takes: "text", "path", "texts" (one or a list), "paths", "flag",
-#: "count" or the words that it may be. Those of a model and of all models.
+#: Key -> name, and kind of value (`options.Option`). Those of a model and of all models.
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    "input-shapes": ("input_shapes", "text"), "dispatch": ("dispatch", "text"), "dim": ("dim", "texts"),
-    "input": ("input", "texts"),
-    "output-names": ("output_names", "texts"), "constant": ("constant", "texts"), "bound": ("bound", "texts"),
-    "state": ("state", "texts"), "signature": ("signature", "text"),
-    "extern": ("extern", "paths"), "log": ("log", "path"), "optimize": ("optimize", ("speed", "size")),
-    "threads": ("threads", "count"), "keep-inputs": ("keep_inputs", "flag"),
-    "ram": ("ram", "count"), "flash": ("flash", "count"), "caller-inputs": ("caller_inputs", "flag"),
-    "region": ("region", "text"), "reproducible": ("reproducible", "flag"),
-    "half": ("half", "flag"),
-    "stream": ("stream", "text")}
+    option.key: (name, option.kind) for name, option in each_option()}
 #: Those of a row of `models` besides.
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "text")}
 #: Those of the file besides.
@@ -39,13 +29,16 @@ OF_FILE: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "output": ("output", "path"), "target": ("target", "text"), "embed": ("embed", "flag"), "force": ("force", "flag")}
 
 
-def read(path: str | Path, options: argparse.Namespace, given: Collection[str]
-         ) -> tuple[argparse.Namespace, list[argparse.Namespace]]:
-    """The options of the command line with what the file says: for the folder, and for each model with its `path`
-    and `name`.
+class Model(NamedTuple):
+    """options: fields of `CompileOptions` that the description has for the model."""
 
-    Args:
-        given: names of options that the command line has.
+    path: str
+    name: str
+    options: dict[str, Any]
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
+    """What a description says: of the folder, by the names in `OF_FILE`, and of each model.
 
     Raises:
         MegccError: if the file cannot be read, has a key that is none or a value that does not fit it, or no models.
@@ -55,17 +48,17 @@ def read(path: str | Path, options: argparse.Namespace, given: Collection[str]
     rows = found.pop("models", None) if isinstance(found, dict) else None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise MegccError(f"{path} has no 'models': a list of objects, each with a 'path' at least")
-    said = {name: getattr(options, name) for name in given}
     every = _checked(found, {**OPTIONS, **OF_FILE}, str(path), path.parent)
+    folder = {name: every.pop(name) for name in OF_FILE if name in every}
     models = []
     for index, row in enumerate(rows):
         where = f"{path}, models[{index}]"
         own = _checked(row, {**OPTIONS, **OF_MODEL}, where, path.parent)
         if "path" not in own:
             raise MegccError(f"{where} has no 'path'")
-        own.setdefault("name", Path(own["path"]).stem)
-        models.append(argparse.Namespace(**{**vars(options), **every, **own, **said}))
-    return argparse.Namespace(**{**vars(options), **every, **said}), models
+        model = own.pop("path")
+        models.append(Model(model, own.pop("name", Path(model).stem), {**every, **own}))
+    return folder, models
 
 
 def _parsed(path: Path) -> Any:
@@ -87,7 +80,7 @@ def _parsed(path: Path) -> Any:
 
 def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[str, ...]]], where: str,
              base: Path) -> dict[str, Any]:
-    """The values by their names in the parsed command line."""
+    """The values by their names."""
     values: dict[str, Any] = {}
     for key, value in row.items():
         if key not in keys:
@@ -120,8 +113,8 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
             return [str(base / text) for text in value] if kind == "paths" else value
         raise MegccError(f"{where} is a text or a list of texts")
     wanted, said = {"text": (str, "a text"), "path": (str, "a text"), "flag": (bool, "true or false"),
-                    "count": (int, "a number of at least 1")}[kind]
-    if not isinstance(value, wanted) or (kind == "count" and (isinstance(value, bool) or value < 1)):
+                    "count": (int, "a number of at least 1"), "bytes": (int, "a number of at least 1")}[kind]
+    if not isinstance(value, wanted) or (wanted is int and (isinstance(value, bool) or value < 1)):
         raise MegccError(f"{where} is {said}")
     return str(base / value) if kind == "path" else value
 
@@ -129,7 +122,7 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
 def page() -> str:
     """The table of docs/command.md."""
     said = {"text": "text", "path": "path", "texts": "text or list", "paths": "path or list", "flag": "true or false",
-            "count": "number"}
+            "count": "number", "bytes": "number"}
     rows = [(key, kind, "the folder") for key, (_, kind) in OF_FILE.items()]
     rows += [(key, kind, "a model") for key, (_, kind) in OF_MODEL.items()]
     rows += [(key, kind, "a model, or all of them") for key, (_, kind) in OPTIONS.items()]

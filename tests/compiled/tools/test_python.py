@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
+import re
 import sys
 import types
 import warnings
@@ -16,9 +17,9 @@ from tests.onnx_models import model, node
 from tvm_megcc.cli import main
 from tvm_megcc.errors import ARGUMENTS, MegccError, MegccWarning, MissingTool, ShapeError, for_the_command
 from tvm_megcc.frontends import torch_models
+from tvm_megcc.options import CompileKeywords, CompileOptions, each_option
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
-from tvm_megcc.tools.source import COMPILE_FLAGS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -140,9 +141,12 @@ def test_messages_name_what_their_reader_writes(command, python):
 
 
 def test_every_option_has_its_argument():
-    arguments = inspect.signature(tvm_megcc.compile).parameters
-    for flag, _, _ in COMPILE_FLAGS:
-        assert flag == "-O" or ARGUMENTS[flag] in arguments, flag
+    """By one table: fields of the options, their keywords for type checkers, and what messages name."""
+    names = {row.name: row.type for row in dataclasses.fields(CompileOptions)}
+    assert set(CompileKeywords.__annotations__) == set(names)
+    for name, option in each_option():
+        assert option.flag == "-O" or ARGUMENTS[option.flag] == name
+        assert re.search(rf"^        {name}: ", CompileOptions.__doc__, re.MULTILINE), name
 
 
 def test_what_torch_onnx_gives():

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from tests.compiled.models.test_texts import TEXT, ml, texts_model
 from tests.onnx_models import graph_proto, node
-from tvm_megcc.api import inputs_of
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.option_values import parse_inputs
 from tvm_megcc.passes.canonicalize.preprocess import convert_inputs
 from tvm_megcc.passes.streaming.states import keep_states
 from tvm_megcc.runtime import reference
@@ -133,7 +133,7 @@ def test_texts_are_no_states_and_not_converted():
     with pytest.raises(ModelError, match="texts, which are no state"):
         keep_states(graph, {"y": "x"})
     with pytest.raises(ModelError, match="converted to nothing"):
-        convert_inputs(graph, inputs_of({"x": "uint8"}))
+        convert_inputs(graph, parse_inputs({"x": "uint8"}))
 
 
 def test_models_of_one_folder(tmp_path):

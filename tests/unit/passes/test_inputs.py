@@ -12,7 +12,7 @@ import tvm_megcc
 from tests import onnx_models
 from tests.graphs import Builder
 from tests.onnx_models import node, saved
-from tvm_megcc import Input, api
+from tvm_megcc import Input, option_values
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.passes.canonicalize.preprocess import convert_inputs
@@ -31,8 +31,8 @@ IMAGE = "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4"
     ("", {}),
 ])
 def test_texts(text, expected):
-    assert api.parse_inputs([text]) == expected
-    assert api.parse_inputs([f"{name}={given}" for name, given in expected.items()]) == expected
+    assert option_values.parse_inputs([text]) == expected
+    assert option_values.parse_inputs([f"{name}={given}" for name, given in expected.items()]) == expected
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -47,7 +47,7 @@ def test_texts(text, expected):
 ])
 def test_texts_that_are_wrong_show_the_grammar(text, message):
     with pytest.raises(MegccError) as refused:
-        api.parse_inputs([text])
+        option_values.parse_inputs([text])
     assert message in str(refused.value) and "data=uint8,NHWC,mean=123.7:116.3:103.5" in str(refused.value)
 
 
@@ -57,7 +57,7 @@ def test_texts_that_are_wrong_show_the_grammar(text, message):
 ])
 def test_values_that_are_wrong(text, message):
     with pytest.raises(MegccError, match=message):
-        api.parse_inputs([text])
+        option_values.parse_inputs([text])
 
 
 def convolution(pads: int = 1, groups: int = 1, bias: bool = True):

@@ -15,14 +15,15 @@ ROOT = PACKAGE.parent
 LAYERS = (
     ("", "errors", "foreign", "target", "paths", "folders", "notebook", "version"),
     ("ir",),
-    ("tuning_log",),
+    ("tuning_log", "dispatch", "named_dims"),
     ("context",),
     ("ops",),
     ("kernels",),
     ("passes",),
+    ("options", "option_values"),
     ("codegen",),
     ("compiler",),
-    ("frontends", "runtime", "patterns", "dispatch", "named_dims", "extern", "api"),
+    ("frontends", "runtime", "patterns", "extern", "api"),
     ("cli", "tools", "onnx_backend", "reports", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

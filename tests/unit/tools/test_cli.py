@@ -13,12 +13,12 @@ import onnx
 import pytest
 
 from tests.onnx_models import model, node, saved
-from tvm_megcc import api, paths
+from tvm_megcc import api, option_values, paths
 from tvm_megcc.cli import BUG, REFUSED, USAGE, main, verbs
 from tvm_megcc.cli import options as command
 from tvm_megcc.errors import InternalError
+from tvm_megcc.options import CompileOptions
 from tvm_megcc.target import TARGETS
-from tvm_megcc.tools import source
 
 DIGITS = str(paths.examples() / "digits.onnx")
 
@@ -212,7 +212,9 @@ def test_every_option_that_changes_the_code_is_listed():
     """So that none is ignored silently on a compiled folder."""
     parser = argparse.ArgumentParser()
     command._compile_options(parser)
-    assert vars(parser.parse_args([])) == {name: default for _, name, default in source.COMPILE_FLAGS}
+    assert command.compile_options(parser.parse_args([])) == CompileOptions()
+    given = parser.parse_args(["--ram", "4K", "--dim", "n=1", "--dim", "m=2", "-O", "size"])
+    assert command.compile_options(given) == CompileOptions(ram=4096, dims={"n": 1, "m": 2}, optimize="size")
 
 
 def test_explain(capsys):
@@ -237,7 +239,7 @@ def test_explain_shortens_names_in_the_middle(tmp_path, capsys):
     (["sr=16000"], {"sr": 16000}), (["scale = 0.5", "on=true"], {"scale": 0.5, "on": True}),
     (["pads=1,2,-3"], {"pads": [1, 2, -3]})])
 def test_constants(texts, constants):
-    assert api.parse_constants(texts) == constants
+    assert option_values.parse_constants(texts) == constants
 
 
 @pytest.mark.parametrize("text", ["sr", "sr=", "sr=fast", "sr=1,,2"])

@@ -9,7 +9,7 @@ import pytest
 
 from tvm_megcc import paths
 from tvm_megcc.cli import main
-from tvm_megcc.cli.options import command_line
+from tvm_megcc.cli.options import command_line, compile_options
 from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools import config, source
@@ -18,7 +18,9 @@ DIGITS = str(paths.examples() / "digits.onnx")
 
 
 def options(*given: str) -> argparse.Namespace:
-    return command_line().parse_args(["compile", *given])
+    args = command_line().parse_args(["compile", *given])
+    args.options = compile_options(args)
+    return args
 
 
 def test_two_models_in_one_folder(tmp_path, capsys):
@@ -49,11 +51,11 @@ def test_the_command_line_goes_first(tmp_path):
                                 "models": [{"path": "x.onnx", "threads": 2}, {"path": "/y.onnx", "name": "why"}]}))
     folder, models = source.described(str(file), options("--config", str(file), "--target", "c"))
     assert (folder.target, folder.output) == ("c", str(tmp_path / "there"))
-    assert [(path, name, arguments["threads"]) for path, name, arguments in models] == [
+    assert [(path, name, own.threads) for path, name, own in models] == [
         (str(tmp_path / "x.onnx"), "x", 2), ("/y.onnx", "why", 4)]
-    assert all(arguments["states"] == {"a": "b"} for _, _, arguments in models)
+    assert all(own.states == {"a": "b"} for _, _, own in models)
     _, models = source.described(str(file), options("--config", str(file), "--threads", "3"))
-    assert [arguments["threads"] for _, _, arguments in models] == [3, 3]
+    assert [own.threads for _, _, own in models] == [3, 3]
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -61,7 +63,7 @@ def test_the_command_line_goes_first(tmp_path):
     ('{"models": []}', "has no 'models'"), ('{"models": [1]}', "has no 'models'"),
     ('{"models": [{}]}', r"models\[0\] has no 'path'"), ('{"models": [{"path": 1}]}', "'path' is a text"),
     ('{"models": [{"path": "a", "optimise": "size"}]}', "'optimise' is no key, did you mean 'optimize'"),
-    ('{"models": [{"path": "a", "\\u001b[2J": 1}]}', "is no key; there are input-shapes"),
+    ('{"models": [{"path": "a", "\\u001b[2J": 1}]}', "is no key; there are optimize, input-shapes"),
     ('{"models": [{"path": "a", "target": "c"}]}', "'target' is no key"),
     ('{"threads": true, "models": [{"path": "a"}]}', "'threads' is a number of at least 1"),
     ('{"threads": 0, "models": [{"path": "a"}]}', "'threads' is a number of at least 1"),

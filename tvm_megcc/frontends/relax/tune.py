@@ -60,7 +60,7 @@ def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
 
 
 def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> TuningLog:
-    context = context_of(graph, target, optimize)
+    context = context_of(graph, target, optimize=optimize)
     calls = {call.text for call in calls_of(before_layouts(graph, context), context)}
     return TuningLog(row for row in log.rows.values()
                      if (row.target, row.optimize) == (target.name, optimize) and row.call in calls)

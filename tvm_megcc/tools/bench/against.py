@@ -30,6 +30,7 @@ from ...errors import MegccError
 from ...frontends._tvm import FILES
 from ...frontends.models import import_model
 from ...frontends.tvm_common.questions import macs
+from ...options import option_of
 from ...runtime.build import Build, build
 from ...runtime.session import Port
 from ...target import native
@@ -47,39 +48,38 @@ TOLERANCE = 0.1
 #: Starts peers.py without its folder as the first place where modules are looked for: ours have common names.
 START = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 #: Options of the command line that change what a model computes, or its interface: peers run the model as it is.
-OTHER_MODEL = {"dispatch": "--dispatch", "input": "--input", "output_names": "--output-names",
-               "constant": "--constant", "state": "--state", "extern": "--extern", "signature": "--signature"}
+OTHER_MODEL = ("dispatch", "inputs", "output_names", "constants", "states", "extern", "signature")
 
 
-def against(models: Sequence[str | Path], options) -> dict:
-    """Times models on our engine and on those of `options.against`.
+def against(models: Sequence[str | Path], args) -> dict:
+    """Times models on our engine and on those of `args.against`.
 
     Args:
-        options: those of the command line: against, rounds, processor, python, inputs, seed, target, cc, and those of
-            compiling; threads is meant for every engine.
+        args: those of the command line: against, rounds, processor, python, inputs, seed, target, cc, and `options` of
+            compiling, whose `threads` is meant for every engine.
 
     Raises:
         MegccError: for an engine that nobody knows, for what is no ONNX file, and for options that peers do not have.
             What single engines do not manage is no error but a gap with a reason.
     """
     models = [Path(model) for model in models]
-    engines = parse_engines(options.against)
-    pythons = parse_pythons(options.python or [], engines)
-    given = [flag for name, flag in OTHER_MODEL.items() if getattr(options, name)]
+    engines = parse_engines(args.against)
+    pythons = parse_pythons(args.python or [], engines)
+    given = [option_of(row).flag for row in args.options.given() if row.name in OTHER_MODEL]
     if given:
         raise MegccError(f"other engines run the model as it is: leave out {', '.join(given)}, or --against")
     for model in models:
         if not model.is_file() or model.suffix in (*FILES, ".megcc"):
             raise MegccError(f"{model}: --against wants ONNX files, for that is what all the engines read")
-    if options.inputs and len(models) > 1:
+    if args.inputs and len(models) > 1:
         raise MegccError("--inputs are those of one model; of several, each may have its own NAME.npz beside NAME.onnx")
-    processors = processors_of(options)
+    processors = processors_of(args)
     rows = []
     for model, name in zip(models, distinct_names(models), strict=True):
         with tempfile.TemporaryDirectory(prefix="megcc-bench-") as scratch:
-            rows.append(Row(model, name, options, engines, pythons, processors, Path(scratch)).measure())
-    return {"machine": machine(), "target": level(options.target) or str(native()), "optimize": options.optimize,
-            "threads": options.threads, "rounds": options.rounds, "engines": [OURS, *engines], "rows": rows}
+            rows.append(Row(model, name, args, engines, pythons, processors, Path(scratch)).measure())
+    return {"machine": machine(), "target": level(args.target) or str(native()), "optimize": args.options.optimize,
+            "threads": args.options.threads, "rounds": args.rounds, "engines": [OURS, *engines], "rows": rows}
 
 
 def parse_engines(text: str) -> dict[str, str]:
@@ -127,7 +127,7 @@ def parse_pythons(texts: Sequence[str], engines: Mapping[str, str]) -> dict[str,
     return {name: os.path.abspath(path) for name, path in found.items()}
 
 
-def processors_of(options) -> list[int]:
+def processors_of(args) -> list[int]:
     """Those that the engines are bound to; none where the system does not bind processes.
 
     Raises:
@@ -136,10 +136,10 @@ def processors_of(options) -> list[int]:
     if not hasattr(os, "sched_getaffinity"):
         return []
     allowed = os.sched_getaffinity(0)
-    first = min(allowed) if options.processor is None else options.processor
-    wanted = range(first, first + options.threads)
+    first = min(allowed) if args.processor is None else args.processor
+    wanted = range(first, first + args.options.threads)
     if not allowed.issuperset(wanted):
-        raise MegccError(f"--processor {first} --threads {options.threads} wants processors {wanted[0]} to "
+        raise MegccError(f"--processor {first} --threads {args.options.threads} wants processors {wanted[0]} to "
                          f"{wanted[-1]}; there are {', '.join(map(str, sorted(allowed)))}")
     return list(wanted)
 
@@ -147,9 +147,9 @@ def processors_of(options) -> list[int]:
 class Row:
     """One model: its files, the processes of its engines, what they found."""
 
-    def __init__(self, model: Path, name: str, options, engines: Mapping[str, str], pythons: Mapping[str, str],
+    def __init__(self, model: Path, name: str, args, engines: Mapping[str, str], pythons: Mapping[str, str],
                  processors: Sequence[int], scratch: Path):
-        self.model, self.name, self.options = model, name, options
+        self.model, self.name, self.args = model, name, args
         self.engines, self.pythons = engines, pythons
         self.processors, self.scratch = processors, scratch
         self.absent: dict[str, str] = {}
@@ -168,7 +168,7 @@ class Row:
         with contextlib.ExitStack() as processes:
             workers = self.workers(job, processes)
             logger.info("%s: timing", self.model)
-            for number in range(self.options.rounds):
+            for number in range(self.args.rounds):
                 self.round(workers, rotated(list(workers), number))
         for found in self.found.values():
             found["seconds"] = statistics.median(found["rounds"])
@@ -176,11 +176,11 @@ class Row:
 
     def compiled(self) -> tuple[Build, int, list[Port]]:
         """Our library of the model; the multiplications that the model has, whatever we make of it; its inputs."""
-        graph, _ = import_model(self.model, input_shapes=self.options.input_shapes,
-                                dims=self.options.dim)
-        folder = source.folder_of(self.model, self.options)
+        graph, _ = import_model(self.model, input_shapes=self.args.options.input_shapes,
+                                dims=self.args.options.dims)
+        folder = source.folder_of(self.model, self.args)
         model = read_manifest(folder)["models"][0]
-        built = build(folder, self.options.target or None, self.options.cc)
+        built = build(folder, self.args.target or None, self.args.cc)
         if built.library is None:
             raise MegccError(f"this machine does not run code for {built.target}")
         return built, int(macs(graph)), list(map(Port.of, model["inputs"]))
@@ -199,17 +199,18 @@ class Row:
         proto = onnx.load(self.model, load_external_data=False)
         return {"model": str(plain(self.model.resolve(), proto, feeds, cache)), "beside": str(beside),
                 "inputs": str(self.scratch / "inputs.npz"), "output": proto.graph.output[0].name,
-                "cache": str(cache.resolve()), "threads": self.options.threads, "processors": list(self.processors),
-                "level": level(self.options.target), "target": built.target.name,
+                "cache": str(cache.resolve()), "threads": self.args.options.threads,
+                "processors": list(self.processors),
+                "level": level(self.args.target), "target": built.target.name,
                 "folder": str(built.folder.resolve()), "library": str(built.library.resolve())}
 
     def inputs(self, ports: Sequence[Port]) -> dict[str, np.ndarray]:
         """Those of --inputs, of the file beside the model, else seeded ones."""
         beside = self.model.with_suffix(".npz")
-        path = self.options.inputs or (beside if beside.exists() else None)
+        path = self.args.inputs or (beside if beside.exists() else None)
         if path:
             return run.read_npz(path, [port.name for port in ports])
-        return run.seeded(ports, self.options.seed)
+        return run.seeded(ports, self.args.seed)
 
     def workers(self, job: dict, processes: contextlib.ExitStack) -> dict[str, Process]:
         """The engines that have the model loaded and run once, with the right result."""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...api import parse_inputs
 from ...codegen.plan import KernelPlan
 from ...compiler import context_of, lower
 from ...context import Context
@@ -18,6 +17,7 @@ from ...ir.graph import Graph
 from ...ir.shapes import with_symbols
 from ...kernels.choice import priced
 from ...kernels.site import Site
+from ...options import CompileOptions
 from ...passes.canonicalize.check import checked
 from ...passes.canonicalize.preprocess import convert_inputs
 from ...runtime.timing import LocalRunner
@@ -25,18 +25,17 @@ from ...runtime.tuner import progress_bar
 from ...runtime.tuner import tune as tune_graphs
 from ...target import Target
 from ...tuning_log import TuningLog
-from .. import source
 
 __all__ = ["changes", "graph_of", "progress_bar", "runner_of", "text", "tune"]
 
 
-def graph_of(model: str | Path, options) -> tuple[str, Graph]:
-    """Name and graph of a model, with the options of the command line. Open shapes get the values that choices of
+def graph_of(model: str | Path, options: CompileOptions) -> tuple[str, Graph]:
+    """Name and graph of a model. Open shapes get the values that choices of
     speed are made for: the largest of the largest bucket."""
     if not Path(model).is_file() or Path(model).suffix == ".megcc":
         raise MegccError(f"{model}: tuning wants the model itself")
-    graph, buckets = import_model(model, **source.graph_arguments(options))
-    graph = checked(convert_inputs(graph, parse_inputs(options.input)), buckets)
+    graph, buckets = import_model(model, options)
+    graph = checked(convert_inputs(graph, options.inputs), buckets)
     likely = max((bucket.representative for bucket in buckets), key=lambda values: math.prod(values.values()))
     return Path(model).name, with_symbols(graph, likely)
 
@@ -60,7 +59,7 @@ def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: st
 
 def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict:
     """Calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
-    measured = context_of(graph, target, optimize, log)
+    measured = context_of(graph, target, optimize=optimize, log=log)
     before, after = (lower(graph, context).plan for context in (replace(measured, times=None), measured))
     old = {step.op.origin: step.spec.symbol for step in before.steps}
     new = {step.op.origin: step.spec.symbol for step in after.steps}

@@ -3,49 +3,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from ...codegen.plan import KernelPlan
 from ...compiler import context_of, lower
-from ...context import Regions
 from ...errors import MegccError, ModelError
 from ...frontends.models import import_model
 from ...ir.dims import likely
 from ...ir.text import op_text
 from ...ops.base import operator
+from ...options import CompileOptions
 from ...passes.canonicalize.check import checked
-from ...passes.canonicalize.preprocess import Input, convert_inputs
+from ...passes.canonicalize.preprocess import convert_inputs
 from ...target import parse_targets
-from ...tuning_log import TuningLog
 
 #: Characters of a value's name in an operator's text.
 NAME = 60
 
 
-def explain(model: str | Path, target: str = "native", optimize: str = "speed", log: str | Path | None = None,
-            inputs: Mapping[str, Input] | None = None, ram: int | None = None,
-            caller_inputs: bool = False, regions: Regions | None = None, reproducible: bool = False,
-            half: bool = False, **options) -> dict:
+def explain(model: str | Path, target: str = "native", options: CompileOptions | None = None) -> dict:
     """The choice for every operator of a model, or every reason why it cannot be compiled.
 
-    Where shapes change, costs and multiply-adds are those of the largest.
-
-    log: tuning log; costs are nanoseconds then. inputs: what is given as the inputs. ram, caller_inputs, regions,
-    reproducible, half: as `compile` takes them. options: of `import_model`.
+    Where shapes change, costs and multiply-adds are those of the largest. With a tuning log costs are nanoseconds.
     """
+    options = options or CompileOptions()
     if Path(model).is_dir():
         raise MegccError(f"{model}: explain wants the model itself")
-    cpu, times = parse_targets(target)[0], TuningLog.read(log) if log else None
+    cpu = parse_targets(target)[0]
     report: dict = {"model": str(model), "target": str(cpu), "supported": True, "findings": [], "calls": []}
     try:
-        graph, buckets = import_model(model, **options)
-        graph = convert_inputs(graph, inputs or {})
+        graph, buckets = import_model(model, options)
+        graph = convert_inputs(graph, options.inputs)
     except ModelError as error:
         return {**report, "supported": False, "findings": list(error.findings)}
     graph = checked(graph, buckets)
-    context = context_of(graph, cpu, optimize, times, ram, caller_inputs, regions, reproducible, half)
-    plan = lower(graph, context).plan
+    plan = lower(graph, context_of(graph, cpu, options)).plan
     return {**report, "measured": plan.context.times is not None, "calls": calls_of(plan), "views": views_of(plan)}
 
 

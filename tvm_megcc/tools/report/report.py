@@ -6,7 +6,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from ...api import parse_inputs, parse_states
 from ...codegen.memory.offsets import live_bytes
 from ...codegen.plan import KernelPlan, PlannedMemory, plan_memories
 from ...compiler import context_of, lower
@@ -20,7 +19,6 @@ from ...runtime.device import local_session
 from ...runtime.load import load
 from ...runtime.toolchain import runs_here
 from ...target import Target, parse_targets
-from ...tuning_log import TuningLog
 from ...version import VERSION
 from .. import source
 from ..bench import bench
@@ -29,8 +27,8 @@ from .explain import calls_of
 from .size import size
 
 
-def report(path: str | Path, options) -> dict:
-    """The facts of one model on one CPU, the first of `options.target`.
+def report(path: str | Path, args) -> dict:
+    """The facts of one model on one CPU, the first of `args.target`.
 
     Returns:
         {model, target, megcc, options, inputs, outputs, sizes, time, rows, memory}, of JSON's types;
@@ -46,25 +44,23 @@ def report(path: str | Path, options) -> dict:
     """
     if Path(path).is_dir() or Path(path).suffix == ".megcc":
         raise MegccError(f"{path}: report wants the model itself")
-    cpu = parse_targets(options.target or "native")[0]
-    log = TuningLog.read(options.log) if options.log else None
-    graph, buckets = import_model(path, **source.graph_arguments(options))
-    graph = convert_inputs(graph, parse_inputs(options.input))
-    graph = checked(graph, buckets, parse_states(options.state))
-    memories = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
-    context = context_of(graph, cpu, options.optimize, log, options.ram, options.caller_inputs,
-                         source.regions_of(options), options.reproducible, options.half)
-    plan = lower(graph, context, options.threads, memories).plan
+    cpu = parse_targets(args.target or "native")[0]
+    graph, buckets = import_model(path, args.options)
+    graph = convert_inputs(graph, args.options.inputs)
+    graph = checked(graph, buckets, args.options.states)
+    memories = partial(plan_memories, keep_inputs=args.options.keep_inputs, buckets=buckets)
+    context = context_of(graph, cpu, args.options)
+    plan = lower(graph, context, args.options.threads, memories).plan
     unbounded = plan.unbounded(plan.buckets(buckets))
     planned = max(memories(plan), key=lambda memory: memory.plan.arena_bytes)
-    folder = source.folder_of(path, options)
+    folder = source.folder_of(path, args)
     rows = rows_of(plan)
     return {
         "model": Path(path).name, "target": str(cpu), "megcc": VERSION,
-        "options": {"optimize": options.optimize, "threads": options.threads, "log": bool(options.log)},
+        "options": {"optimize": args.options.optimize, "threads": args.options.threads, "log": bool(args.options.log)},
         "inputs": _ports(graph, graph.inputs), "outputs": _ports(graph, graph.outputs),
-        "sizes": _sizes(plan, planned, folder, cpu, options.cc),
-        "time": _timed(rows, plan, graph, folder, options), "rows": rows,
+        "sizes": _sizes(plan, planned, folder, cpu, args.cc),
+        "time": _timed(rows, plan, graph, folder, args), "rows": rows,
         "memory": {**_memory(planned), "unbounded": len(unbounded)}}
 
 
@@ -86,15 +82,15 @@ def _ports(graph: Graph, names) -> list[dict]:
     return [{"name": name, "type": str(graph.types[name])} for name in names]
 
 
-def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, options) -> dict:
+def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, args) -> dict:
     """Times into the rows: measured where this machine runs the code, counted where an emulator does, else what the
     cost model thinks."""
     calls = [row for row in rows if row["kernel"]]
     try:
         if plan.target.bare_metal:
-            found, times = _counted(plan, folder, options)
+            found, times = _counted(plan, folder, args)
         else:
-            found, times = _measured(plan, graph, folder, options)
+            found, times = _measured(plan, graph, folder, args)
     except MissingTool as error:
         in_log = plan.context.times is not None
         times = [row["cost"] * (1e-6 if in_log else 1.0) for row in calls]
@@ -107,7 +103,7 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, optio
     return found
 
 
-def _measured(plan: KernelPlan, graph: Graph, folder: Path, options) -> tuple[dict, list[float]]:
+def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict, list[float]]:
     """What `report` says of times, and those of the calls.
 
     Raises:
@@ -115,9 +111,9 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, options) -> tuple[di
     """
     if not runs_here(plan.target):
         raise MissingTool(f"this machine does not run code for {plan.target}.")
-    session = local_session(folder, plan.target.name, options.cc)
+    session = local_session(folder, plan.target.name, args.cc)
     shapes = {port.name: [likely(dim) for dim in graph.types[port.name].shape] for port in session.inputs}
-    measured = bench.bench(session, options.inputs, seed=options.seed, shapes=shapes)
+    measured = bench.bench(session, args.inputs, seed=args.seed, shapes=shapes)
     seconds = measured["seconds"]
     how = (f"Measured on {measured['where']}, {measured['threads']} thread{'s' * (measured['threads'] != 1)}: the "
            f"median of {seconds['runs']} runs, spread {seconds['spread']:.1%}; layers by runs with a look at the clock "
@@ -126,15 +122,15 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, options) -> tuple[di
             [1e3 * call["seconds"] for call in measured["calls"]])
 
 
-def _counted(plan: KernelPlan, folder: Path, options) -> tuple[dict, list[float]]:
+def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
     """The same of a microcontroller, as `megcc bench` counts it.
 
     Raises:
         MissingTool: if there is no compiler or no emulator for it.
     """
-    session = load(folder, plan.target.name, options.cc)
+    session = load(folder, plan.target.name, args.cc)
     session.counted = True
-    counted = counts.bench(session, options.inputs, options.seed)
+    counted = counts.bench(session, args.inputs, args.seed)
     unit = "cycles" if "cycles" in counted else "instructions"
     how = f"Counted on {counted['board']} in an emulator: {counted['instructions']:,} instructions" + (
         f"; cycles by a model without wait states ({counted['cycle_model']})." if unit == "cycles" else ".")

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of compile options as the command writes them, and as Python does: each is read here, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Union
+
+from .context import Regions
+from .dispatch import parse_run_shapes
+from .errors import MegccError
+from .ir.limits import MAX_WORKERS
+from .ir.streams import Stream
+from .ir.types import ORDINARY
+from .named_dims import parse_dims
+from .passes.canonicalize.preprocess import LAYOUTS, Input
+
+Inputs = Mapping[str, Union[Input, str]]
+Shapes = Mapping[str, Sequence[int]]
+
+__all__ = ["Inputs", "Shapes", "parse_bounds", "parse_constants", "parse_dims", "parse_inputs", "parse_output_names",
+           "parse_regions", "parse_shapes", "parse_states", "parse_stream", "parse_threads"]
+
+
+def parse_threads(count: int) -> int:
+    """Raises MegccError for a number of workers that the runtime refuses."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_WORKERS:
+        raise MegccError(f"threads: {count} is not between 1 and {MAX_WORKERS}")
+    return count
+
+
+def parse_regions(given: str | Regions | None) -> Regions | None:
+    """Raises MegccError as `Regions.parse`."""
+    return Regions.parse(given) if isinstance(given, str) else given
+
+
+def parse_stream(given: str | Stream | None) -> Stream | None:
+    """Raises MegccError as `Stream.parse`."""
+    return Stream.parse(given) if isinstance(given, str) else given
+
+
+def parse_states(texts: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
+
+    Raises:
+        MegccError: for a text that is no pair, and an output that is in two.
+    """
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    texts = texts.split(";") if isinstance(texts, str) else texts
+    states: dict[str, str] = {}
+    for text in texts:
+        output, equals, target = (part.strip() for part in text.partition("="))
+        if not (output and equals and target):
+            raise MegccError(f"state '{text}': expected OUTPUT=INPUT, such as h_out=h_in")
+        if output in states:
+            raise MegccError(f"state '{text}': output '{output}' is in another state too")
+        states[output] = target
+    return states
+
+
+def parse_constants(texts: str | Sequence[str] | Mapping[str, object]) -> dict[str, object]:
+    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; one stays what it is.
+
+    Raises:
+        MegccError: for a text that is no such pair.
+    """
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    texts = texts.split(";") if isinstance(texts, str) else texts
+    constants: dict[str, object] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        try:
+            numbers = [_number(part.strip()) for part in value.split(",")]
+        except ValueError:
+            raise MegccError(f"constant '{text}': expected INPUT=NUMBER or INPUT=NUMBER,NUMBER") from None
+        constants[name] = numbers if "," in value else numbers[0]
+    return constants
+
+
+def parse_bounds(texts: str | Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+    """`["boxes=1000"]` as a dictionary; one stays what it is.
+
+    Raises:
+        MegccError: for a text that is no such pair.
+    """
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    texts = texts.split(";") if isinstance(texts, str) else texts
+    bounds: dict[str, int] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.rpartition("="))
+        if not name or not value.isdecimal() or int(value) >= 2**31:
+            raise MegccError(f"bound '{text}': expected NAME=NUMBER, such as boxes=1000")
+        bounds[name] = int(value)
+    return bounds
+
+
+def _number(text: str) -> float | int | bool:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+INPUT_GRAMMAR = (f"expected INPUT=WORD,… of: an element type ({', '.join(ORDINARY)}); NHWC or NCHW; BGR; mean=M, "
+                 "std=S or scale=S with one number or one a channel (1:2:3); network=NHWC or NCHW; for example "
+                 "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4")
+#: Words that say by themselves which attribute of an `Input` they are.
+_INPUT_WORDS = {**dict.fromkeys(ORDINARY, "dtype"), **dict.fromkeys(LAYOUTS, "layout"), "BGR": "order"}
+_INPUT_KEYS = ("mean", "std", "scale", "network")
+
+
+def parse_inputs(texts: str | Sequence[str] | Inputs) -> dict[str, Input]:
+    """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text. So is a dictionary
+    of inputs, or of the texts after the "=".
+
+    Raises:
+        MegccError: for a text that does not follow the grammar, and an input that is in two.
+    """
+    if isinstance(texts, Mapping):
+        return {name: given if isinstance(given, Input) else parse_input(given) for name, given in texts.items()}
+    texts = [texts] if isinstance(texts, str) else texts
+    inputs: dict[str, Input] = {}
+    for text in (part.strip() for line in texts for part in line.split(";")):
+        name, equals, words = (part.strip() for part in text.partition("="))
+        if not text:
+            continue
+        if not (name and equals and words):
+            raise MegccError(f"input '{text}': {INPUT_GRAMMAR}")
+        if name in inputs:
+            raise MegccError(f"input '{text}': '{name}' is given in another text too")
+        inputs[name] = parse_input(words, text)
+    return inputs
+
+
+def parse_input(words: str, text: str = "") -> Input:
+    """`"uint8,NHWC,mean=127.5"` as an `Input`; `text` is what messages show."""
+    found: dict[str, object] = {}
+    for word in (word.strip() for word in words.split(",")):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        attribute = key if equals else _INPUT_WORDS.get(word)
+        if attribute is None or (equals and key not in _INPUT_KEYS):
+            raise MegccError(f"input '{text or words}': '{word}' is not understood; {INPUT_GRAMMAR}")
+        if attribute in found:
+            raise MegccError(f"input '{text or words}': '{word}' is a second {attribute}; {INPUT_GRAMMAR}")
+        try:
+            found[attribute] = word if not equals else value if key == "network" else \
+                tuple(float(number) for number in value.split(":"))
+        except ValueError:
+            raise MegccError(f"input '{text or words}': '{word}' is no number, or several with ':' between them; "
+                             f"{INPUT_GRAMMAR}") from None
+    try:
+        return Input(**found)
+    except MegccError as error:
+        raise MegccError(f"input '{text or words}': {error}") from None
+
+
+def parse_output_names(texts: str | Sequence[str]) -> list[str]:
+    """`["a,b", "c"]` as a list, each name once."""
+    names = (name.strip() for text in ([texts] if isinstance(texts, str) else texts) for name in text.split(","))
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tuple[int, ...] | int]:
+    """`"data=(1,3,224,224);ids:[1,128];past=3"` as a dictionary of shapes and, by name, sizes of dimensions; one stays
+    what it is.
+
+    Raises:
+        MegccError: showing the part that is neither.
+    """
+    if isinstance(text, Mapping):
+        return {name: size if isinstance(size, int) else tuple(size) for name, size in text.items()}
+    return parse_run_shapes(text)

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a model is compiled, as one value. The keywords of `compile`, the options of the command, the keys of a
+configuration file and the facts in the manifest are views of the table of fields below: a new option is one field.
+
+This module is imported to print the help of the command: it imports what it needs when a value is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from . import errors
+
+if TYPE_CHECKING:
+    from .context import Regions
+    from .dispatch import Dispatcher, Intervals
+    from .extern import Externs
+    from .ir.streams import Stream
+    from .named_dims import Size
+    from .option_values import Inputs, Shapes
+    from .tuning_log import TuningLog
+
+OPTIMIZE = ("speed", "size")
+#: Fields that say how much memory there is.
+MEMORY = ("ram", "flash", "regions")
+
+
+class Option(NamedTuple):
+    """A field of `CompileOptions` as the command and a configuration file have it.
+
+    flag: of the command.
+    kind: "text"; "path"; "texts" and "paths", which may be given several times; "flag"; "count", a number of at least
+        1; "bytes", which the command reads as 64K too; or the words that it may be.
+    metavar, help: of the command.
+    context: kernels are chosen for it: a field of `Context`.
+    recorded: the manifest has the value where it is not the default.
+    parse: the function of `option_values` that makes the field's value of what is given.
+    """
+
+    flag: str
+    kind: str | tuple[str, ...]
+    metavar: str
+    help: str
+    context: bool = False
+    recorded: bool = False
+    own_key: str = ""
+    parse: str = ""
+
+    @property
+    def key(self) -> str:
+        """The key of a configuration file: the flag without its dashes, where it is a word."""
+        return self.own_key or self.flag.removeprefix("--")
+
+
+def _row(*option: Any, **others: Any) -> dict[str, Option]:
+    """The metadata of a field."""
+    return {"option": Option(*option, **others)}
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a model is compiled.
+
+    Attributes:
+        input_shapes: shapes of inputs whose dimensions the model leaves open: a dictionary, or text such as
+            "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
+            as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
+        dims: dimensions by the names that the model has for them, wherever they stand: {"batch": 1, "sequence":
+            "1..128"} or {"sequence": range(1, 129)}; a size, ranges as in `dispatch`, a range, or half-open intervals.
+        dispatch: ranges of shapes to compile for: text such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
+            dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals. The axes
+            here and in input_shapes are those of the model, also where `inputs` gives another order.
+        inputs: what is given instead of the model's own inputs, which are made from it: text such as
+            "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
+            dictionary of `Input` or the text after the "=".
+        output_names: compile only what these values need.
+        signature: the signature of a TFLite file to compile, where it has several.
+        constants: values of some inputs, which are no inputs any more: numbers or arrays.
+        bounds: largest values of data-dependent dimensions, by the name of the value that is counted (the output of
+            a NonZero) or read as a shape: memory is planned for them. Without a bound it is allocated. Also how many
+            rows there is room for in states that grow, by the name of their dimension (docs/streaming.md).
+        states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
+            the next run. A "*" in both names stands for the same text: {"present.*": "past_key_values.*"}.
+        stream: makes a network of a whole sequence into one that takes it in blocks along one axis and keeps what it
+            needs of earlier ones: text such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
+        extern: operators of your own: a file that declares some (`tvm_megcc.extern`), an `Operator`, or several.
+        log: tuning log (`megcc tune`), or its path: kernels are chosen by the times in it.
+        optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
+        threads: workers that workspace is planned for.
+        keep_inputs: inputs in the arena keep their values during a run.
+        caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
+        ram: most bytes of memory that a session may need; layers are computed by rows where that is what it takes.
+        flash: most bytes that the model's data may have.
+        regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
+            "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
+        reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
+        half: floats are computed in float16, and stored so, where the CPU has it (docs/half.md).
+
+    `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
+
+    Raises:
+        MegccError: for a value that is none of these; TypeError: for a name that is no option.
+    """
+
+    optimize: str = field(default="speed", metadata=_row(
+        "-O", OPTIMIZE, "", "known extents as constants, or kernels shared between layers (default: speed)",
+        context=True, own_key="optimize"))
+    input_shapes: str | Shapes | Sequence[Shapes] | None = field(default=None, metadata=_row(
+        "--input-shapes", "text", "SHAPES",
+        'such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"; of one model of '
+        'several "NAME:data=(1,3,224,224)"'))
+    dims: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
+        "--dim", "texts", "NAME=SIZE",
+        "size of a dimension by the name that the model has for it, or ranges of it: --dim batch=1 --dim "
+        "sequence=1..128; may be given several times", parse="parse_dims"))
+    inputs: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
+        "--input", "texts", "INPUT=WORD,…",
+        "what is given as an input, which the model converts itself: an element type, NHWC or NCHW, BGR, mean=M, std=S "
+        'or scale=S with one number or one a channel, such as "data=uint8,NHWC,mean=123.7:116.3:103.5,'
+        'std=58.4:57.1:57.4" for (x - mean) / std; may be given several times', parse="parse_inputs"))
+    output_names: Sequence[str] = field(default_factory=list, metadata=_row(
+        "--output-names", "texts", "A,B",
+        "values to compute instead of the model's outputs; what they do not need is left out",
+        parse="parse_output_names"))
+    signature: str = field(default="", metadata=_row(
+        "--signature", "text", "NAME", "which of a TFLite file's, where it has several"))
+    dispatch: str | Dispatcher | Intervals | None = field(default=None, metadata=_row(
+        "--dispatch", "text", "RANGES",
+        'shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"'))
+    log: str | Path | TuningLog | None = field(default=None, metadata=_row(
+        "--log", "path", "FILE", "tuning log, which 'megcc tune' writes: kernels are chosen by the times in it"))
+    threads: int = field(default=1, metadata=_row(
+        "--threads", "count", "N", "plan workspace for N workers (default: 1)", parse="parse_threads"))
+    keep_inputs: bool = field(default=False, metadata=_row(
+        "--keep-inputs", "flag", "", "inputs keep their values during a run"))
+    ram: int | None = field(default=None, metadata=_row(
+        "--ram", "bytes", "SIZE",
+        "most memory that a session may need, such as 64K: layers are computed by rows where that is what it takes",
+        context=True, recorded=True))
+    flash: int | None = field(default=None, metadata=_row(
+        "--flash", "bytes", "SIZE", "most bytes that the model's data may have, such as 256K", recorded=True))
+    caller_inputs: bool = field(default=False, metadata=_row(
+        "--caller-inputs", "flag", "",
+        "inputs have no place in a session's memory: they are bound to the caller's own",
+        context=True, recorded=True))
+    reproducible: bool = field(default=False, metadata=_row(
+        "--reproducible", "flag", "", "floats have the same bits on every CPU (docs/reproducible.md)",
+        context=True, recorded=True))
+    half: bool = field(default=False, metadata=_row(
+        "--half", "flag", "",
+        "floats are computed in float16, and stored so, where the CPU has it: arm64-v82 and -v86, cortex-m55 and -m85 "
+        "(docs/half.md)", context=True, recorded=True))
+    regions: Regions | None = field(default=None, metadata=_row(
+        "--region", "text", "NAME=SIZE,…",
+        "memories of a microcontroller, the one that is preferred first, such as dtcm=64K,sram=256K,flash=1M "
+        "(docs/microcontrollers.md)", context=True, recorded=True, parse="parse_regions"))
+    constants: Mapping[str, object] = field(default_factory=dict, metadata=_row(
+        "--constant", "texts", "INPUT=VALUE", "fixes an input to a number, or to numbers with ',' between them",
+        parse="parse_constants"))
+    bounds: Mapping[str, int] = field(default_factory=dict, metadata=_row(
+        "--bound", "texts", "NAME=N",
+        "the largest value of a data-dependent dimension (docs/dynamic-shapes.md), or how many rows states that grow "
+        "have room for (docs/streaming.md)", parse="parse_bounds"))
+    extern: Externs | None = field(default=None, metadata=_row(
+        "--extern", "paths", "FILE",
+        "Python file that declares operators of your own, with their C (docs/extern.md); may be given several times"))
+    stream: Stream | None = field(default=None, metadata=_row(
+        "--stream", "text", "axis=N,block=N",
+        "a network of a whole sequence takes it in blocks along an axis of its inputs, such as axis=2,block=64, and "
+        "keeps what it needs of earlier ones (docs/streaming.md)", parse="parse_stream"))
+    states: Mapping[str, str] = field(default_factory=dict, metadata=_row(
+        "--state", "texts", "OUTPUT=INPUT",
+        "the session keeps this output as this input of the next run; may be given several times; '*' in both names "
+        "stands for the same text", parse="parse_states"))
+
+    def __post_init__(self) -> None:
+        values = import_module(".option_values", __package__)
+        for row in fields(self):
+            option, value = option_of(row), getattr(self, row.name)
+            if option.parse:
+                object.__setattr__(self, row.name, getattr(values, option.parse)(value))
+            else:
+                _require_kind(row.name, value, option.kind)
+
+    @classmethod
+    def of(cls, options: CompileOptions | None = None, changes: Mapping[str, Any] | None = None,
+           caller: str = "compile") -> CompileOptions:
+        """The options with some changed; None stands for the default, of an option and of all.
+
+        Raises:
+            TypeError: for a name that is no option, as Python has it for `caller`.
+        """
+        known = {row.name: row for row in fields(cls)}
+        for name in changes or {}:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                raise TypeError(f"tvm_megcc.{caller}() got an unexpected keyword argument '{name}'"
+                                + (f", did you mean '{near[0]}'?" if near else ""))
+        own = {} if options is None else {name: getattr(options, name) for name in known}
+        given = {name: default_of(known[name]) if value is None else value for name, value in (changes or {}).items()}
+        return cls(**{**own, **given})
+
+    def for_context(self) -> dict[str, Any]:
+        """What kernels are chosen for: fields of `Context`."""
+        return {row.name: getattr(self, row.name) for row in fields(self) if option_of(row).context}
+
+    def tuning_log(self) -> TuningLog | None:
+        """The times in the log, of a path as the file has them now.
+
+        Raises:
+            MegccError: the file cannot be read, or is no log.
+        """
+        from .tuning_log import TuningLog
+
+        return TuningLog.read(self.log) if isinstance(self.log, (str, Path)) else self.log
+
+    def given(self) -> list[Field[Any]]:
+        """The fields whose value is not the default."""
+        return [row for row in fields(self) if getattr(self, row.name) != default_of(row)]
+
+    def recorded(self) -> dict[str, Any]:
+        """What the manifest has of them: numbers, words and flags by name."""
+        return {row.name: value if isinstance(value := getattr(self, row.name), (bool, int, str)) else str(value)
+                for row in self.given() if option_of(row).recorded}
+
+
+class CompileKeywords(TypedDict, total=False):
+    """The fields of `CompileOptions` as keywords, for type checkers; a test holds them equal."""
+
+    optimize: str
+    input_shapes: str | Shapes | Sequence[Shapes] | None
+    dims: str | Sequence[str] | Mapping[str, Size] | None
+    inputs: str | Inputs | None
+    output_names: str | Sequence[str] | None
+    signature: str
+    dispatch: str | Dispatcher | Intervals | None
+    log: str | Path | TuningLog | None
+    threads: int
+    keep_inputs: bool
+    ram: int | None
+    flash: int | None
+    caller_inputs: bool
+    reproducible: bool
+    half: bool
+    regions: str | Regions | None
+    constants: str | Mapping[str, object] | None
+    bounds: str | Mapping[str, int] | None
+    extern: Externs | None
+    stream: str | Stream | None
+    states: str | Mapping[str, str] | None
+
+
+def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
+    """Raises MegccError for a word that is none of those there are, and for what is no flag or number of bytes."""
+    if isinstance(kind, tuple) and value not in kind:
+        raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not '{value}'")
+    if kind == "flag" and value not in (False, True):
+        raise errors.MegccError(f"{name} is True or False, not {value!r}")
+    if kind == "bytes" and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise errors.MegccError(f"{name} is a number of bytes, not {value!r}")
+
+
+def option_of(row: Field[Any]) -> Option:
+    option: Option = row.metadata["option"]
+    return option
+
+
+def default_of(row: Field[Any]) -> Any:
+    return row.default if row.default is not MISSING else row.default_factory()  # type: ignore[misc]
+
+
+def each_option() -> Iterator[tuple[str, Option]]:
+    """Name and option of every field, in order."""
+    return ((row.name, option_of(row)) for row in fields(CompileOptions))
+
+
+errors.ARGUMENTS.update({option.flag: name for name, option in each_option() if option.flag.startswith("--")})

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tvm_megcc
+from tvm_megcc.errors import InternalError, MegccError
 
 from ..family import Family, features_of, merged, prefix, run_session
-from ..verdict import Feature, Verdict
+from ..verdict import Feature, Verdict, brief
 from .draw import Chain, drawn
 from .judge import Arrays, compared, judged
 
@@ -41,8 +42,15 @@ class Chains(Family):
         return verdict.reason if verdict.verdict == "wrong" else ""
 
     def refusal(self, case: Chain) -> str:
-        empty = any(array.size == 0 for feeds in case.runs for array in feeds.values())
-        return "an input without elements: extents are at least 1" if empty else ""
+        """Asked of each by itself: one graph in a folder of many that is refused has the others compiled again."""
+        if any(array.size == 0 for feeds in case.runs for array in feeds.values()):
+            return "an input without elements: extents are at least 1"
+        try:
+            tvm_megcc.compile(case.model, "c", dims=dict(case.dims))
+        except Exception as error:
+            if isinstance(error, MegccError) and not isinstance(error, InternalError):
+                return brief(error)
+        return ""  # a fault shows again when it is compiled for a target
 
     def features(self, case: Chain) -> tuple[Feature, ...]:
         return features_of(case.model)

@@ -154,7 +154,7 @@ def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequenc
     planned = max(memories, key=lambda m: m.plan.arena_bytes)
     needed = memory_bytes(plan, memories)
     of = f"RAM, there are {context.ram:,}" if context.regions is None else f"RAM, the regions are {context.regions}"
-    live = live_bytes(planned.buffers, planned.plan.alignment)
+    live = live_bytes(planned.buffers, planned.plan.alignment, len(plan.steps))
     peak = live.index(max(live))
     alive = sorted((b for b in planned.buffers if b.first <= peak <= b.last and b.bytes), key=lambda b: -b.bytes)
     lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of {of}: "
@@ -183,7 +183,7 @@ class _Search:
         self.readers = graph.consumers()
         steps = {step.op.outputs[0]: index for index, step in enumerate(plan.steps)}
         self.step = [steps.get(op.outputs[0]) for op in graph.ops]
-        live = live_bytes(planned.buffers, planned.plan.alignment)
+        live = live_bytes(planned.buffers, planned.plan.alignment, len(plan.steps))
         self.during = [0 if step is None else live[step] for step in self.step]
         self.buffers, self.alignment = planned.buffers, planned.plan.alignment
         self.workspaces = {b.first: b.bytes for b in planned.buffers if b.kind == "workspace"}

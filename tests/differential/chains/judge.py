@@ -8,17 +8,25 @@ make of operands that are apart by some units in the last place, each before its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx.reference
 from onnx import helper, numpy_helper
 
+from tvm_megcc.codegen.fit import memory_bytes
+from tvm_megcc.codegen.plan import plan_memories
+from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context
 from tvm_megcc.errors import InternalError, MegccError
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.frontends.onnx import import_onnx
+from tvm_megcc.ir.graph import Graph
+from tvm_megcc.ir.shapes import Bucket
 from tvm_megcc.passes import before_layouts
+from tvm_megcc.passes.canonicalize.check import checked
 from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
 
@@ -30,22 +38,60 @@ from .draw import Chain
 
 #: By how much operands are moved, relative to themselves: 8 units in the last place.
 MOVED = {"float16": 2.0 ** -8, "float32": 2.0 ** -21, "float64": 2.0 ** -50}
+#: What graphs are brought to kernels for, in turn.
+CONTEXTS = (("x86-64-v3", {}), ("cortex-m4", {"optimize": "size"}), ("arm64", {}), ("c", {}), ("cortex-m55", {}),
+            ("x86-64-v3", {"reproducible": True}), ("riscv64-v", {"optimize": "size"}))
 #: How often they are.
 TIMES = 12
 Arrays = Mapping[str, np.ndarray]
 
 
 def judged(chain: Chain) -> Verdict:
-    """What import and passes make of it, by numpy."""
+    """What import and passes make of it, by numpy; then what the choice of layouts, the order of execution and strips
+    make of that, where there are kernels for all of it."""
+    target, options = CONTEXTS[chain.number % len(CONTEXTS)]
+    context = Context(TARGETS[target], **options)
     try:
-        graph, _ = import_model(chain.model, dims=dict(chain.dims))
-        graph = before_layouts(graph, Context(TARGETS["x86-64-v3"]))
-        found = [reference.run(graph, feeds) for feeds in chain.runs]
+        graph, buckets = import_model(chain.model, dims=dict(chain.dims))
+        verdict = compared(chain, computed_by(before_layouts(graph, context), chain))
+        if verdict.verdict == "right":
+            for stage in lowered(graph, buckets, context):
+                verdict = compared(chain, computed_by(stage, chain))
+                if verdict.verdict != "right":
+                    break
     except Exception as error:
         if isinstance(error, MegccError) and not isinstance(error, InternalError):
             return Verdict(chain.number, chain.label, "refused", brief(error))
-        return Verdict(chain.number, chain.label, "crash", f"{type(error).__name__}: {brief(error)}")
-    return compared(chain, found)
+        return Verdict(chain.number, chain.label, "crash", f"{target}: {type(error).__name__}: {brief(error)}")
+    return verdict._replace(reason=verdict.reason and f"{target}: {verdict.reason}")
+
+
+def computed_by(graph: Graph, chain: Chain) -> list[dict[str, np.ndarray]]:
+    return [reference.run(graph, feeds) for feeds in chain.runs]
+
+
+def lowered(graph: Graph, buckets: Sequence[Bucket], context: Context) -> Iterator[Graph]:
+    """The graph as kernels compute it; and as they do where there is less memory than that takes.
+
+    Raises:
+        InternalError: a fault. What is refused gives no graph.
+    """
+    memories = partial(plan_memories, buckets=buckets)
+    try:
+        ready = checked(graph, buckets)
+        stages: dict[str, Graph] = {}
+        plan = lower(ready, context, passed=lambda name, after: stages.update({name: after})).plan
+        yield list(stages.values())[-1]
+        planned = memories(plan)
+        arena = max(each.plan.arena_bytes for each in planned)
+        less = replace(context, ram=memory_bytes(plan, planned) - arena // 4)
+        lower(ready, less, memories=memories, passed=lambda name, after: stages.update({name: after}))
+    except InternalError:
+        raise
+    except MegccError:
+        return
+    if "compute_by_rows" in stages:
+        yield stages["compute_by_rows"]
 
 
 def compared(chain: Chain, found: Sequence[Arrays]) -> Verdict:

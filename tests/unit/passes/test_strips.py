@@ -15,7 +15,9 @@ from tvm_megcc.codegen import container
 from tvm_megcc.codegen.plan import plan_memory
 from tvm_megcc.compiler import compile_graph, context_of, lower
 from tvm_megcc.errors import MegccError
+from tvm_megcc.ir.dims import Symbol
 from tvm_megcc.ir.graph import Graph
+from tvm_megcc.ir.shapes import Bucket
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
@@ -116,3 +118,15 @@ def test_rounding_by_place_is_left_whole():
     placed = choose_layouts(before_layouts(graph, context), context)
     at = {placed.choices[op.outputs[0]].kernel.name: i for i, op in enumerate(placed.graph.ops)}
     assert strips.cut(placed, [strips.Region(at["winograd"], at["winograd"], 2)], context) is None
+
+
+@pytest.mark.parametrize("limit", [1, 200])
+def test_a_limit_for_a_graph_whose_values_have_no_bound(limit: int):
+    """None of them lies in the arena, so the last instructions find nothing alive there."""
+    b = Builder()
+    n = Symbol("n")
+    y = b.op("softmax", b.op("tanh", b.input("x", n, 8)), axis=-1)
+    graph = b.graph(b.op("matmul", y, b.const("w", 8, 8), trans_a=0, trans_b=0))
+    buckets = (Bucket((("n", 1, 4),)), Bucket((("n", 5, None),)))
+    with pytest.raises(MegccError, match="does not fit on arm64"):
+        compile_graph(graph, [TARGETS["arm64"]], ram=limit, buckets=buckets)

@@ -143,11 +143,13 @@ def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan:
                    lower_bound=plan.lower_bound + copied)
 
 
-def live_bytes(buffers: Sequence[Buffer], alignment: int = 1) -> list[int]:
-    """Bytes alive at each instruction, padded to `alignment`."""
-    if not buffers:
-        return []
-    change = [0] * (max(b.last for b in buffers) + 2)
+def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) -> list[int]:
+    """Bytes alive at each instruction, padded to `alignment`.
+
+    steps: least length of the list; instructions behind the last use of a buffer have 0.
+    """
+    change = [0] * (max((b.last + 1 for b in buffers), default=0) + 1)
+    change += [0] * (steps + 1 - len(change))
     named = {b.name: b for b in buffers}
     for b in buffers:
         change[b.first] += _padded(b, alignment)

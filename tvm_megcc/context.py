@@ -11,7 +11,6 @@ from .ir.limits import MAX_REGIONS
 from .target import Isa, Target
 from .tuning_log import Measured
 
-OPTIMIZE = ("speed", "size")
 #: The region that constants are in; all others can be written.
 FLASH = "flash"
 
@@ -79,9 +78,6 @@ class Context:
     regions: memories that a session may use, in place of `ram`; None: one.
     half: floats are computed in half precision where the CPU has it, and lie so in memory.
     reproducible: floats have the same bits on every CPU; kernels that add up in an order of their own are refused.
-
-    Raises:
-        MegccError: for an unknown `optimize`.
     """
 
     target: Target
@@ -93,12 +89,6 @@ class Context:
     regions: Regions | None = None
     reproducible: bool = False
     half: bool = False
-
-    def __post_init__(self):
-        if self.optimize not in OPTIMIZE:
-            raise MegccError(f"optimize is one of {', '.join(OPTIMIZE)}, not '{self.optimize}'")
-        if self.half and self.reproducible:
-            raise MegccError("half precision has other bits than CPUs without it: either half or reproducible")
 
     @property
     def isa(self) -> Isa:

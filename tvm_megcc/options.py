@@ -186,6 +186,8 @@ class CompileOptions:
                 object.__setattr__(self, row.name, getattr(values, option.parse)(value))
             else:
                 _require_kind(row.name, value, option.kind)
+        if self.half and self.reproducible:
+            raise errors.MegccError("float16 has other bits than CPUs without it: either half or reproducible")
 
     @classmethod
     def of(cls, options: CompileOptions | None = None, changes: Mapping[str, Any] | None = None,

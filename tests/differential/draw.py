@@ -30,7 +30,8 @@ class Operand:
 class Draw:
     """What rules draw with, and into.
 
-    dtypes: numpy's dtype for each type variable of the schema.
+    dtypes: numpy's dtype for each type variable of the schema. nodes: in place of the one operator, over operands x0,
+    x1, … and with results y0, …; empty for the operator alone.
     """
 
     rng: np.random.Generator
@@ -40,6 +41,7 @@ class Draw:
     operands: list[Operand] = field(default_factory=list)
     attributes: dict[str, object] = field(default_factory=dict)
     outputs: int = 1
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
 
     def chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
@@ -73,7 +75,7 @@ class Draw:
         kind = np.dtype(dtype).kind
         if dtype == "object":
             words = np.array(["", "a", "B", "ab", "a b", "zwölf", "1"], dtype=object)
-            return words[self.rng.integers(len(words), size=shape)].reshape(shape)
+            return np.asarray(words[self.rng.integers(len(words), size=shape)], object).reshape(shape)
         if kind == "b":
             return self.rng.random(shape) < 0.5
         if kind == "f":
@@ -88,7 +90,10 @@ class Draw:
         return self.rng.integers(low, high + 1, size=shape).astype(dtype)
 
     def add(self, array: np.ndarray | None, constant: float = 0.3) -> np.ndarray | None:
-        """An operand. constant: the chance that it is an initializer."""
+        """An operand. constant: the chance that it is an initializer. One without elements mostly is: as an input it
+        is refused."""
+        if array is not None and not np.asarray(array).size:
+            constant = 0.95
         self.operands.append(Operand(array, array is not None and self.chance(constant)))
         return array
 
@@ -168,6 +173,7 @@ def by_schema(draw: Draw) -> None:
             else:
                 own = shape if place == 0 and not draw.operands else broadcast(draw, shape)
                 draw.add(draw.values(own, draw.dtype(formal.type_str)), 0.2)
+    draw.outputs = max(1, sum(formal.option == FORMAL.Single for formal in draw.schema.outputs))
     for name, row in draw.schema.attributes.items():
         _attribute(draw, name, row)
 

@@ -463,9 +463,8 @@ def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
     positive, negative = node.attr("detect_positive", 1), node.attr("detect_negative", 1)
     if positive and negative:
         return node.emit("is_inf", node.inputs)
-    limit = node.constant(np.array(np.inf if positive else -np.inf, np.dtype(node.type(0).dtype)))
-    if not positive and not negative:
-        raise MegccError("detects neither infinity")
+    sought = np.inf if positive else -np.inf if negative else np.nan  # nothing is equal to NaN
+    limit = node.constant(np.array(sought, np.dtype(node.type(0).dtype)))
     return node.emit("equal", (node.inputs[0], limit))
 
 

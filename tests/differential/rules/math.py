@@ -58,8 +58,8 @@ def reduce_(draw: Draw) -> None:
     if draw.opset < 11:
         axes = [axis % len(shape) for axis in axes]
     positive = draw.schema.name == "ReduceLogSum"
-    draw.add(draw.values(shape, draw.input_dtype(0), **({"low": 0, "high": 5} if positive else {"low": -4, "high": 4})),
-             0.1)
+    low, high = (1, 5) if positive else (-4, 4)
+    draw.add(draw.values(shape, draw.input_dtype(0), low=low, high=high), 0.1)
     if axes and draw.chance(0.7):
         axes_operand(draw, axes)
     elif "axes" not in draw.schema.attributes and (noop or draw.chance(0.3)) and draw.chance(0.7):
@@ -112,6 +112,7 @@ def layer_norm(draw: Draw) -> None:
     axis = -1 if axis is None else axis
     draw.maybe("epsilon", draw.one((1e-5, 1e-3, 0.1)))
     draw.add_values(shape, 0.05)
+    draw.dtypes["V"] = draw.dtypes["T"]  # of others ONNX's inference contradicts its own schema
     for name in ("Scale", "B"):
         if any(formal.name in (name, name.lower()) for formal in draw.schema.inputs) and (
                 name == "Scale" or draw.chance(0.6)):
@@ -174,7 +175,8 @@ def quantize(draw: Draw) -> None:
     scale = "float32" if draw.opset < 19 or (back and draw.schema.inputs[1].type_str == "tensor(float)") else \
         draw.dtype(draw.schema.inputs[1].type_str) if draw.schema.inputs[1].type_str != draw.schema.inputs[0].type_str \
         else dtype
-    draw.add(draw.values(own, scale, low=0.01, high=0.5), 0.9)
+    low, high = (1, 9) if scale == "int32" else (0.01, 0.5)
+    draw.add(draw.values(own, scale, low=low, high=high), 0.9)
     if small:
         zero = draw.values(own, kind, low=-20, high=20)
         draw.add(zero if kind != "int32" else np.zeros_like(zero), 0.9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..draw import Draw, broadcast, element_type
+from ..draw import Draw, broadcast, element_type, types_of
 
 
 def axes_operand(draw: Draw, axes: list[int]) -> None:
@@ -242,7 +242,8 @@ def range_(draw: Draw) -> None:
 def one_hot(draw: Draw) -> None:
     shape, depth = draw.shape(0, 3), draw.whole(1, 6)
     draw.maybe("axis", draw.whole(-len(shape) - 1, len(shape)))
-    draw.add(draw.values(shape, draw.dtype("T1"), low=-depth, high=depth), 0.2)
+    indices = np.trunc(draw.values(shape, draw.dtype("T1"), low=-depth, high=depth))  # those cast to int64 are whole
+    draw.add(indices.astype(draw.dtype("T1")), 0.2)
     draw.add(np.array(depth if draw.chance(0.5) else [depth], draw.dtype("T2")), 0.8)
     draw.add(draw.values((2,), draw.dtype("T3")), 0.8)
 
@@ -281,6 +282,14 @@ def cum_sum(draw: Draw) -> None:
         draw.maybe(name, draw.whole(0, 1))
     draw.add_values(shape, 0.1)
     draw.add(np.array(draw.axis(len(shape)), draw.dtype("T2")), 0.9)
+
+
+def bit_cast(draw: Draw) -> None:
+    source = draw.dtype("T1")
+    same = [dtype for dtype in types_of(draw.schema, "T2") if np.dtype(dtype).itemsize == np.dtype(source).itemsize
+            and (dtype == "bool") == (source == "bool")]
+    draw.attributes["to"] = element_type(np.zeros(1, draw.one(same)))
+    draw.add_values(draw.shape(), 0.1)
 
 
 def compress(draw: Draw) -> None:
@@ -347,6 +356,7 @@ RULES = {"Reshape": reshape, "Transpose": transpose, "Flatten": flatten, "Squeez
          "Gather": gather, "GatherElements": gather_elements, "GatherND": gather_nd, "Scatter": scatter_elements,
          "ScatterElements": scatter_elements, "ScatterND": scatter_nd, "Shape": shape_of,
          "ConstantOfShape": constant_of_shape, "Range": range_, "OneHot": one_hot, "TopK": top_k, "EyeLike": eye_like,
-         "Trilu": trilu, "CumSum": cum_sum, "Compress": compress, "ReverseSequence": reverse_sequence,
+         "Trilu": trilu, "CumSum": cum_sum, "CumProd": cum_sum,
+         "BitCast": bit_cast, "Compress": compress, "ReverseSequence": reverse_sequence,
          "Unique": unique, "CenterCropPad": center_crop_pad, "Cast": cast, "CastLike": cast, "Where": where,
          "NonZero": non_zero}

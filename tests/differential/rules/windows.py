@@ -20,8 +20,8 @@ def window(draw: Draw, extents: list[int], dilate: bool = True, most: int = 3) -
     if draw.chance(0.15):
         auto = draw.maybe("auto_pad", draw.one((*SAME, "VALID", "NOTSET")), 1)
         pads = [0] * 2 * rank
-        lost = [max(width - extent, 0) if auto in ("VALID", "NOTSET") else 0
-                for width, extent in zip(spread, extents, strict=True)]
+        lost = [max(width - extent, 0) if auto in ("VALID", "NOTSET") or width > taps else 0
+                for width, taps, extent in zip(spread, kernel, extents, strict=True)]
     else:
         pads = draw.maybe("pads", [draw.one((0, 0, 1, 1, 2, 3, 4)) for _ in range(2 * rank)], 0.8) or [0] * 2 * rank
         lost = [max(width - extent - pads[at] - pads[at + rank], 0)

@@ -312,8 +312,8 @@ class Node(OnnxNode):
 
     def attr(self, name: str, default=None):
         attribute = self._attributes.get(name)
-        if attribute is None:
-            return default
+        if attribute is None:  # what the file would say of a default is a float32
+            return float(np.float32(default)) if isinstance(default, float) else default
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
             return tensor_array(value, self._folder, self._builder.texts)

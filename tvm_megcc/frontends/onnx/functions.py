@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -70,7 +70,25 @@ def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset
             version, node.SerializeToString(), [_type_bytes(type_) for type_ in types]))
     else:
         return None
-    return _from_proto(body, node, name, schema)
+    function = _from_proto(body, node, name, schema)
+    return _with_int64(function, _TAKES_INT64[node.op_type]) if node.op_type in _TAKES_INT64 else function
+
+
+#: Operators whose bodies compute with an operand as int64, where their schema lets it be int32 too.
+_TAKES_INT64 = {"CenterCropPad": 1}
+
+
+def _with_int64(function: Function, index: int) -> Function:
+    """The body behind a conversion of an operand to int64."""
+    own = function.inputs[index]
+    cast = onnx.helper.make_node("Cast", [own], [f"{own}_int64"], to=onnx.TensorProto.INT64)
+    nodes = []
+    for node in function.nodes:
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.input[:] = [cast.output[0] if name == own else name for name in node.input]
+        nodes.append(copy)
+    return replace(function, nodes=(cast, *nodes))
 
 
 def is_function(node: onnx.NodeProto, domain: str, opset: int) -> bool:

@@ -465,7 +465,7 @@ class Importer:
                 raise MegccError("takes tensors, and was given a sequence or an optional without a value")
             if unknown:
                 return []
-            texts = self.builder.texts.moved(name, node.inputs)
+            texts = self.builder.texts.moved(name, node.inputs, node.attr("reduction", "none") not in ("none", b"none"))
             with self.builder.importing(label(proto)):
                 values = list(self.importers[name](node))
             return list(map(node.as_text, values)) if texts else values

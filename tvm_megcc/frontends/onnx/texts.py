@@ -52,8 +52,10 @@ class Texts:
         ports = frozenset(self.values).intersection((*graph.inputs, *graph.outputs))
         return graph.with_(texts=tuple(self.places), text_ports=ports) if ports else graph
 
-    def moved(self, kind: str, inputs: Sequence[str]) -> bool:
+    def moved(self, kind: str, inputs: Sequence[str], reduced: bool = False) -> bool:
         """Whether the results of an operator are texts, because its operands are.
+
+        reduced: several elements become one.
 
         Raises:
             MegccError: where it takes none.
@@ -67,4 +69,6 @@ class Texts:
         where = MOVED.get(kind, READ.get(kind)) or range(len(inputs))
         if texts != {index for index in where if index < len(inputs) and inputs[index]}:
             raise MegccError("takes texts beside numbers")
+        if reduced:
+            raise MegccError("adds, multiplies or orders texts, which is not supported")
         return kind in MOVED

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import ShapeError
+from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_equal, require_shape
 from ...ir.dims import Dim
 from ...ir.graph import Attrs
+from ...ir.narrow import is_real
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, register
 from ..rules import broadcast
@@ -77,8 +78,8 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
     b = node.inputs[1]
-    if alpha != 1.0 and node.is_const(1):
-        b, alpha = node.constant(node.const(1) * np.float32(alpha)), 1.0
+    if alpha != 1.0 and node.is_const(1) and is_real(node.type(1).dtype):
+        b, alpha = node.constant(_times(node.const(1), alpha)), 1.0
     columns = node.type(1).shape[0 if attrs["trans_b"] else 1]
     addend = node.inputs[2] if node.has(2) and beta != 0.0 else ""
     bias = ""
@@ -86,16 +87,30 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
         value = node.const(2)
         if value.size == 1 or value.shape in ((columns,), (1, columns)):
             node.require_room(columns)
-            bias = node.constant(np.broadcast_to(value.reshape(-1) * value.dtype.type(beta), (columns,)).copy())
+            bias = node.constant(np.broadcast_to(_times(value.reshape(-1), beta), (columns,)).copy())
             addend = ""
     (y,) = node.emit("matmul", (node.inputs[0], b, *filter(None, (bias,))), **attrs)
     if alpha != 1.0:
-        (y,) = node.emit("mul", (y, node.constant(np.float32(alpha))))
+        (y,) = _scaled(node, y, alpha)
     if addend:
         if beta != 1.0:
-            (addend,) = node.emit("mul", (addend, node.constant(np.float32(beta))))
+            (addend,) = _scaled(node, addend, beta)
         (y,) = node.emit("add", (y, addend))
     return (y,)
+
+
+def _times(array: np.ndarray, factor: float) -> np.ndarray:
+    """In the array's type; of integers what is cut off is cut off once, in the end."""
+    return (array * np.float64(factor)).astype(array.dtype)
+
+
+def _scaled(node: OnnxNode, value: str, factor: float) -> tuple[str, ...]:
+    dtype = node.type_of(value).dtype
+    if is_real(dtype):
+        return node.emit("mul", (value, node.constant(np.array(factor, np.dtype(dtype)))))
+    if factor == int(factor):
+        return node.emit("mul", (value, node.constant(np.array(int(factor)).astype(np.dtype(dtype)))))
+    raise MegccError(f"multiplies {dtype} by {factor:g}; factors of integers are whole numbers")
 
 
 def _case(a, b, bias=None, trans_a=0, trans_b=0, constant=(), dtype="float32") -> Case:

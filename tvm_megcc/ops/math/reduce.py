@@ -266,12 +266,21 @@ class ArgMin(ArgExtreme):
 
 @decomposes("Hardmax")
 def hardmax(node: OnnxNode) -> tuple[str, ...]:
-    rank, axis = node.type(0).rank, node.attr("axis", -1 if node.opset >= 13 else 1)
-    axis = axis_of(axis, rank)
-    extent = node.type(0).shape[axis]
-    (index,) = node.emit("arg_max", node.inputs, axis=axis, keepdims=True, last=False)
-    (hit,) = node.emit("equal", (index, places(node, extent, axis, rank)))
-    return node.emit("cast", (hit,), dtype=node.type(0).dtype)
+    """1 for the first of the greatest elements, 0 for all others. Before operator set 13 the axes from `axis` on are
+    one."""
+    x = node.type(0)
+    axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), x.rank)
+    if node.opset >= 13 or all(extent == 1 for extent in x.shape[axis + 1:]):
+        return _hardmax(node, node.inputs[0], axis)
+    (rows,) = node.emit("reshape", node.inputs[:1], shape=(product(x.shape[:axis]), product(x.shape[axis:])))
+    return node.emit("reshape", _hardmax(node, rows, 1), shape=x.shape)
+
+
+def _hardmax(node: OnnxNode, value: str, axis: int) -> tuple[str, ...]:
+    type_ = node.type_of(value)
+    (index,) = node.emit("arg_max", (value,), axis=axis, keepdims=True, last=False)
+    (hit,) = node.emit("equal", (index, places(node, type_.shape[axis], axis, type_.rank)))
+    return node.emit("cast", (hit,), dtype=type_.dtype)
 
 
 class Cumulative(Operator):

@@ -10,7 +10,7 @@ from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ...ir.graph import Attrs
 from ...ir.narrow import is_real
 from ..base import Case, OnnxNode, decomposes, f32, register
-from ..elementwise import Elementwise, Row, declare, emit_broadcast
+from ..elementwise import Elementwise, Row, cast_to, declare, emit_broadcast
 
 Y = arg(1)
 _INVERSE_SQRT2 = 0.7071067811865476
@@ -45,7 +45,7 @@ ACTIVATIONS = (
     Row("mish", ("Mish",), X * call("tanh", _softplus(X))),
     Row("thresholded_relu", ("ThresholdedRelu",), lambda attrs: call("if_lt", attrs.alpha, X, X, 0),
         defaults={"alpha": 1.0}),
-    Row("shrink", ("Shrink",), lambda attrs: call("if_lt", X, -attrs.lambd, X + attrs.bias,
+    Row("shrink", (), lambda attrs: call("if_lt", X, -attrs.lambd, X + attrs.bias,
                                                   call("if_lt", attrs.lambd, X, X - attrs.bias, 0)),
         defaults={"lambd": 0.5, "bias": 0.0}),
     Row("swish", ("Swish",), lambda attrs: X * call("sigmoid", X * attrs.alpha), defaults={"alpha": 1.0}),
@@ -112,6 +112,16 @@ def import_prelu(node: OnnxNode) -> tuple[str, ...]:
         (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
         return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))
     return emit_broadcast(node, "prelu", node.inputs)
+
+
+@decomposes("Shrink")
+def import_shrink(node: OnnxNode) -> tuple[str, ...]:
+    """Limit and bias are real; of integers the result is cut off."""
+    dtype = node.type(0).dtype
+    wide = dtype if is_real(dtype) else "float64"
+    (value,) = node.emit("shrink", cast_to(node, node.inputs[0], wide),
+                         lambd=float(node.attr("lambd", 0.5)), bias=float(node.attr("bias", 0.0)))
+    return cast_to(node, value, dtype)
 
 
 @decomposes("Gelu")

@@ -39,12 +39,18 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
         per_channel = [node.constant(array.astype(np.dtype(x.dtype)).reshape(1, -1, *(1,) * (x.rank - 2)))
                        for array in (factor, bias - mean * factor)]
     else:
-        scale, bias, mean, variance = node.inputs[1:5]
+        wide = _widest(node, *range(5))
+        scale, bias, mean, variance = (cast_to(node, value, wide)[0] for value in node.inputs[1:5])
         (factor,) = node.emit("mul", (scale, _inverse_root(node, variance, epsilon)))
         (shift,) = node.emit("sub", (bias, *node.emit("mul", (mean, factor))))
-        per_channel = [_per_channel(node, value, x.rank) for value in (factor, shift)]
+        per_channel = [_per_channel(node, *cast_to(node, value, x.dtype), x.rank) for value in (factor, shift)]
     (scaled,) = node.emit("mul", (node.inputs[0], per_channel[0]))
     return node.emit("add", (scaled, per_channel[1]))
+
+
+def _widest(node: OnnxNode, *operands: int) -> str:
+    """The element type that holds the numbers of all these operands."""
+    return np.result_type(*(np.dtype(node.type(index).dtype) for index in operands)).name
 
 
 def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
@@ -55,8 +61,9 @@ def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
     (centred,) = node.emit("sub", (node.inputs[0], mean))
     (variance,) = reduce(node, "reduce_mean", node.emit("mul", (centred, centred))[0], axes, True)
     (y,) = node.emit("mul", (centred, _inverse_root(node, variance, epsilon)))
-    (y,) = node.emit("mul", (y, _per_channel(node, scale, x.rank)))
-    results = list(node.emit("add", (y, _per_channel(node, bias, x.rank))))
+    scale, bias = (_per_channel(node, *cast_to(node, value, x.dtype), x.rank) for value in (scale, bias))
+    (y,) = node.emit("mul", (y, scale))
+    results = list(node.emit("add", (y, bias)))
     for old, new in zip(running, (mean, variance), strict=True):
         dtype = node.type_of(old).dtype
         (new,) = cast_to(node, node.emit("reshape", (new,), shape=(x.shape[1],))[0], dtype)
@@ -128,6 +135,7 @@ def rms_norm(node: OnnxNode) -> tuple[str, ...]:
     (square,) = node.emit("mul", (node.inputs[0], node.inputs[0]))
     (mean,) = reduce(node, "reduce_mean", square, axes, True)
     (value,) = node.emit("mul", (node.inputs[0], _inverse_root(node, mean, node.attr("epsilon", 1e-5))))
+    (value,) = cast_to(node, value, node.type(1).dtype)
     return node.emit("mul", (value, node.inputs[1]))
 
 

@@ -181,7 +181,7 @@ class Slice(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         rank = node.type(0).rank
-        if node.opset >= 10 and not all(map(node.follows, (1, 2, 4))):
+        if node.opset >= 10 and not all(map(node.follows, (1, 2, 3, 4))):
             return (sliced_at_run_time(node),)
         if node.opset >= 10:
             starts, ends = node.dims(1, "starts"), node.dims(2, "ends")

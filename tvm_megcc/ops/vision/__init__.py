@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resizing, sampling, regions of interest, detections."""
 
-from . import detections, grid_sample, interpolation, resample, resize, resize_tables, roi
+from . import affine_grid, detections, grid_sample, interpolation, resample, resize, resize_tables, roi
 
-__all__ = ["detections", "grid_sample", "interpolation", "resample", "resize", "resize_tables", "roi"]
+__all__ = ["affine_grid", "detections", "grid_sample", "interpolation", "resample", "resize", "resize_tables", "roi"]

@@ -35,8 +35,8 @@ class _Roi(Operator):
 class RoiAlign(_Roi):
     """The mean (`mode` "avg") or largest ("max") of bilinear samples of each bin of each region.
 
-    Attributes beside `size` and `scale`: `samples` a bin along each axis, 0: as many as a bin has pixels (on each axis
-    one more than the image has at most); `half_pixel`: pixels are points at halves of their coordinates, else regions
+    Attributes beside `size` and `scale`: `samples` a bin along each axis, 0: as many as a bin has pixels; those beside
+    the image are 0, and only counted; `half_pixel`: pixels are points at halves of their coordinates, else regions
     are at least one pixel large. As ONNX's reference, a maximum is of the weighted neighbours, not of samples.
     Operands: x [N, C, H, W]; rois [R, 4], the corners x1, y1, x2, y2; image of each region, integer [R].
     """
@@ -62,21 +62,18 @@ class RoiAlign(_Roi):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, rois: np.ndarray, image: np.ndarray) -> tuple[np.ndarray, ...]:
         spatial, regions = x.shape[2:], len(rois)
-        corners = rois.astype(np.float32) * np.float32(attrs.scale) - np.float32(0.5 if attrs.half_pixel else 0)
+        corners = np.clip(np.nan_to_num(rois.astype(np.float32) * np.float32(attrs.scale)
+                                        - np.float32(0.5 if attrs.half_pixel else 0), nan=-FAR), -FAR, FAR)
         result = np.zeros((regions, x.shape[1], *attrs.size))
         for region in range(regions):
             start, stop = corners[region, 1::-1], corners[region, 3:1:-1]
             length = stop - start if attrs.half_pixel else np.maximum(stop - start, np.float32(1))
-            (tops, bottoms, down), (lefts, rights, right) = (
-                _samples(attrs, start[axis], length[axis], attrs.size[axis], spatial[axis]) for axis in range(2))
-            if not down.size or not right.size:
-                continue
+            lines = [[_samples(attrs, start[axis], length[axis], bin_, attrs.size[axis], spatial[axis])
+                      for bin_ in range(attrs.size[axis])] for axis in range(2)]
             pixels = x[int(image[region])].astype(np.float64)
-            parts = [pixels[:, rows][:, :, :, columns] * np.multiply.outer(dh, dw)
-                     for rows, dh in ((tops, down[0]), (bottoms, down[1]))
-                     for columns, dw in ((lefts, right[0]), (rights, right[1]))]
-            whole = sum(parts).mean((2, 4)) if attrs.mode == "avg" else np.maximum.reduce(parts).max((2, 4))
-            result[region] = whole
+            for i, (rows, high) in enumerate(lines[0]):
+                for j, (columns, wide) in enumerate(lines[1]):
+                    result[region, :, i, j] = _pooled(attrs.mode, pixels, rows, columns, high * wide)
         return (result.astype(x.dtype),)
 
     @classmethod
@@ -90,21 +87,32 @@ class RoiAlign(_Roi):
                 "half_pixel": node.attr("coordinate_transformation_mode", first) == "half_pixel"}
 
 
-def _samples(attrs: Attrs, start: float, length: float, bins: int, extent: int):
-    """Of one axis: lower and upper pixel of each sample, int64 [bins, samples], and the weights of both, [2, bins,
-    samples]. In float32, as the kernel."""
+def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: int) -> np.ndarray:
+    """Of one bin, [C]. count: of its samples, those beside the image too."""
+    parts = [pixels[:, lines][:, :, places] * np.multiply.outer(down, right)
+             for lines, down in zip(rows[:2], rows[2], strict=True)
+             for places, right in zip(columns[:2], columns[2], strict=True)]
+    if mode == "avg":
+        return sum(parts).sum((1, 2)) / max(count, 1)
+    inside = parts[0].shape[1] * parts[0].shape[2]
+    return np.maximum.reduce(parts).max((1, 2), initial=-np.inf if inside == count and count else 0)
+
+
+def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, extent: int) -> tuple[tuple, int]:
+    """Of one axis of a bin, as the kernel has them in float32: lower and upper pixels of the samples in the image,
+    their weights [2, samples], and how many samples there are with those beside it."""
     size = np.float32(length) / np.float32(bins)
-    count = attrs.samples or min(int(np.ceil(size)), extent + 1)
-    if count <= 0:
-        return np.zeros((bins, 0), int), np.zeros((bins, 0), int), np.zeros((2, bins, 0))
-    steps = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * size / np.float32(count)
-    place = start + np.arange(bins, dtype=np.float32)[:, None] * size + steps
-    inside = (place >= -1) & (place <= extent)
-    place = np.clip(place, 0, extent - 1)
+    count = attrs.samples or int(np.clip(np.ceil(size), 0, FAR))
+    first, last = np.float32(start) + np.float32(bin_) * size, np.float32(1)
+    if count:
+        last = size / np.float32(count)
+    ends = sorted((edge - float(first)) / float(last) if last else 0.0 for edge in (-1, extent))
+    steps = np.arange(max(min(ends[0] - 8, count), 0), max(min(ends[1] + 8, count), 0)) if last else np.arange(count)
+    place = first + (np.floor(steps).astype(np.float32) + np.float32(0.5)) * size / np.float32(max(count, 1))
+    place = np.clip(place[(place >= -1) & (place <= extent)], 0, extent - 1)
     lower = place.astype(np.int64)
-    upper = np.minimum(lower + 1, extent - 1)
     rest = (place - lower).astype(np.float64)
-    return lower, upper, np.stack([1 - rest, rest]) * inside
+    return (lower, np.minimum(lower + 1, extent - 1), np.stack([1 - rest, rest])), count
 
 
 @register
@@ -165,6 +173,8 @@ RoiAlign.cases = (
     _align((2, 5, 6, 7), (3, 2)),
     _align((1, 33, 5, 9), (2, 2), samples=3, scale=0.75, half_pixel=False, dtype="int32"),
     _align((2, 4, 6, 7), (2, 3), half_pixel=False, mode="max"),
+    # Bins with more samples than the image has pixels, most of them beside it.
+    _align((2, 4, 3, 4), (1, 1), scale=5.0), _align((2, 4, 3, 4), (1, 2), scale=7.0, mode="max"),
 )
 MaxRoiPool.cases = tuple(
     Case((f32(*x), f32(4, 5)), {"size": size, "scale": scale},

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the references differ from each other: the sentence of the specification that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onnx import TensorProto
+
+from .cases import Case
+
+
+def always(case: Case) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A row of the table. sentence: of the operator's text in ONNX, and after the colon who does otherwise.
+
+    within: error that the text leaves open, relative to the largest magnitude of an output or to 1; of integers a
+    difference.
+    """
+
+    operators: tuple[str, ...]
+    sentence: str
+    when: Callable[[Case], bool] = always
+    within: float = 0
+
+
+def _has(*dtypes: str) -> Callable[[Case], bool]:
+    return lambda case: not set(dtypes).isdisjoint(case.dtypes.values())
+
+
+def _wide(case: Case) -> bool:
+    return "float64" in case.dtypes.values() or case.attributes.get("output_datatype") == TensorProto.DOUBLE
+
+
+def _small(case: Case) -> bool:
+    return any(array.dtype == object for array in case.feeds.values())
+
+
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+DECIDED: tuple[Decided, ...] = (
+    Decided(("Erf", "Gelu"), "Computes the error function of the given input tensor element-wise: ONNX's evaluator "
+            "has a polynomial with an error of 3e-8", _has("float64", *_INTEGERS)),
+    Decided(("HardSwish",), "y = x * max(0, min(1, alpha * x + beta)), where alpha = 1/6: the body of the function "
+            "has a float32 there", _has("float64")),
+    Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes float64 in float32", _has("float64")),
+    Decided(("BatchNormalization",), "Y = (X - input_mean) / sqrt(input_var + epsilon) * scale + B: ONNX's evaluator "
+            "computes the root in the statistics' type", lambda case: len(set(case.dtypes.values())) > 1),
+    Decided(("GroupNormalization", "LayerNormalization", "RMSNormalization"), "stash_type: the floating-point "
+            "precision used in stage one of the computation: float64 is kept here", _has("float64")),
+    Decided(("LRN",), "0 <= i <= min(C - 1, c + ceil((size - 1) / 2)): ONNX's evaluator goes over the batch there"),
+    Decided(("RNN", "GRU", "LSTM"), "sequence_lens: optional tensor specifying lengths of the sequences in a batch: "
+            "ONNX's evaluator does not read it, nor clip", _has("float16", "float64")),
+    Decided(("GridSample",), "The output Y has the type of X: ONNX's evaluator multiplies integers by weights that it "
+            "made integers", _has(*_INTEGERS)),
+    Decided(("ReduceLogSumExp",), "Computes the log sum exponent of the input tensor's elements: ONNX Runtime makes "
+            "integers of exponentials", _has(*_INTEGERS)),
+    Decided(("Hardmax",), "Input will be coerced into a 2-dimensional tensor: ONNX's evaluator does not",
+            lambda case: case.opset < 13),
+    Decided(("MeanVarianceNormalization",), "(X - EX) / sqrt(E(X - EX)^2), and the body adds 1e-9: ONNX Runtime "
+            "divides by the deviation alone"),
+    Decided(("ReduceMean",), "Reduction over an empty set of values yields undefined: ONNX Runtime gives 0"),
+    Decided(("InstanceNormalization",), "y = scale * (x - mean) / sqrt(variance + epsilon) + B: ONNX Runtime takes "
+            "mean and scale into one factor in float32"),
+    Decided(("Resize", "Upsample"), "Linear and cubic interpolation: the text does not say how integers are rounded; "
+            "to the nearest here", _has(*_INTEGERS), within=1),
+    Decided(("Resize", "Upsample", "DeformConv", "RoiAlign", "GridSample", "HannWindow", "HammingWindow",
+             "BlackmanWindow", "AffineGrid", "Attention"), "Neither text nor references agree on a precision of "
+            "float64: places and weights are float32 here", _wide, within=2e-5),
+    Decided(("MaxUnpool",), "If output_shape is specified, pads values are ignored, and test_maxunpool_export_with_"
+            "output_shape has indices into the shape without it: ONNX Runtime has them into that"),
+    Decided(("Col2Im",), "dilations: along each spatial axis of the image: ONNX Runtime has them for two axes and more",
+            lambda case: case.feeds and min(array.ndim for array in case.feeds.values()) == 3),
+    Decided(("Attention",), "Query i attends key j iff j <= i + past_sequence_length: ONNX Runtime and ONNX's "
+            "evaluator each have it otherwise"),
+    Decided(("RoiAlign",), "mode: the pooling method: ONNX Runtime and ONNX's evaluator differ in which maximum"),
+    Decided(("AffineGrid",), "-1 and 1 refer to the centers of the corner pixels: a line of one pixel begins at -1 in "
+            "ONNX's evaluator, and at 1 in ONNX Runtime", lambda case: bool(case.attributes.get("align_corners"))),
+    Decided(("Resize", "Upsample"), "output_dimension = floor(input_dimension * scale): ONNX Runtime adds a small "
+            "number first"),
+    Decided(("Slice",), "If a negative value is passed for step, it represents slicing backward, and ends are clamped: "
+            "ONNX Runtime gives other extents where the result is empty"),
+    Decided(("Gather",), "Gather entries of the axis dimension of data: ONNX Runtime reads texts with int32 indices "
+            "from wrong places", _small),
+    Decided(("ConvTranspose",), "output_padding: additional elements added to one side in the output, and then B: "
+            "ONNX's evaluator leaves B out there", _has("float16", "float64")),
+    Decided(("GlobalLpPool", "LpPool"), "Lp pooling consists of computing the Lp norm on all values of a subset of the "
+            "input tensor: ONNX's evaluator takes the mean of windows over the pads", _has("float16", "float64")),
+)
+
+
+def decided(case: Case) -> list[Decided]:
+    """The rows of a case."""
+    return [row for row in DECIDED if case.kind in row.operators and row.when(case)]

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers to compare with: of ONNX Runtime unoptimised, of ONNX's reference evaluator, of ONNX Runtime in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from .cases import Case
+from .specified import of_specification
+
+Outputs = dict[str, np.ndarray]
+#: Largest error, relative to the largest magnitude of an output, or to 1.
+TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-9}
+
+
+def names_of(case: Case) -> list[str]:
+    return [value.name for value in case.model.graph.output]
+
+
+def of_onnxruntime(case: Case) -> Outputs:
+    return _run(case.model, case.feeds)
+
+
+def of_onnx(case: Case) -> Outputs:
+    found = onnx.reference.ReferenceEvaluator(case.model).run(None, case.feeds)
+    return dict(zip(names_of(case), map(np.asarray, found), strict=True))
+
+
+def of_float32(case: Case) -> Outputs:
+    """ONNX Runtime on the same numbers in float32, which more of its operators take.
+
+    Raises:
+        ValueError: nothing in the case can be made float32.
+    """
+    model, feeds = onnx.ModelProto(), dict(case.feeds)
+    model.CopyFrom(case.model)
+    (node,) = model.graph.node
+    variables = _widened(case)
+    if not variables:
+        raise ValueError("is in float32 already")
+    formals = onnx.defs.get_schema(case.kind, case.opset, "").inputs
+    wide = {name for place, name in enumerate(node.input)
+            if name and formals[min(place, len(formals) - 1)].type_str in variables}
+    for value in model.graph.input:
+        if value.name in wide:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            feeds[value.name] = feeds[value.name].astype(np.float32)
+    for tensor in model.graph.initializer:
+        if tensor.name in wide:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.ClearField("type")
+    dtypes = [_dtype(value) for value in case.model.graph.output]
+    formals = onnx.defs.get_schema(case.kind, case.opset, "").outputs
+    dtypes = [np.dtype(case.dtypes.get(formals[min(place, len(formals) - 1)].type_str, dtype))
+              for place, dtype in enumerate(dtypes)]
+    return {name: array.astype(dtype) if array.dtype == np.float32 else array
+            for (name, array), dtype in zip(_run(model, feeds).items(), dtypes, strict=True)}
+
+
+def _widened(case: Case) -> set[str]:
+    """Type variables of numbers that the case has in another type than float32, which the schema allows too."""
+    schema = onnx.defs.get_schema(case.kind, case.opset, "")
+    rows = {row.type_param_str for row in schema.type_constraints if "tensor(float)" in row.allowed_type_strs}
+    return {name for name in rows
+            if np.dtype(case.dtypes.get(name, "float32")).kind in "fui" and case.dtypes.get(name) != "float32"}
+
+
+def _run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> Outputs:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return dict(zip([value.name for value in model.graph.output], session.run(None, feeds), strict=True))
+
+
+#: Answers, the best first, with the tolerance where it is not that of the output's type.
+ANSWERS: tuple[tuple[Callable[[Case], Outputs], float], ...] = (
+    (of_onnxruntime, 0), (of_onnx, 0), (of_float32, 2e-5), (of_specification, 0))
+
+
+def references(case: Case) -> Iterator[tuple[Outputs, float]]:
+    """Answers and their tolerances, 0 for that of the type. One of another type than ONNX infers is none, nor is one
+    of ONNX's evaluator of another shape."""
+    for answer, tolerance in ANSWERS:
+        try:
+            with np.errstate(all="ignore"):
+                found = answer(case)
+        except Exception:  # each has cases that it does not know, and says so in many ways
+            continue
+        if all(_fits(found[value.name], value, answer is of_onnx) for value in case.model.graph.output
+               if value.name in found):
+            yield found, tolerance
+
+
+def _dtype(value: onnx.ValueInfoProto) -> np.dtype:
+    element = value.type.tensor_type.elem_type
+    unnamed = (onnx.TensorProto.STRING, onnx.TensorProto.UNDEFINED)
+    return np.dtype(object) if element in unnamed else helper.tensor_dtype_to_np_dtype(element)
+
+
+def _fits(array: np.ndarray, value: onnx.ValueInfoProto, shape: bool) -> bool:
+    type_ = value.type.tensor_type
+    if not isinstance(array, np.ndarray) or (type_.elem_type and _dtype(value) not in (array.dtype, np.dtype(object))):
+        return False
+    return not shape or not type_.HasField("shape") or (len(type_.shape.dim) == array.ndim and all(
+        not dim.HasField("dim_value") or dim.dim_value == extent
+        for dim, extent in zip(type_.shape.dim, array.shape, strict=True)))
+
+
+def differs(found: Outputs, wanted: Outputs, tolerance: float = 0) -> str:
+    """How, "" where it does not. tolerance: the least; from 1 on it is a difference of integers too."""
+    return next(filter(None, (_differs(found[name], array, tolerance) for name, array in wanted.items())), "")
+
+
+def _differs(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> str:
+    if wanted.dtype.kind == "U":
+        wanted = wanted.astype(object)
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return f"{found.dtype}{list(found.shape)} for {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind in "ui" and tolerance >= 1:
+        where = np.abs(found.astype(np.int64) - wanted.astype(np.int64)) > tolerance
+        return f"{int(where.sum())} of {where.size} differ" if where.any() else ""
+    if wanted.dtype.kind != "f":
+        where = found != wanted
+        return f"{int(where.sum())} of {where.size} differ" if where.any() else ""
+    with np.errstate(all="ignore"):
+        real, other = wanted.astype(np.float64), found.astype(np.float64)
+        same = (real == other) | (np.isnan(real) & np.isnan(other))
+        apart = np.where(same, 0, np.abs(real - other))
+        limit = max(tolerance, TOLERANCE[wanted.dtype.name]) * np.abs(real[np.isfinite(real)]).max(initial=1)
+        where = ~(apart <= limit)
+    return f"{int(where.sum())} of {where.size} differ, by up to {apart.max():.4g}" if where.any() else ""

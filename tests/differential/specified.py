@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of the specification in numpy, for operators where neither reference has all of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from .cases import Case
+
+
+def operands(case: Case) -> list[np.ndarray | None]:
+    """Of the one node; None for one that is absent."""
+    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in case.model.graph.initializer} | case.feeds
+    return [known[name] if name else None for name in case.model.graph.node[0].input]
+
+
+def attribute(case: Case, name: str):
+    """The value, or what the schema gives where it is absent."""
+    if name in case.attributes:
+        value = case.attributes[name]
+        return float(np.float32(value)) if isinstance(value, float) else value
+    row = onnx.defs.get_schema(case.kind, case.opset, "").attributes[name]
+    return onnx.helper.get_attribute_value(row.default_value)
+
+
+def erf(case: Case) -> np.ndarray:
+    (x,) = operands(case)
+    return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
+
+
+def global_lp_pool(case: Case) -> np.ndarray:
+    """"Applies lp pool pooling across the values in the same channel"."""
+    (x,), order = operands(case), attribute(case, "p")
+    sums = (np.abs(x.astype(np.float64)) ** order).sum(tuple(range(2, x.ndim)), keepdims=True)
+    return (sums ** (1 / order)).astype(x.dtype)
+
+
+def local_response(case: Case) -> np.ndarray:
+    """"X / (bias + alpha / size * square_sum) ^ beta", of channels from c - floor((size - 1) / 2) to
+    c + ceil((size - 1) / 2)."""
+    (x,), size = operands(case), attribute(case, "size")
+    wide, before, behind = x.astype(np.float64), (size - 1) // 2, -(-(size - 1) // 2)
+    squares = np.stack([(wide[:, max(0, c - before):c + behind + 1] ** 2).sum(1) for c in range(x.shape[1])], 1)
+    factor = attribute(case, "bias") + attribute(case, "alpha") / size * squares
+    return (wide / factor ** attribute(case, "beta")).astype(x.dtype)
+
+
+def rows_before_13(case: Case) -> np.ndarray:
+    """Hardmax: "input will be coerced into a 2-dimensional tensor", before operator set 13."""
+    (x,), axis = operands(case), attribute(case, "axis")
+    lines = x if case.opset >= 13 else x.reshape(*x.shape[:axis % x.ndim], -1)
+    axis = axis if case.opset >= 13 else lines.ndim - 1
+    first = np.expand_dims(lines.argmax(axis), axis)
+    hit = np.zeros_like(lines)
+    np.put_along_axis(hit, first, 1, axis)
+    return hit.reshape(x.shape)
+
+
+def convolved_in_two_axes(case: Case) -> np.ndarray:
+    """QLinearConv of one spatial axis as one of two, the first of which has one element."""
+    if case.model.graph.node[0].op_type != "QLinearConv" or operands(case)[0].ndim != 3:
+        raise ValueError("has no line of one axis")
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    (node,), feeds = model.graph.node, dict(case.feeds)
+    for name in (node.input[0], node.input[3]):
+        if name in feeds:
+            feeds[name] = feeds[name][:, :, None]
+    for value in (*model.graph.input, *model.graph.initializer):
+        if value.name in (node.input[0], node.input[3]):
+            dims = value.dims if isinstance(value, onnx.TensorProto) else value.type.tensor_type.shape.dim
+            dims.insert(2, 1 if isinstance(value, onnx.TensorProto) else onnx.TensorShapeProto.Dimension(dim_value=1))
+    for row in node.attribute:
+        first = {"strides": [1], "dilations": [1], "kernel_shape": [1], "pads": [0]}.get(row.name)
+        if first:
+            half = len(row.ints) // 2 if row.name == "pads" else 0
+            row.ints[:] = [*first, *row.ints] if not half else [0, *row.ints[:half], 0, *row.ints[half:]]
+    model.graph.output[0].ClearField("type")
+    found, = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
+    return found[:, :, 0]
+
+
+def transposed(case: Case) -> np.ndarray:
+    """ConvTranspose: "output_shape[i] = stride[i] * (input_size[i] - 1) + output_padding[i] + ((kernel_shape[i] - 1) *
+    dilations[i] + 1) - pads[start_i] - pads[end_i]", of taps added where they fall."""
+    x, w, bias = (*operands(case), None)[:3]
+    rank, groups = x.ndim - 2, attribute(case, "group")
+    strides, dilations, more = (case.attributes.get(name, [least] * rank) for name, least in (
+        ("strides", 1), ("dilations", 1), ("output_padding", 0)))
+    if case.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise ValueError("pads follow from the shape")
+    pads = case.attributes.get("pads", [0] * 2 * rank)
+    taps = w.shape[2:]
+    whole = [step * (extent - 1) + (tap - 1) * spread + 1 + max(extra, 0) for step, extent, tap, spread, extra in zip(
+        strides, x.shape[2:], taps, dilations, more, strict=True)]
+    y = np.zeros((x.shape[0], w.shape[1] * groups, *whole))
+    for place in np.ndindex(taps):
+        own = w[(slice(None), slice(None), *place)].reshape(groups, -1, w.shape[1]).astype(np.float64)
+        parts = x.astype(np.float64).reshape(x.shape[0], groups, -1, *x.shape[2:])
+        sums = np.einsum("ngc...,gco->ngo...", parts, own).reshape(x.shape[0], -1, *x.shape[2:])
+        where = tuple(slice(tap * spread, tap * spread + step * (extent - 1) + 1, step) for tap, spread, step, extent in
+                      zip(place, dilations, strides, x.shape[2:], strict=True))
+        y[(slice(None), slice(None), *where)] += sums
+    inner = tuple(slice(pads[axis], extent - pads[axis + rank]) for axis, extent in enumerate(whole))
+    y = y[(slice(None), slice(None), *inner)]
+    return (y if bias is None else y + bias.reshape(-1, *(1,) * rank)).astype(x.dtype)
+
+
+def attended(case: Case) -> np.ndarray:
+    """Attention: softmax(scale * Q Kᵀ + attn_mask) V, "query i attends key j iff j <= i + past_sequence_length", and
+    "a fully-masked query row produces a zero output row"."""
+    q, k, v, mask, past_key, past_value = (*operands(case), *(None,) * 6)[:6]
+    flat, (own, heads) = q.ndim == 3, (case.attributes.get(name, 0) for name in ("kv_num_heads", "q_num_heads"))
+    if flat:
+        q, k, v = (x.reshape(*x.shape[:2], count, -1).swapaxes(1, 2) for x, count in ((q, heads), (k, own), (v, own)))
+    past = 0 if past_key is None else past_key.shape[2]
+    if past:
+        k, v = (np.concatenate(pair, 2) for pair in ((past_key, k), (past_value, v)))
+    q, k, v = (x.astype(np.float64) for x in (q, np.repeat(k, q.shape[1] // k.shape[1], 1),
+                                             np.repeat(v, q.shape[1] // v.shape[1], 1)))
+    scores = q @ k.swapaxes(2, 3) * (case.attributes.get("scale") or q.shape[3] ** -0.5)
+    if cap := case.attributes.get("softcap", 0.0):
+        scores = cap * np.tanh(scores / cap)
+    if mask is not None:
+        scores = scores + (np.where(mask, 0, -np.inf) if mask.dtype == bool else mask)
+    if case.attributes.get("is_causal"):
+        reach = np.arange(q.shape[2])[:, None] + past
+        scores = np.where(np.arange(k.shape[2]) <= reach, scores, -np.inf)
+    top = np.maximum(scores.max(3, keepdims=True), -1e30)
+    shares = np.exp(scores - top)
+    y = shares / np.maximum(shares.sum(3, keepdims=True), 1e-300) @ v
+    return (y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1) if flat else y).astype(operands(case)[0].dtype)
+
+
+SPECIFIED: Mapping[str, Callable[[Case], np.ndarray]] = {
+    "Attention": attended, "Erf": erf, "GlobalLpPool": global_lp_pool, "LRN": local_response, "Hardmax": rows_before_13,
+    "ConvTranspose": transposed, "QLinearConv": convolved_in_two_axes}
+
+
+def of_specification(case: Case) -> dict[str, np.ndarray]:
+    """The first output.
+
+    Raises:
+        KeyError: for an operator whose text is not written here.
+    """
+    return {case.model.graph.output[0].name: SPECIFIED[case.kind](case)}

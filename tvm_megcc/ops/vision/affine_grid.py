@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampling grids of affine maps: a constant grid of places times the maps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.dims import Dim, product
+from ..base import OnnxNode, decomposes
+from ..elementwise import cast_to, emit_broadcast
+from ..nn.attention import count_up
+from ..spelling import number
+
+
+@decomposes("AffineGrid")
+def affine_grid(node: OnnxNode) -> tuple[str, ...]:
+    """theta [N, d, d + 1] and size (N, C, …, H, W) → [N, …, H, W, d], for d of 2 or 3.
+
+    ONNX's own body of the operator leaves out the batch where it is 1, and divides 0 by 0 on a line of one pixel with
+    align_corners.
+    """
+    theta, size = node.type(0), node.dims(1, "size")
+    axes = len(size) - 2
+    if axes not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (axes, axes + 1):
+        raise ShapeError(f"maps {theta} for a grid of size {size}; they are [N, 2, 3] of images, [N, 3, 4] of volumes")
+    spatial, dtype = size[2:], theta.dtype
+    if all(isinstance(extent, int) for extent in spatial):
+        node.require_room(*spatial, axes + 1)
+    columns = []
+    for axis in reversed(range(axes)):  # x before y before z
+        places = _places(node, spatial[axis], bool(node.attr("align_corners", 0)), dtype)
+        (places,) = node.emit("reshape", (places,), shape=tuple(
+            spatial[axis] if other == axis else 1 for other in (*range(axes), axes)))
+        columns += node.emit("expand", (places,), shape=(*spatial, 1))
+    columns += node.emit("expand", (number(node, 1, dtype),), shape=(*spatial, 1))
+    (grid,) = node.emit("concat", tuple(columns), axis=axes)
+    (grid,) = node.emit("reshape", (grid,), shape=(1, product(spatial), axes + 1))
+    (result,) = node.emit("matmul", (grid, node.inputs[0]), trans_a=0, trans_b=1)
+    return node.emit("reshape", (result,), shape=(theta.shape[0], *spatial, axes))
+
+
+def _places(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
+    """Coordinates of the pixels of a line, [extent]: -1 and 1 are the centres of the first and the last if `align`,
+    else their outer edges."""
+    if isinstance(extent, int):
+        steps = np.arange(extent)
+        places = 2 * steps / max(extent - 1, 1) - 1 if align else (2 * steps + 1) / max(extent, 1) - 1
+        return node.constant(places.astype(np.dtype(dtype)))
+    (steps,) = cast_to(node, count_up(node, extent), dtype)
+    (whole,) = cast_to(node, node.extent(extent), dtype)
+    if align:
+        (whole,) = emit_broadcast(node, "sub", (whole, number(node, 1, dtype)))
+        (whole,) = emit_broadcast(node, "max", (whole, number(node, 1, dtype)))
+    (steps,) = emit_broadcast(node, "mul", (steps, number(node, 2, dtype)))
+    if not align:
+        (steps,) = emit_broadcast(node, "add", (steps, number(node, 1, dtype)))
+    (places,) = emit_broadcast(node, "div", (steps, whole))
+    return emit_broadcast(node, "sub", (places, number(node, 1, dtype)))[0]

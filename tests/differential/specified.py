@@ -137,9 +137,48 @@ def attended(case: Case) -> np.ndarray:
     return (y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1) if flat else y).astype(operands(case)[0].dtype)
 
 
+def affine_grid(case: Case) -> np.ndarray:
+    """AffineGrid: with align_corners "-1 and 1 refer to the centers of the corner pixels", else to outer edges."""
+    theta, size = operands(case)
+    align, spatial = attribute(case, "align_corners"), [int(extent) for extent in size[2:]]
+    lines = [2 * np.arange(extent) / max(extent - 1, 1) - 1 if align else (2 * np.arange(extent) + 1) / extent - 1
+             for extent in spatial]
+    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(spatial)], -1)
+    return np.einsum("...k,nik->n...i", places, theta.astype(np.float64)).astype(theta.dtype)
+
+
+def with_pads(case: Case) -> onnx.ModelProto:
+    """The case with explicit pads in place of SAME_UPPER and SAME_LOWER: "output_spatial_shape[i] =
+    ceil(input_spatial_shape[i] / strides[i])", and as many elements around as that needs.
+
+    Raises:
+        ValueError: it has explicit pads.
+    """
+    auto = case.attributes.get("auto_pad", "NOTSET")
+    if auto not in ("SAME_UPPER", "SAME_LOWER") or case.kind == "ConvTranspose":
+        raise ValueError("has explicit pads")
+    x = operands(case)[0]
+    kernel = case.attributes.get("kernel_shape") or operands(case)[3 if case.kind == "QLinearConv" else 1].shape[2:]
+    before, behind = [], []
+    for axis, taps in enumerate(kernel):
+        step, spread = (case.attributes.get(name, [1] * len(kernel))[axis] for name in ("strides", "dilations"))
+        extent = x.shape[2 + axis]
+        more = max((-(-extent // step) - 1) * step + (taps - 1) * spread + 1 - extent, 0)
+        before.append(more // 2 if auto == "SAME_UPPER" else more - more // 2)
+        behind.append(more - before[-1])
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    (node,) = model.graph.node
+    kept = [row for row in node.attribute if row.name not in ("auto_pad", "pads", "ceil_mode")]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute("pads", before + behind)])
+    return model
+
+
 SPECIFIED: Mapping[str, Callable[[Case], np.ndarray]] = {
-    "Attention": attended, "Erf": erf, "GlobalLpPool": global_lp_pool, "LRN": local_response, "Hardmax": rows_before_13,
-    "ConvTranspose": transposed, "QLinearConv": convolved_in_two_axes}
+    "AffineGrid": affine_grid, "Attention": attended, "ConvTranspose": transposed, "Erf": erf,
+    "GlobalLpPool": global_lp_pool, "Hardmax": rows_before_13, "LRN": local_response,
+    "QLinearConv": convolved_in_two_axes}
 
 
 def of_specification(case: Case) -> dict[str, np.ndarray]:

@@ -182,6 +182,11 @@ def quantize(draw: Draw) -> None:
         draw.add(zero if kind != "int32" else np.zeros_like(zero), 0.9)
 
 
+def dynamic_quantize(draw: Draw) -> None:
+    draw.outputs = 3
+    draw.add_values(draw.shape(0, 5, 0), 0.1)
+
+
 def prelu(draw: Draw) -> None:
     shape = draw.shape(1, 4)
     draw.add_values(shape, 0.05)
@@ -250,5 +255,6 @@ RULES = {"MatMul": matmul, "MatMulInteger": matmul, "Gemm": gemm, "QLinearMatMul
          "BatchNormalization": batch_norm, "InstanceNormalization": instance_norm, "GroupNormalization": group_norm,
          "LayerNormalization": layer_norm, "RMSNormalization": layer_norm, "Clip": clip, "Div": divide,
          "Mod": divide, "Pow": power, "BitShift": bit_shift, "QuantizeLinear": quantize,
-         "DequantizeLinear": quantize, "PRelu": prelu, "Einsum": einsum, "LSTM": recurrent, "GRU": recurrent,
+         "DequantizeLinear": quantize, "DynamicQuantizeLinear": dynamic_quantize,
+         "PRelu": prelu, "Einsum": einsum, "LSTM": recurrent, "GRU": recurrent,
          "RNN": recurrent, "Dropout": dropout, "Det": det, "MeanVarianceNormalization": mean_variance}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import numpy_helper
 
 from ..draw import Draw, broadcast, element_type, types_of
 
@@ -227,7 +228,7 @@ def shape_of(draw: Draw) -> None:
 
 def constant_of_shape(draw: Draw) -> None:
     if draw.chance(0.8):
-        draw.attributes["value"] = draw.values((1,), draw.dtype("T2"))
+        draw.attributes["value"] = numpy_helper.from_array(draw.values((1,), draw.dtype("T2")))
     draw.add_ints(draw.shape(), 0.7, "int64")
 
 

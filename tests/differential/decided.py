@@ -78,6 +78,8 @@ DECIDED: tuple[Decided, ...] = (
             "mean and scale into one factor in float32"),
     Decided(("Resize", "Upsample"), "Linear and cubic interpolation: the text does not say how integers are rounded; "
             "to the nearest here", _has(*_INTEGERS), within=1),
+    Decided(("Unique",), "sorted: whether to sort the unique elements in ascending order before returning as output: "
+            "ONNX's evaluator always does", lambda case: case.attributes.get("sorted") == 0),
     Decided(("HannWindow", "HammingWindow", "BlackmanWindow"), "The text does not say how a real number becomes an "
             "integer, and some are whole but for an error of rounding", _of_integers, within=1),
     Decided(("Resize", "Upsample", "DeformConv", "RoiAlign", "GridSample", "HannWindow", "HammingWindow",
@@ -100,6 +102,10 @@ DECIDED: tuple[Decided, ...] = (
             "ONNX Runtime gives other extents where the result is empty", _may_be_empty),
     Decided(("Gather",), "Gather entries of the axis dimension of data: ONNX Runtime reads texts with int32 indices "
             "from wrong places", _texts),
+    Decided(("DFT", "STFT"), "Computes the discrete Fourier Transform of the input: ONNX Runtime has angles in float32 "
+            "for some lengths", _wide, within=1e-5),
+    Decided(("ConvTranspose",), "output_shape[i] = input_shape[i] * strides[i]: ONNX Runtime and ONNX's evaluator give "
+            "less where the kernel is shorter than the stride", lambda case: "SAME" in case.attributes.get("auto_pad", "")),
     Decided(("ConvTranspose",), "output_padding: additional elements added to one side in the output, and then B: "
             "ONNX's evaluator leaves B out there", _has("float16", "float64")),
     Decided(("GlobalLpPool", "LpPool"), "Lp pooling consists of computing the Lp norm on all values of a subset of the "

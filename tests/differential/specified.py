@@ -92,10 +92,14 @@ def transposed(case: Case) -> np.ndarray:
     rank, groups = x.ndim - 2, attribute(case, "group")
     strides, dilations, more = (case.attributes.get(name, [least] * rank) for name, least in (
         ("strides", 1), ("dilations", 1), ("output_padding", 0)))
-    if case.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise ValueError("pads follow from the shape")
-    pads = case.attributes.get("pads", [0] * 2 * rank)
+    pads, auto = case.attributes.get("pads", [0] * 2 * rank), case.attributes.get("auto_pad", "NOTSET")
     taps = w.shape[2:]
+    if auto in ("SAME_UPPER", "SAME_LOWER"):  # "output_shape[i] = input_shape[i] * strides[i]", by pads below 0 too
+        totals = [(tap - 1) * spread + 1 + extra - step for tap, spread, extra, step in zip(
+            taps, dilations, more, strides, strict=True)]
+        halves = [int(total / 2) for total in totals]
+        others = [total - half for total, half in zip(totals, halves, strict=True)]
+        pads = halves + others if auto == "SAME_UPPER" else others + halves
     whole = [step * (extent - 1) + (tap - 1) * spread + 1 + max(extra, 0) for step, extent, tap, spread, extra in zip(
         strides, x.shape[2:], taps, dilations, more, strict=True)]
     y = np.zeros((x.shape[0], w.shape[1] * groups, *whole))
@@ -106,7 +110,9 @@ def transposed(case: Case) -> np.ndarray:
         where = tuple(slice(tap * spread, tap * spread + step * (extent - 1) + 1, step) for tap, spread, step, extent in
                       zip(place, dilations, strides, x.shape[2:], strict=True))
         y[(slice(None), slice(None), *where)] += sums
-    inner = tuple(slice(pads[axis], extent - pads[axis + rank]) for axis, extent in enumerate(whole))
+    y = np.pad(y, ((0, 0), (0, 0), *((max(-pads[axis], 0), max(-pads[axis + rank], 0)) for axis in range(rank))))
+    pads = [max(pad, 0) for pad in pads]
+    inner = tuple(slice(pads[axis], extent - pads[axis + rank]) for axis, extent in enumerate(y.shape[2:]))
     y = y[(slice(None), slice(None), *inner)]
     return (y if bias is None else y + bias.reshape(-1, *(1,) * rank)).astype(x.dtype)
 

@@ -95,7 +95,7 @@ def pool(draw: Draw) -> None:
     draw.maybe("count_include_pad", draw.whole(0, 1))
     draw.maybe("p", draw.whole(1, 3))
     draw.add_values((draw.whole(1, 2), draw.one((1, 3, 4, 8, 9)), *extents), 0.05)
-    if draw.schema.name == "MaxPool" and draw.chance(0.2):
+    if len(draw.schema.outputs) > 1 and draw.chance(0.2):
         draw.outputs = 2
 
 

@@ -113,6 +113,12 @@ def test_texts_are_scattered_but_not_reduced(kind: str):
         import_onnx(model([node(kind, "x i u", "y", reduction="max")], texts, ["y"], constants, 18))
 
 
+def test_a_pad_that_reflects_does_not_read_its_value():
+    feeds, constants = {"x": X, "v": np.float32(9)}, {"p": np.array([0, 0, 1, 0, 0, 0])}
+    found = result(node("Pad", "x p v", "y", mode="reflect"), feeds, constants)
+    np.testing.assert_array_equal(found, np.pad(X, ((0, 0), (0, 0), (1, 0)), mode="reflect"))
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_axes_of_a_slice_that_only_the_run_knows(axis: int):
     feeds, constants = {"x": X, "a": np.array([axis])}, {"s": np.array([-1]), "e": np.array([99])}

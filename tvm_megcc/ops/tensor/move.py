@@ -296,7 +296,7 @@ class Pad(Operator):
         if node.opset >= 11:
             axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
             pads = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.dims(1, "pads")
-            value = None if at_run_time else node.const(2, "constant_value")
+            value = node.const(2, "constant_value") if mode == "constant" and not at_run_time else None
             value = 0 if value is None else value.reshape(-1)[0].item()
         else:
             pads, value, axes = tuple(node.attr("pads")), node.attr("value", 0.0), None

@@ -47,6 +47,10 @@ def _of_integers(case: Case) -> bool:
         TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
+def _same(case: Case) -> bool:
+    return "SAME" in case.attributes.get("auto_pad", "")
+
+
 def _texts(case: Case) -> bool:
     return any(array.dtype == object for array in case.feeds.values())
 
@@ -105,7 +109,10 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("DFT", "STFT"), "Computes the discrete Fourier Transform of the input: ONNX Runtime has angles in float32 "
             "for some lengths", _wide, within=1e-5),
     Decided(("ConvTranspose",), "output_shape[i] = input_shape[i] * strides[i]: ONNX Runtime and ONNX's evaluator give "
-            "less where the kernel is shorter than the stride", lambda case: "SAME" in case.attributes.get("auto_pad", "")),
+            "less where the kernel is shorter than the stride", _same),
+    Decided(("MaxPool", "AveragePool", "LpPool"), "SAME_UPPER or SAME_LOWER: output_spatial_shape[i] = "
+            "ceil(input_spatial_shape[i] / strides_spatial_shape[i]): ONNX Runtime refuses pads below 0 or forgets "
+            "dilations, ONNX's evaluator cuts off", _same),
     Decided(("ConvTranspose",), "output_padding: additional elements added to one side in the output, and then B: "
             "ONNX's evaluator leaves B out there", _has("float16", "float64")),
     Decided(("GlobalLpPool", "LpPool"), "Lp pooling consists of computing the Lp norm on all values of a subset of the "

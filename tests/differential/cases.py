@@ -20,6 +20,9 @@ SAME_OPSET = 100
 #: Drawn by other tests (graphs within), or nothing to draw.
 ELSEWHERE = {"If", "Loop", "Scan", "SequenceMap", "Constant", "ImageDecoder", "RegexFullMatch", "StringSplit",
              "StringConcat"}
+#: Results are not the same twice.
+RANDOM = frozenset(("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+                    "RandomUniformLike"))
 
 
 @dataclass(frozen=True, eq=False)

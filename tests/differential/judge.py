@@ -13,13 +13,10 @@ from tvm_megcc.runtime import reference
 from tvm_megcc.runtime.texts import Texts
 from tvm_megcc.target import TARGETS
 
-from .cases import Case
+from .cases import RANDOM, Case
 from .decided import decided
 from .references import Outputs, differs, references
 from .verdict import Verdict, brief
-
-RANDOM = frozenset(("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-                    "RandomUniformLike"))
 
 
 def in_numpy(case: Case) -> Outputs:

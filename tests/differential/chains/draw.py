@@ -83,5 +83,5 @@ def _chain(b: Builder, seed: int, number: int, mode: str, dims: Mapping[str, str
         dims = {}  # nothing is open
     runs = tuple(told(b.inputs, run) for run in range(b.runs))
     label = f"{seed}:{number} {mode}-{b.opset} {' '.join(node.op_type for node in b.nodes)} {''.join(dims.values())}"
-    return Chain(seed, number, mode, b.opset, label, b.model(outputs), runs[0], runs,
-                 tuple(told(outputs, run) for run in range(b.runs)), dims)
+    return Chain(seed, number, mode, b.opset, label, b.model(outputs), runs[0], runs=runs,
+                 wanted=tuple(told(outputs, run) for run in range(b.runs)), dims=dims)

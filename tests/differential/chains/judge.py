@@ -31,7 +31,7 @@ from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
 
 from ..draw import Undrawn, element_type
-from ..judge import TOLERANCE, differs
+from ..references import TOLERANCE, differs
 from ..verdict import Verdict, brief
 from .builder import computed, model_of, reads
 from .draw import Chain

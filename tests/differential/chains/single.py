@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from ..cases import kinds
+from ..cases import RANDOM, kinds
 from ..draw import Draw, Undrawn, by_schema, types_of
-from ..rules import RULES
+from ..rules import RULES, sequences
 from .builder import Builder, Value
 
 #: Whose later integer operands have to be what the rule drew: no zero divides, no index lies outside.
 _OWN_INTEGERS = {"Div", "Mod", "BitShift", "Pow"}
 #: Text is no value of a chain, and results of these are not the same twice or of a type that no other operator reads.
-_NOT_HERE = {"Unique", "Dropout", "Det", "Optional", "Identity"}
+_NOT_HERE = {"Unique", "Dropout", "Det", "Identity", *RANDOM, *sequences.RULES, "StringNormalizer", "TfIdfVectorizer"}
 
 
 @dataclass

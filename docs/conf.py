@@ -22,8 +22,8 @@ NAVIGATION = (
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",
         "06_changing_shapes", "07_relay", "08_quantise"))),
-    ("Work on it", ("ARCHITECTURE", "docs/adding-an-operator", "docs/extern", "docs/porting", "docs/debugging",
-                    "docs/glossary", "CONTRIBUTING", "CHANGELOG")),
+    ("Work on it", ("ARCHITECTURE", "docs/design", "docs/adding-an-operator", "docs/extern", "docs/porting",
+                    "docs/debugging", "docs/glossary", "CONTRIBUTING", "CHANGELOG")),
 )
 
 project = "tvm_megcc"

@@ -94,11 +94,12 @@ def transposed(case: Case) -> np.ndarray:
         ("strides", 1), ("dilations", 1), ("output_padding", 0)))
     pads, auto = case.attributes.get("pads", [0] * 2 * rank), case.attributes.get("auto_pad", "NOTSET")
     taps = w.shape[2:]
-    if auto in ("SAME_UPPER", "SAME_LOWER"):  # "output_shape[i] = input_shape[i] * strides[i]", by pads below 0 too
+    if auto in ("SAME_UPPER", "SAME_LOWER"):  # "output_shape[i] = input_shape[i] * strides[i]"; pads are not below 0
         totals = [(tap - 1) * spread + 1 + extra - step for tap, spread, extra, step in zip(
             taps, dilations, more, strides, strict=True)]
-        halves = [int(total / 2) for total in totals]
-        others = [total - half for total, half in zip(totals, halves, strict=True)]
+        more = [extra + max(-total, 0) for extra, total in zip(more, totals, strict=True)]
+        halves = [max(total, 0) // 2 for total in totals]
+        others = [max(total, 0) - half for total, half in zip(totals, halves, strict=True)]
         pads = halves + others if auto == "SAME_UPPER" else others + halves
     whole = [step * (extent - 1) + (tap - 1) * spread + 1 + max(extra, 0) for step, extent, tap, spread, extra in zip(
         strides, x.shape[2:], taps, dilations, more, strict=True)]
@@ -110,9 +111,7 @@ def transposed(case: Case) -> np.ndarray:
         where = tuple(slice(tap * spread, tap * spread + step * (extent - 1) + 1, step) for tap, spread, step, extent in
                       zip(place, dilations, strides, x.shape[2:], strict=True))
         y[(slice(None), slice(None), *where)] += sums
-    y = np.pad(y, ((0, 0), (0, 0), *((max(-pads[axis], 0), max(-pads[axis + rank], 0)) for axis in range(rank))))
-    pads = [max(pad, 0) for pad in pads]
-    inner = tuple(slice(pads[axis], extent - pads[axis + rank]) for axis, extent in enumerate(y.shape[2:]))
+    inner = tuple(slice(pads[axis], extent - pads[axis + rank]) for axis, extent in enumerate(whole))
     y = y[(slice(None), slice(None), *inner)]
     return (y if bias is None else y + bias.reshape(-1, *(1,) * rank)).astype(x.dtype)
 
@@ -141,6 +140,14 @@ def attended(case: Case) -> np.ndarray:
     shares = np.exp(scores - top)
     y = shares / np.maximum(shares.sum(3, keepdims=True), 1e-300) @ v
     return (y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1) if flat else y).astype(operands(case)[0].dtype)
+
+
+def mean_variance(case: Case) -> np.ndarray:
+    """"(X - EX) / sqrt(E(X - EX)^2)", with the 1e-9 of the body of the function."""
+    (x,), axes = operands(case), tuple(attribute(case, "axes"))
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(axes, keepdims=True)
+    return (centred / (np.sqrt((centred**2).mean(axes, keepdims=True)) + 1e-9)).astype(x.dtype)
 
 
 def affine_grid(case: Case) -> np.ndarray:
@@ -184,7 +191,7 @@ def with_pads(case: Case) -> onnx.ModelProto:
 SPECIFIED: Mapping[str, Callable[[Case], np.ndarray]] = {
     "AffineGrid": affine_grid, "Attention": attended, "ConvTranspose": transposed, "Erf": erf,
     "GlobalLpPool": global_lp_pool, "Hardmax": rows_before_13, "LRN": local_response,
-    "QLinearConv": convolved_in_two_axes}
+    "MeanVarianceNormalization": mean_variance, "QLinearConv": convolved_in_two_axes}
 
 
 def of_specification(case: Case) -> dict[str, np.ndarray]:

@@ -244,7 +244,7 @@ class Builder:
             shape = [self.whole(1, 7) if each == -1 and not self.sizes else self.sizes[0] if each == -1 else each
                      for each in shape]
             return self.input(self.rng.integers(low, 2 if dtype == "bool" else 6, shape).astype(dtype))
-        return self.one(fits[-3:] if self.chance(0.6) else fits)
+        return fits[-1] if self.chance(0.35) else self.one(fits[-3:] if self.chance(0.6) else fits)
 
     # Nodes.
 

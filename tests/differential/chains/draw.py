@@ -11,7 +11,7 @@ import numpy as np
 
 from ..cases import OPSETS, SAME_OPSET, Case
 from ..draw import Undrawn
-from . import quantised, recipes, runtime
+from . import quantised, recipes, rewrites, runtime
 from .builder import OPEN, Builder, Value
 
 #: Ranges of the open dimension, and its sizes in the runs: one in the middle first, then the ends of each range.
@@ -52,7 +52,7 @@ def drawn(seed: int, number: int, only: str = "") -> Chain:
     rng = np.random.default_rng([seed, number, zlib.crc32(only.encode()), 1])
     reals = str(rng.choice(["float32"] * 8 + ["float16", "float64"]))
     b = Builder(rng, opset, len(sizes) or (3 if mode == "values" else 1), sizes, reals)
-    least, steps = b.whole(3, 10), recipes.RECIPES
+    least, steps = b.whole(3, 10), recipes.RECIPES + rewrites.RECIPES
     if rng.random() < 0.25 and opset >= 10:
         steps, b.reals = steps[::4] + quantised.RECIPES * 6, "float32"
     if mode == "values":
@@ -66,7 +66,7 @@ def drawn(seed: int, number: int, only: str = "") -> Chain:
         try:
             with b.all_or_nothing():
                 step(b)
-        except Undrawn:
+        except (Undrawn, IndexError, ValueError):  # the last two of values without elements, or of another rank
             continue
     if len(b.nodes) < 2:
         raise Undrawn("fewer than two operators")

@@ -103,7 +103,7 @@ def compared(chain: Chain, found: Sequence[Arrays]) -> Verdict:
     if not differing:
         return Verdict(chain.number, chain.label, "right")
     if not reasons:
-        return Verdict(chain.number, chain.label, "ill-conditioned", "")
+        return Verdict(chain.number, chain.label, "ill-conditioned", f"run {differing[0][0]}: {differing[0][1]}")
     try:
         evaluator = onnx.reference.ReferenceEvaluator(chain.model)
         others = [dict(zip(chain.wanted[run], evaluator.run(None, dict(chain.runs[run])), strict=True))

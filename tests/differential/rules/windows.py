@@ -159,8 +159,10 @@ def depth_space(draw: Draw) -> None:
 def grid_sample(draw: Draw) -> None:
     rank = 2 if draw.opset < 20 or draw.chance(0.7) else 3
     old = draw.opset < 20
-    draw.maybe("mode", draw.one(("bilinear", "nearest", "bicubic") if old else
-                                ("linear", "nearest", "cubic") if rank == 2 else ("linear", "nearest")))
+    modes = ("bilinear", "nearest", "bicubic") if old else ("linear", "nearest", "cubic")[:5 - rank]
+    draw.maybe("mode", draw.one(modes), 0.6)
+    if draw.input_dtype(0) == "bool":  # nothing is said of weights times these
+        draw.attributes["mode"] = "nearest"
     draw.maybe("padding_mode", draw.one(("zeros", "border", "reflection")))
     draw.maybe("align_corners", draw.whole(0, 1))
     batch = draw.whole(1, 2)

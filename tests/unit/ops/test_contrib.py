@@ -139,6 +139,9 @@ def test_normalisations_and_others():
         case("LayerNormalization", [x, n, f(8)], domain="", epsilon=1e-3),
         case("SkipSimplifiedLayerNormalization", [x, f(2, 5, 8), n, f(8)], "y _ _ s"),
         case("SkipSimplifiedLayerNormalization", [x, f(2, 5, 8), n], epsilon=1e-3),
+        *(case(kind, [x / 500, f(2, 5, 8) / 500, n]) for kind in (  # epsilon is left out, and matters
+            "SkipLayerNormalization", "SkipSimplifiedLayerNormalization")),
+        case("SimplifiedLayerNormalization", [x / 500, n], domain=""),
         case("EmbedLayerNormalization", [i(9, 2, 5), i(2, 2, 5), f(9, 8), f(6, 8), f(2, 8), n, f(8), i(2, 2, 5)], 3,
              constant="2 3 4 5 6"),
         case("EmbedLayerNormalization", [i(9, 2, 5), None, f(9, 8), f(6, 8), None, n, f(8), None, i(6, 2, 5)], 2,

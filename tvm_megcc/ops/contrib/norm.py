@@ -28,13 +28,13 @@ def skip_layer_norm(node: OnnxNode) -> tuple[str, ...]:
     return (*results, total)
 
 
-def _rms(node: OnnxNode, value: str, scale: str, axis: int) -> tuple[str, str]:
-    """x / root of the mean of squares, times the scale; and the inverse root."""
+def _rms(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> tuple[str, str]:
+    """x / root of the mean of squares, times the scale; and the inverse root. epsilon: the operator's default."""
     rank, dtype = node.type_of(value).rank, node.type_of(value).dtype
     axes = tuple(range(axis_of(axis, rank), rank))
     (square,) = node.emit("mul", (value, value))
     (mean,) = reduce(node, "reduce_mean", square, axes, True)
-    (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", 1e-5), dtype))))
+    (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", epsilon), dtype))))
     (value,) = node.emit("mul", (value, inverse))
     return emit_broadcast(node, "mul", (value, scale))[0], inverse
 
@@ -42,7 +42,7 @@ def _rms(node: OnnxNode, value: str, scale: str, axis: int) -> tuple[str, str]:
 @decomposes("SimplifiedLayerNormalization")
 def simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
     """In ONNX's own domain, where ONNX Runtime puts it."""
-    return _rms(node, node.inputs[0], node.inputs[1], node.attr("axis", -1))
+    return _rms(node, node.inputs[0], node.inputs[1], node.attr("axis", -1), 1e-5)
 
 
 contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
@@ -52,7 +52,7 @@ contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
 def skip_simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
     """Its second result is no mean: there is none."""
     total = _added(node, node.inputs[0], node.inputs[1], given(node, 3))
-    value, inverse = _rms(node, total, node.inputs[2], -1)
+    value, inverse = _rms(node, total, node.inputs[2], -1, 1e-12)
     return value, inverse, inverse, total
 
 

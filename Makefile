@@ -15,6 +15,7 @@ help:
 	@echo "make test-all  all tests: every kernel on every CPU, the large networks"
 	@echo "make test-tvm  what concerns TVM with Relax, on every release of it that is supported"
 	@echo "make mlperf-tiny  the benchmark's networks on emulated Cortex-M cores; MODELS=a checkout of mlcommons/tiny"
+	@echo "make models  small published models, each compared with ONNX Runtime or LiteRT; ONLY=text PLAN=1"
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
 	@echo "make graphs  drawn models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
 	@echo "make wheel   the installable package and its sources, in dist/"
@@ -48,6 +49,10 @@ graphs: $(READY)
 	$(BIN)/python -m tests.differential $(if $(CASES),--count $(CASES) --seconds 1000000,--seconds \
 		$(shell expr 60 '*' $(or $(MINUTES),1))) --seed $(or $(SEED),1)
 
+# Packages are fetched into build/collection, repositories where CLONE=1; without the C compiler where PLAN=1.
+models: $(READY)
+	$(BIN)/python -m tests.models.collection $(if $(ONLY),--only $(ONLY)) $(if $(PLAN),--plan) $(if $(CLONE),--clone)
+
 # Models of $MEGCC_MODELS, or of MODELS.
 mlperf-tiny: $(READY)
 	$(BIN)/python benchmarks/mlperf_tiny.py $(if $(MODELS),--models $(MODELS))
@@ -63,4 +68,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz graphs wheel docs clean
+.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz models graphs wheel docs clean

@@ -4,6 +4,7 @@
     python -m tests.differential                          every family, an hour, targets in turn
     python -m tests.differential --family onnx --operator Conv --targets c,arm64 --count 1000
     python -m tests.differential --targets "" --count 200000     in numpy only
+    python -m tests.differential --replay FILE            a model that failed: findings are written to --findings
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from .families import FAMILIES
+from .replay import case_of, judge
 from .schedule import Plan, verdicts
 from .targets import chosen
 from .verdict import BAD, Verdict, summary
@@ -36,11 +39,16 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--unit", type=int, default=4, metavar="N", help="compile one batch of N")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="processes at a time")
     parser.add_argument("--log", type=Path, help="a line of JSON for each verdict")
+    parser.add_argument("--findings", type=Path, default=Path("build/graphs"), help="folder of the models that fail, "
+                        "as small as they get: %(default)s")
+    parser.add_argument("--replay", type=Path, help="a file of that folder")
     return parser.parse_args(given)
 
 
 def main(given: Sequence[str] | None = None) -> int:
     args = arguments(given)
+    if args.replay:
+        return replayed(args.replay)
     targets, skipped = chosen(args.targets)
     print("\n".join(skipped), end="\n" if skipped else "")
     families, bad = args.family.split(","), 0
@@ -52,6 +60,8 @@ def main(given: Sequence[str] | None = None) -> int:
             for verdict in verdicts(plan):
                 found.append(verdict)
                 record(name, verdict, args.log)
+                if verdict.verdict in BAD:
+                    keep(name, args.seed, args.operator, verdict, args.findings)
             bad += print_summary(name, found)
     return int(bool(bad))
 
@@ -63,6 +73,25 @@ def record(family: str, verdict: Verdict, log: Path | None) -> None:
     if verdict.verdict in BAD:
         print(f"{verdict.verdict}{verdict.target and ' on ' + verdict.target}: {family} {verdict.label}: "
               f"{verdict.reason}", flush=True)
+
+
+def replayed(path: Path) -> int:
+    """Judges a kept model again."""
+    family, case, target = case_of(path.read_text("utf-8"))
+    verdict = judge(FAMILIES[family], case, target)
+    print(f"{verdict.verdict}{target and ' on ' + target}: {family} {case.label}: {verdict.reason}")
+    return int(verdict.verdict in BAD)
+
+
+def keep(family: str, seed: int, operator: str, verdict: Verdict, folder: Path) -> None:
+    """Writes the smallest model that fails; a process of its own makes it, which it may end."""
+    options = ["--seed", str(seed), "--operator", operator, "--target", verdict.target, str(verdict.number)]
+    name = f"{family}_{seed}_{verdict.number}{verdict.target and '_' + verdict.target}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    run = subprocess.run([sys.executable, "-W", "ignore", "-m", "tests.differential.findings", family, *options,
+                          "--output", str(folder / name)], check=False, capture_output=True, text=True)
+    if run.returncode == 0:
+        print(f"  python -m tests.differential --replay {folder / name}\n  {run.stdout.strip()}", flush=True)
 
 
 def print_summary(family: str, found: Sequence[Verdict]) -> int:

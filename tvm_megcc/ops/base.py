@@ -7,7 +7,7 @@ importers, shape inference, constant folding, the reference interpreter, kernel 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, ClassVar
@@ -214,9 +214,19 @@ class OnnxNode:
         """
         raise NotImplementedError
 
-    def count(self, value: str, most: Dim | None) -> Dim:
-        """The one element of an integer value as an extent, called as the node's first output; at most `most`, None for
-        no limit."""
+    def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
+        """The elements of any integer value as `dims` gives them, where what a run reads need not be an extent: a shape
+        may have -1, pads may crop. `resolve` emits what all elements mean, int64, from the positions of those that the
+        run reads.
+
+        Raises:
+            MegccError: where the value is no list of a few integers.
+        """
+        raise NotImplementedError
+
+    def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
+        """An element of an integer value as an extent, called `name` or as the node's first output; at most `most`,
+        None for no limit."""
         raise NotImplementedError
 
     def type_of(self, value: str) -> TensorType:

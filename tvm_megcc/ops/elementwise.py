@@ -472,9 +472,9 @@ def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
 def triangle(node: OnnxNode) -> tuple[str, ...]:
     """Zero below (`upper`) or above the k-th diagonal."""
     x = node.type(0)
+    if x.rank < 2:
+        raise ShapeError(f"needs a matrix, not {x}")
     rows, columns = x.shape[-2:]
-    if not (isinstance(rows, int) and isinstance(columns, int)):
-        raise MegccError("needs known extents of the last two axes; give the input a shape")
     k = node.emit("reshape", node.inputs[1:2], shape=())[0] if node.has(1) else node.constant(np.array(0))
     (diagonal,) = node.emit("add", (places(node, rows, 0, 2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"

@@ -39,9 +39,18 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def places(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
-    """The constant 0, 1, … of int64 along one axis of an extent, the other axes being 1."""
+    """0, 1, … of int64 along one axis of an extent, the other axes being 1; a constant where the extent is known."""
+    if not isinstance(extent, int):
+        return node.emit("reshape", (ramp(node, extent, "int64"),),
+                         shape=tuple(extent if i == axis else 1 for i in range(rank)))[0]
     node.require_room(extent)
     return node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
+
+
+def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
+    """0, 1, … below an extent."""
+    (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
+    return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
 
 
 def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:

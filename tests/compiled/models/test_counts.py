@@ -311,3 +311,42 @@ def test_columns_of_what_may_be_nothing(tmp_path):
             scores = np.where(np.arange(20) < count, generator.permutation(20) + 1, 0).astype(np.float32)
             found = same(session, graph, {"s": scores, "b": generator.random((20, 4)).astype(np.float32)})
             assert found["last"].shape == (min(count, 5), 1)
+
+
+def read_by_runs():
+    """Numbers that need not be extents: a shape with -1 and 0, of a constant too, pads that crop, a depth."""
+    return model([node("Reshape", "x s", "r"), node("Reshape", "c s", "constant"), node("Pad", "x p", "padded"),
+                  node("OneHot", "i d v", "places"), node("NonZero", "z", "none"), node("Exp", "r", "e")],
+                 {"x": [2, 6], "s": ("int64", [2]), "p": ("int64", [4]), "d": ("int64", []), "i": ("int64", [3]),
+                  "z": []},
+                 ["r", "constant", "padded", "places", "none", "e"],
+                 {"c": np.arange(12, dtype=np.float32).reshape(2, 6), "v": np.array([0, 1], np.float32)}, opset=18)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", "c"])
+def test_numbers_that_need_not_be_extents(tmp_path, target):
+    """Within bounds, so that nothing is allocated."""
+    bounds = {"p": 4, "d": 7}
+    source = read_by_runs()
+    graph = import_onnx(source, bounds=bounds)
+    artifact = tvm_megcc.compile(source, target, bounds=bounds, name="read")
+    with tvm_megcc.load(artifact.save(tmp_path / "read")) as session:
+        given = {"x": np.arange(12, dtype=np.float32).reshape(2, 6), "i": np.array([0, 1, -1]), "z": np.float32(1)}
+        for shape, pads, depth in (([3, 4], [0, 0, 0, 0], 3), ([-1, 3], [-1, -2, 0, 3], 1),
+                                   ([0, -1], [1, 4, -2, -6], 7)):
+            same(session, graph, {**given, "s": np.array(shape), "p": np.array(pads), "d": np.array(depth)})
+        with pytest.raises(MegccError):
+            session.run({**given, "s": np.array([5, -1]), "p": np.array([0] * 4), "d": np.array(3)})
+
+
+@pytest.mark.slow
+def test_triangles_of_extents_that_change(tmp_path):
+    source = model([node("Trilu", "x k", "y", upper=0), node("EyeLike", "x", "eye", k=1), node("Add", "y eye", "z")],
+                   {"x": ["n", "m"], "k": ("int64", [])}, ["z"])
+    artifact = tvm_megcc.compile(source, "native", dims={"n": "1..9", "m": "1..40"}, name="triangles")
+    graph = import_onnx(source)
+    with tvm_megcc.load(artifact.save(tmp_path / "triangles")) as session:
+        for rows, columns in ((9, 40), (1, 1), (7, 3)):
+            for k in (-2, 0, 5):
+                same(session, graph, {"x": np.ones((rows, columns), np.float32), "k": np.array(k)})

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -417,8 +417,12 @@ class Node(OnnxNode):
         return tuple(int(dim) if isinstance(dim, np.integer) else dim
                      for dim in self._builder.counts.extents(value, None, self.name).reshape(-1))
 
-    def count(self, value: str, most: Dim | None) -> Dim:
-        return self._builder.counts.count(value, 0, most, self.name, self._hint())
+    def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
+        found = self._builder.counts.resolved(value, most, self.name, resolve)
+        return tuple(int(dim) if isinstance(dim, np.integer) else dim for dim in found)
+
+    def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
+        return self._builder.counts.count(value, element, most, self.name, name or self._hint())
 
     def key(self) -> tuple[str, int]:
         return self._builder.seeds.key(self.name), self._builder.seeds.number()

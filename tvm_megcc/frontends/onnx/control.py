@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,8 @@ from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ...ops.tensor.move import FAR
 from .builder import Builder, Node
+from .carried import Form, carried_forms, flattened, form_of, is_appended, restored, types_in
+from .carried import found as found_of
 from .loops import ENDLESS, Looped, loop_of
 from .packed import Packed, bounds_of, changing, largest, room_of
 from .turns import counted_turns
@@ -49,7 +52,7 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
     (condition,) = node.emit("reshape", node.inputs[:1], shape=())
     builder, expanded = importer.builder, importer.expanded
     start, outside = builder.mark(), set(builder.counts.taken)
-    types, found = [], []
+    values_of, found = [], []
     for name in ("then_branch", "else_branch"):
         mark, findings = builder.mark(), len(importer.findings)
         values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
@@ -62,17 +65,26 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
             builder.back_to(start)
             del importer.findings[findings:]
             return _the_other(importer, node, proto, scope, opsets, condition, name == "else_branch")
-        types.append([node.type_of(str(value)) for value in values])
+        values_of.append([found_of(importer.sequences, node, str(value)) for value in values])
         found.append(bounds_of(builder.ops))
         builder.back_to(mark)
     importer.expanded = expanded
-    plans = [_either(node, builder, index, pair, found, outside) for index, pair in enumerate(zip(*types, strict=True))]
+    forms = [form_of(pair) for pair in zip(*values_of, strict=True)]
+    types = [[type_ for value, form in zip(values, forms, strict=True) for type_ in types_in(value, form)]
+             for values in values_of]
+    names = [f"{output or node.name}.{part}" if form.parts is not None else output or f"{node.name}.{index}"
+             for index, (output, form) in enumerate(zip(node.outputs, forms, strict=True))
+             for part in range(1 if form.parts is None else form.parts)]
+    plans = [_either(node, builder, name, pair, found, outside)
+             for name, *pair in zip(names, *types, strict=True)]
     bodies, reads = {}, []
     for name, key in (("then_branch", "yes"), ("else_branch", "no")):
         first = len(builder.ops)
         values = importer.inlined(branch_of(node, proto, name), scope, opsets, {})
         with builder.importing(node.name):
-            results = [part for value, plan in zip(values, plans, strict=True)
+            flat = [part for value, form in zip(values, forms, strict=True)
+                    for part in flattened(importer.sequences, node, str(value), form)]
+            results = [part for value, plan in zip(flat, plans, strict=True)
                        for part in (plan.pack(node, str(value)) if isinstance(plan, Packed)
                                     else [_shaped(node, str(value), plan)])]
         bodies[key], captured = builder.body(first, (), results)
@@ -81,19 +93,20 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
     results = iter(node.emit("branch", (condition, *reads[0], *reads[1]), **bodies, reads=len(reads[0]),
                              types=tuple(given)))
     with builder.importing(node.name):
-        return [plan.unpack(node, builder.counts, [next(results) for _ in plan.types])
-                if isinstance(plan, Packed) else next(results) for plan in plans]
+        flat = iter([plan.unpack(node, builder.counts, [next(results) for _ in plan.types])
+                     if isinstance(plan, Packed) else next(results) for plan in plans])
+    return [restored(importer.sequences, list(islice(flat, 1 if form.parts is None else form.parts)), form)
+            for form in forms]
 
 
 def _shaped(node: Node, value: str, type_: TensorType) -> str:
     return value if node.type_of(value) == type_ else node.emit("reshape", (value,), shape=type_.shape)[0]
 
 
-def _either(node: Node, builder: Builder, index: int, types: Sequence[TensorType], found: Sequence[dict],
+def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType], found: Sequence[dict],
             outside: set[str]) -> TensorType | Packed:
     """What an output of an If is: of one type, or packed where the branches give different extents."""
     yes, no = types
-    name = node.outputs[index] or f"{node.name}.{index}"
     axes = [] if yes.rank != no.rank else changing(types, outside)
     if yes == no and not axes:
         return yes
@@ -160,27 +173,55 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     if node.is_constant(most) or not builder.counts.known(most):
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
-    room = None if len(body.output) == len(carried) + 1 else _room(node, builder, most)
 
-    # What no turn changes does not go round: exporters carry weights so.
-    fixed = {index for index in range(len(carried)) if body.output[1 + index].name == given[2 + index]}
-    moving = [index for index in range(len(carried)) if index not in fixed]
+    # What no turn changes does not go round: exporters carry weights so. Nor does a sequence that turns only add to.
+    sequences = importer.sequences
+    results_of = [value.name for value in body.output[1:]]
+    fixed = {index for index in range(len(carried)) if results_of[index] == given[2 + index]}
+    added = [index for index in range(len(carried)) if carried[index] in sequences and index not in fixed
+             and is_appended(body, given[2 + index], results_of[index])]
+    moving = [index for index in range(len(carried)) if index not in fixed and index not in added]
     inside = [given[2 + index] for index in moving]
+    beside = {given[2 + index]: carried[index] for index in fixed} | {given[2 + index]: sequences.of(())
+                                                                      for index in added}
+    forms = carried_forms(importer, node, [carried[index] for index in moving], [*given[:2], *inside],
+                          lambda values: importer.inlined(body, scope, opsets, beside | values), moving)
+    room = None if len(body.output) == len(carried) + 1 and not added else _room(node, builder, most)
 
     def turn(values: Sequence[str]) -> list[str | None]:
-        bound = {given[2 + index]: carried[index] for index in fixed}
-        results = importer.inlined(body, scope, opsets, bound | dict(zip([*given[:2], *inside], values, strict=True)))
-        if counted is not None and results[0] is not None:  # so many turns it holds, which are counted anyway
-            results[0] = node.constant(np.array(True))
-        return [value for index, value in enumerate(results) if index - 1 not in fixed]
+        start = [restored(sequences, [value], form) for value, form in zip(values[2:], forms, strict=True)]
+        results = importer.inlined(body, scope, opsets, beside | dict(zip([*given[:2], *inside], [*values[:2], *start],
+                                                                          strict=True)))
+        if None in results:
+            return results
+        going, *made = map(str, results)
+        if counted is not None:  # so many turns it holds, which are counted anyway
+            going = node.constant(np.array(True))
+        with builder.importing(node.name):
+            moved = [part for index, form in zip(moving, forms, strict=True)
+                     for part in flattened(sequences, node, made[index], form)]
+        return [going, *moved, *made[len(carried):], *(sequences.made[made[index]][0] for index in added)]
 
     outputs = [*node.outputs, *[""] * len(carried)]
     names = [*given[:2], *(outputs[index] or f"{node.name}.{index}" for index in moving)]
     exact = counted is not None and node.is_constant(most)
-    results = iter(loop_of(importer, node, Looped(names, inside, [carried[index] for index in moving], most, going,
-                                                  room, exact), turn))
-    made = [carried[index] if index in fixed else next(results, None) for index in range(len(carried))]
-    return [] if moving and made[moving[0]] is None else [*made, *results]
+    starts = [flattened(sequences, node, carried[index], form)[0] for index, form in zip(moving, forms, strict=True)]
+    found = loop_of(importer, node, Looped(names, inside, starts, most, going, room, exact), turn)
+    if not found and len(fixed) < len(body.output) - 1:
+        return []
+    results = list(carried)
+    for index, form, value in zip(moving, forms, found, strict=False):
+        results[index] = restored(sequences, [str(value)], form)
+    for index, value in zip(added, found[len(found) - len(added):], strict=True):
+        results[index] = sequences.of_stack(_behind(importer, node, carried[index], str(value)))
+    return [*results, *found[len(moving):len(found) - len(added)]]
+
+
+def _behind(importer: Importer, node: Node, start: str, rows: str) -> str:
+    """What turns gave as the tensors behind those of a sequence."""
+    type_ = node.type_of(rows)
+    (first,) = flattened(importer.sequences, node, start, Form(element=type_.with_shape(type_.shape[1:])))
+    return rows if node.type_of(first).shape[0] == 0 else node.emit("concat", (first, rows), axis=0)[0]
 
 
 def _room(node: Node, builder: Builder, most: str) -> Dim:

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import MegccError, ShapeError
-from ...ir.dims import Dim, Symbol, SymbolicDim, dim_min
-from ...ir.graph import EXTENT, Attrs
+from ...ir.dims import Dim, Symbol, SymbolicDim, dim_min, symbols
+from ...ir.graph import EXTENT, Attrs, Op
 from .shapes import follows, shape_value
 
 if TYPE_CHECKING:
@@ -48,6 +48,41 @@ class Counts:
             raise MegccError(f"'{value}' is {self.builder.types[value]}, and a few integers are wanted")
         return found
 
+    def resolved(self, value: str, most: Dim | None, origin: str,
+                 resolve: Callable[[Collection[int]], str]) -> np.ndarray:
+        """As `extents`, flat, of numbers that need not be extents: -1 in a shape, a pad that crops.
+
+        resolve: emits what the elements at these positions, which the run reads, mean: an int64 of the same size.
+
+        Raises:
+            MegccError: where the tensor is no shape.
+        """
+        builder = self.builder
+        first = len(builder.ops)
+        found = self.extents(value, most, origin).reshape(-1)
+        read = {op.attrs.symbol: op for op in builder.ops[first:] if op.kind == EXTENT}
+        places = [index for index, dim in enumerate(found) if isinstance(dim, Symbol) and dim in read]
+        if not places:
+            return found
+        beside = set().union(*(symbols(dim) for index, dim in enumerate(found) if index not in places))
+        self._unread({op.outputs[0]: op for symbol, op in read.items() if symbol.name not in beside}, first)
+        meant = resolve(places)
+        for index in places:
+            symbol, bound = found[index], read[found[index]].attrs.bound
+            found[index] = self.count(meant, index, bound if most is None else most if bound is None
+                                      else dim_min(bound, most), origin, symbol.name)
+        return found
+
+    def _unread(self, ops: Mapping[str, Op], first: int) -> None:
+        """Takes operators that count, by their results, out of those from `first` on; their names are free again."""
+        builder, names = self.builder, {op.attrs.symbol.name for op in ops.values()}
+        builder.ops[first:] = [op for op in builder.ops[first:] if op.outputs[0] not in ops]
+        for result in ops:
+            builder.types.pop(result)
+            builder.producers.pop(result)
+        self.forget(names)
+        self.taken -= names
+
     def known(self, value: str) -> bool:
         """Whether the elements of an integer tensor follow from extents, without the run being asked for any."""
         return self._followed(value, None, "", 0, asks=False) is not None
@@ -70,9 +105,9 @@ class Counts:
         if not type_.dtype.startswith(("int", "uint")) \
                 or not (asks or all((value, element) in self._made for element in range(type_.size))):
             return None
-        symbols = np.empty(type_.size, object)
-        symbols[:] = [self.count(value, element, most, origin) for element in range(type_.size)]
-        return symbols.reshape(type_.shape)
+        read = np.empty(type_.size, object)
+        read[:] = [self.count(value, element, most, origin) for element in range(type_.size)]
+        return read.reshape(type_.shape)
 
     def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
         """An element of an integer tensor as an extent, called `name` or as its tensor; its number where that is known.
@@ -89,7 +124,7 @@ class Counts:
                 (wide,) = builder.emit("cast", (value,), Attrs(dtype="int64"), origin, f"{value}.int64")
             else:
                 wide = value
-            name = self._name(name or value if builder.types[value].size == 1 else f"{value}[{element}]")
+            name = self._name(name or (value if builder.types[value].size == 1 else f"{value}[{element}]"))
             bound = self.bound(name, most, value)
             self._made[value, element] = Symbol(name, least=0)
             builder.emit(EXTENT, (wide,), Attrs(symbol=self._made[value, element], element=element, bound=bound),

@@ -453,7 +453,7 @@ class Importer:
         if name in CONTROL:
             return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
-            return [] if unknown else list(SEQUENCES[name](self.sequences, node))
+            return [] if unknown else sequences.imported(self.sequences, name, node)
         beside = [each for each in node.inputs if each in self.sequences]
         if name == "Identity" and beside:
             return [beside[0]]

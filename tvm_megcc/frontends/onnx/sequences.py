@@ -16,6 +16,8 @@ from ...errors import MegccError, ShapeError, quoted
 from ...ops.rules import axis_of
 from ...ops.tensor.move import emit_slice
 from .builder import Node
+from .stacked import IMPORTERS as STACKED
+from .stacked import split, unstacked
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
@@ -25,22 +27,29 @@ LONGEST = 1024
 
 
 class Sequences:
-    """Names of values that are no tensors. made: of sequences, with the values they consist of. absent: of optionals
-    without a value; others have the name of their value."""
+    """Names of values that are no tensors. made: of sequences, with the values they consist of. stacked: of those whose
+    length a run finds, with the value that is all their tensors. absent: of optionals without a value; others have the
+    name of their value."""
 
     def __init__(self, unique: Callable[[str], str]):
         self.made: dict[str, tuple[str, ...]] = {}
+        self.stacked: dict[str, str] = {}
         self.absent: set[str] = set()
         self._unique = unique
 
     def __contains__(self, name: str | None) -> bool:
-        return name in self.made or name in self.absent
+        return name in self.made or name in self.stacked or name in self.absent
 
     def of(self, parts: Sequence[str], hint: str = "sequence") -> str:
         if len(parts) > LONGEST:
             raise MegccError(f"is a sequence of {len(parts)} tensors; {LONGEST} are supported")
         name = self._unique(hint)
         self.made[name] = tuple(parts)
+        return name
+
+    def of_stack(self, value: str, hint: str = "sequence") -> str:
+        name = self._unique(hint)
+        self.stacked[name] = value
         return name
 
     def none(self) -> str:
@@ -50,6 +59,8 @@ class Sequences:
 
     def parts(self, node: Node, index: int = 0) -> tuple[str, ...]:
         """What an operand, which has to be a sequence, consists of."""
+        if node.has(index) and node.inputs[index] in self.stacked:
+            return unstacked(node, self.stacked[node.inputs[index]])
         if not node.has(index) or node.inputs[index] not in self.made:
             raise MegccError(f"its operand {index} is no sequence")
         return self.made[node.inputs[index]]
@@ -106,7 +117,16 @@ def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
     value = scope[name] if name in scope else name
     if value not in importer.sequences:
         return [name]
-    parts = {f"{name}.{index}": part for index, part in enumerate(importer.sequences.made.get(str(value), ()))}
+    found = importer.sequences.made.get(str(value), ())
+    if value in importer.sequences.stacked:
+        node = Node(importer.builder, onnx.NodeProto(name=name, output=[name]), [], 0, None)
+        try:
+            found = unstacked(node, importer.sequences.stacked[str(value)])
+        except MegccError:
+            importer.findings.append(f"output {quoted(name)}: is a sequence whose length a run finds; join its tensors "
+                                     "to one (ConcatFromSequence)")
+            return []
+    parts = {f"{name}.{index}": part for index, part in enumerate(found)}
     taken = [part for part in parts if part in scope]
     if taken:
         importer.findings.append(f"output {quoted(name)}: its tensor {quoted(taken[0])} has the name of another value; "
@@ -203,6 +223,8 @@ def _split(sequences: Sequences, node: Node) -> list[str]:
         sizes = node.dims(1, "split", most=extent)
     else:
         size = 1 if single else int(node.const(1, "split").reshape(()))
+        if size == 1 and not isinstance(extent, int):
+            return [sequences.of_stack(split(node, axis, not single or bool(node.attr("keepdims", 1))))]
         if not isinstance(extent, int) or size < 1:
             raise MegccError(f"cuts an axis of {extent} into parts of {size}, whose number is not known")
         sizes = tuple(min(size, extent - start) for start in range(0, extent, size))
@@ -250,6 +272,14 @@ IMPORTERS: Mapping[str, Callable[[Sequences, Node], list[str]]] = {
 }
 
 
+def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
+    """The outputs of an operator of sequences."""
+    stack = sequences.stacked.get(node.inputs[0]) if node.inputs else None
+    if stack is not None and kind in STACKED:
+        return STACKED[kind](sequences, node, stack)
+    return IMPORTERS[kind](sequences, node)
+
+
 def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
            opsets: Mapping[str, int]) -> list[str | None]:
     """The outputs of a SequenceMap: its body for each element of the first sequence."""
@@ -257,7 +287,8 @@ def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
     body = next(each.g for each in proto.attribute if each.name == "body")
     rows = []
     for turn in range(len(sequences.parts(node))):
-        given = [sequences.made[name][turn] if name in sequences.made else name for name in node.inputs]
+        given = [sequences.parts(node, index)[turn] if name in sequences else name
+                 for index, name in enumerate(node.inputs)]
         names = [value.name for value in body.input]
         rows.append(importer.inlined(body, scope, opsets, dict(zip(names, given, strict=True))))
     if any(None in row for row in rows):

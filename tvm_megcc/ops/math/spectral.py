@@ -13,10 +13,10 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
-from ..rules import axis_of, require_at_most
+from ..rules import axis_of, ramp, require_at_most
 from ..tensor.move import emit_slice
 from ..tensor.runtime_axes import of_run_time_axis
-from ..tensor.runtime_operands import counted_steps, ramp
+from ..tensor.runtime_operands import counted_steps
 from .fourier import Fourier, factors_of
 
 #: Real lines from here on are transformed fast; a product with a constant matrix is faster for shorter ones, and for

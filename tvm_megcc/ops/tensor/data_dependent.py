@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...errors import MegccError, ShapeError
+from ...errors import ShapeError
 from ...ir.conditions import require_at_most, require_equal
 from ...ir.dims import Dim, dim_min
 from ...ir.graph import EXTENT, Attrs
@@ -103,12 +103,13 @@ def _counted(node: OnnxNode, value: str, stated: Dim | None) -> str:
 
 @decomposes("NonZero")
 def non_zero(node: OnnxNode) -> tuple[str, ...]:
-    if node.is_const(0) and node.type(0).rank:
-        return (node.constant(np.stack(np.nonzero(node.const(0))).astype(np.int64)),)
     value, declared = node.inputs[0], node.declared()
-    if node.type(0).rank:
-        return (_counted(node, value, declared[1] if declared is not None and len(declared) == 2 else None),)
-    raise MegccError("has an operand without axes; give it one")
+    if not node.type(0).rank:  # no axis has an index: ONNX wants [0, 1], or [0, 0] of a 0
+        count = node.count(node.emit("count_nonzero", (value,))[0], 1)
+        return node.emit("expand", (node.constant(np.zeros((0, 1), np.int64)),), shape=(0, count))
+    if node.is_const(0):
+        return (node.constant(np.stack(np.nonzero(node.const(0))).astype(np.int64)),)
+    return (_counted(node, value, declared[1] if declared is not None and len(declared) == 2 else None),)
 
 
 @decomposes("Compress")

@@ -149,18 +149,26 @@ class GatherPointsOperator(Operator):
         return {"batch": node.attr("batch_dims", 0)}
 
 
+def _depth(node: OnnxNode) -> Dim:
+    """How many places a OneHot has, which may be a number of any type."""
+    if node.is_const(1):
+        return int(node.const(1, "depth").reshape(-1)[0])
+    (depth,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
+    return node.extents(depth)[0]
+
+
 @decomposes("OneHot")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
     """`off` and `on` chosen by whether the index is the place on the new axis."""
     indices, values = node.type(0), node.inputs[2]
     axis = axis_of(node.attr("axis", -1), indices.rank + 1)
     shape = node.stated(1)
-    depth = int(node.const(1, "depth").reshape(-1)[0]) if shape is None else shape[axis]
+    depth = _depth(node) if shape is None else shape[axis]
     (index,) = cast_to(node, node.inputs[0], "int64")
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
     (index,) = node.emit("reshape", (index,), shape=shape)
     (negative,) = node.emit("less", (index, node.constant(np.array(0))))
-    (wrapped,) = node.emit("add", (index, node.constant(np.array(depth))))
+    (wrapped,) = node.emit("add", (index, node.extent(depth)))
     (index,) = node.emit("where", (negative, wrapped, index))
     (hit,) = node.emit("equal", (index, places(node, depth, axis, len(shape))))
     off, on = (node.emit("reshape", (emit_slice(node, values, 0, i, i + 1),), shape=())[0] for i in (0, 1))

@@ -15,7 +15,7 @@ from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..memory import memory_axes, same_memory
 from ..rules import FAR, axis_of, common, counted_ends, same_dtype, shape_text, slice_axes
-from .runtime_operands import pads_of_run_time_axes, sliced_at_run_time
+from .runtime_operands import pads_of_run_time_axes, read_pads, sliced_at_run_time
 
 
 @register
@@ -295,26 +295,25 @@ class Pad(Operator):
         at_run_time = node.inputs[2] if node.has(2) and not node.is_const(2) and mode == "constant" else ""
         if node.opset >= 11:
             axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
-            pads = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.dims(1, "pads")
+            source = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.inputs[1]
             value = node.const(2, "constant_value") if mode == "constant" and not at_run_time else None
             value = 0 if value is None else value.reshape(-1)[0].item()
         else:
-            pads, value, axes = tuple(node.attr("pads")), node.attr("value", 0.0), None
+            source, value, axes = node.constant(np.array(node.attr("pads"))), node.attr("value", 0.0), None
         axes = range(type_.rank) if axes is None else [axis_of(int(a), type_.rank) for a in axes.reshape(-1)]
-        if len(pads) != 2 * len(axes):
-            raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")
+        added, cropped = read_pads(node, source, axes)
         before, after = [0] * type_.rank, [0] * type_.rank
-        for index, axis in enumerate(axes):
-            before[axis], after[axis] = pads[index], pads[index + len(axes)]
         if mode not in PAD_MODES:
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
         value_name = node.inputs[0]
         # What is cut off is a slice, before anything is added.
-        for axis, (low, high) in enumerate(zip(before, after, strict=True)):
-            if any(isinstance(dim, int) and dim < 0 for dim in (low, high)):
-                cut_low, cut_high = (-min(dim, 0) if isinstance(dim, int) else 0 for dim in (low, high))
-                value_name = emit_slice(node, value_name, axis, cut_low, type_.shape[axis] - cut_high)
-                before[axis], after[axis] = low + cut_low, high + cut_high
+        for axis, low, high, first, last in zip(axes, added, added[len(axes):], cropped, cropped[len(axes):],
+                                                strict=False):
+            before[axis], after[axis] = low, high
+            if (first, last) != (0, 0):
+                extent = type_.shape[axis]
+                require_at_most(first + last, extent, f"pads crop {first} and {last} of an axis of {extent}")
+                value_name = emit_slice(node, value_name, axis, first, extent - last)
         if all(dim == 0 for dim in (*before, *after)):
             return (value_name,)
         amounts = {"before": tuple(before), "after": tuple(after), "mode": mode}

@@ -4,28 +4,34 @@ the axes of pads."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
 from ...errors import ShapeError
 from ...ir.dims import Dim
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
-from ..rules import FAR, axis_of
+from ..rules import FAR, axis_of, ramp
 
 
 def sliced_at_run_time(node: OnnxNode) -> str:
     """A slice whose ends a run computes, which may count from the end: elements that are gathered, as many as the run
-    finds that there are."""
+    finds that there are. Where starts and ends are parts of tensors whose extent a run finds, they are for one axis; a
+    run in which they are not fails."""
     value, type_ = node.inputs[0], node.type(0)
-    given = node.type(1)
-    if not given.is_static or given.rank != 1:
-        raise ShapeError(f"starts {given} for {type_}")
-    axes = list(range(given.shape[0])) if not node.has(3) else \
+    operands = [node.type(index) for index in (1, 2, 3, 4) if node.has(index)]
+    if any(operand.rank != 1 for operand in operands):
+        raise ShapeError(f"starts {node.type(1)} for {type_}")
+    places = next((operand.shape[0] for operand in operands if operand.is_static), 1)
+    axes = list(range(places)) if not node.has(3) else \
         [int(axis) for axis in node.const(3).reshape(-1)] if node.is_const(3) else None
     zero, one = (node.constant(np.array(n)) for n in (0, 1))
 
     def number(operand: int, place: int) -> str:
         (wide,) = cast_to(node, node.inputs[operand], "int64")
+        if node.type_of(wide).shape != (places,):
+            (wide,) = node.emit("reshape", (wide,), shape=(places,))
         (one,) = node.emit("slice", (wide,), axes=(0,), starts=(place,), ends=(place + 1,), steps=(1,))
         return node.emit("reshape", (one,), shape=())[0]
 
@@ -35,7 +41,7 @@ def sliced_at_run_time(node: OnnxNode) -> str:
             return otherwise
         if axes is not None:
             return number(operand, axes.index(axis))
-        for place in range(given.shape[0]):
+        for place in range(places):
             hits = [node.emit("equal", (number(3, place), node.constant(np.array(this))))[0]
                     for this in (axis, axis - type_.rank)]
             otherwise = node.emit("where", (*node.emit("logical_or", hits), number(operand, place), otherwise))[0]
@@ -70,13 +76,25 @@ def counted_steps(node: OnnxNode, start: str, limit: str, step: str, most: Dim |
     return node.count(node.emit("max", (count, node.constant(np.array(0))))[0], most)
 
 
-def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
-    """0, 1, … below an extent."""
-    (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
-    return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
+def shape_meant(node: OnnxNode) -> str:
+    """The shape of a Reshape's result, int64, as a run finds it: 0 (without `allowzero`) copies an extent of the
+    operand, -1 is what is left over."""
+    given, type_ = node.type(1), node.type(0)
+    if not given.is_static or given.rank != 1:
+        raise ShapeError(f"shape {given}")
+    zero, one, minus = (node.constant(np.array(number)) for number in (0, 1, -1))
+    (shape,) = cast_to(node, node.inputs[1], "int64")
+    if not node.attr("allowzero", 0):
+        own = [*type_.shape, *[0] * given.size][:given.size]
+        (own,) = node.emit("dims", (), extents=tuple(own), shape=(given.size,), dtype="int64")
+        (shape,) = node.emit("where", (*node.emit("equal", (shape, zero)), own, shape))
+    (left_over,) = node.emit("equal", (shape, minus))
+    (stated,) = node.emit("reduce_prod", node.emit("where", (left_over, one, shape)), axes=(0,), keepdims=False)
+    (rest,) = node.emit("div", (node.extent(type_.size), *node.emit("max", (stated, one))))
+    return node.emit("where", (left_over, rest, shape))[0]
 
 
-def pads_of_run_time_axes(node: OnnxNode) -> tuple[Dim, ...]:
+def pads_of_run_time_axes(node: OnnxNode) -> str:
     """The pads of all axes, in front and behind, where a run says which axes they are for."""
     rank, (named,) = node.type(0).rank, node.type(3).shape
     (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
@@ -86,4 +104,23 @@ def pads_of_run_time_axes(node: OnnxNode) -> tuple[Dim, ...]:
     (hits,) = emit_broadcast(node, "equal", (axes, node.constant(np.arange(rank)[:, None])))
     (spread,) = node.emit("where", (hits, pads, node.constant(np.array(0))))
     (pads,) = node.emit("reduce_sum", (spread,), axes=(2,), keepdims=False)
-    return node.extents(*node.emit("reshape", (pads,), shape=(2 * rank,)))
+    return node.emit("reshape", (pads,), shape=(2 * rank,))[0]
+
+
+def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """What pads add, and what they crop, in front of each of the axes and then behind. A run may find both."""
+    read: dict[int, str] = {}
+
+    def added(places: Collection[int]) -> str:
+        zero = node.constant(np.array(0))
+        (pads,) = cast_to(node, value, "int64")
+        read.update(dict.fromkeys(places, *node.emit("max", (*node.emit("sub", (zero, pads)), zero))))
+        return node.emit("max", (pads, zero))[0]
+    pads, shape = node.resolved(value, None, added), node.type(0).shape
+    if len(pads) != 2 * len(axes):
+        raise ShapeError(f"{len(pads)} pads for {len(axes)} axes")
+    cropped: list[Dim] = []
+    for index, pad in enumerate(pads):
+        cropped.append(max(-pad, 0) if isinstance(pad, int) else 0 if index not in read else
+                       node.count(read[index], shape[axes[index % len(axes)]], index, f"{pad}.cropped"))
+    return tuple(max(pad, 0) if isinstance(pad, int) else pad for pad in pads), tuple(cropped)

@@ -13,10 +13,11 @@ from ...ir.dims import Dim, ceildiv, differ, dim_max, floordiv, limits, product
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..elementwise import cast_to
 from ..memory import same_memory
 from ..random.random import dropped_out
-from ..rules import axes_of, broadcast, shape_text
-from .runtime_operands import counted_steps, ramp
+from ..rules import axes_of, broadcast, places, ramp, shape_text
+from .runtime_operands import counted_steps, shape_meant
 
 
 @register
@@ -67,7 +68,10 @@ class Reshape(Operator):
 def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
     if (target := node.stated(1)) is not None:
         return list(target)
-    target = list(node.dims(1, "shape", product(shape)))
+    if node.is_known(1):
+        target = list(node.dims(1, "shape"))
+    else:
+        target = list(node.resolved(node.inputs[1], product(shape), lambda places: shape_meant(node)))
     if not node.attr("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
             raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")
@@ -308,13 +312,17 @@ def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
 @decomposes("EyeLike")
 def eye_like(node: OnnxNode) -> tuple[str, ...]:
     import onnx
-    type_ = node.type(0)
-    if not type_.is_static or type_.rank != 2:
-        raise MegccError(f"needs a static matrix, not {type_}")
+    type_, k = node.type(0), node.attr("k", 0)
+    if type_.rank != 2:
+        raise ShapeError(f"needs a matrix, not {type_}")
     dtype = node.attr("dtype")
     numpy_type = np.dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    if not type_.is_static:
+        rows, columns = (places(node, extent, axis, 2) for axis, extent in enumerate(type_.shape))
+        (hit,) = node.emit("equal", (*node.emit("add", (rows, node.constant(np.array(k)))), columns))
+        return cast_to(node, hit, numpy_type.name)
     node.require_room(*type_.shape)
-    return (node.constant(np.eye(*type_.shape, k=node.attr("k", 0), dtype=numpy_type)),)
+    return (node.constant(np.eye(*type_.shape, k=k, dtype=numpy_type)),)
 
 
 @register

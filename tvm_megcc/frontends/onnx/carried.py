@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences as what loops carry and branches give, where values are tensors: as their tensors, or stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx
+
+from ...errors import MegccError
+from ...ir.dims import symbols
+from ...ir.types import TensorType
+from .builder import Node
+from .loops import loop_input
+from .sequences import Sequences
+from .stacked import stack_of
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a value is given as tensors. parts: None for one tensor, which it is itself or, with `element`, the stack of
+    a sequence of such tensors; else how many tensors a sequence consists of."""
+
+    parts: int | None = None
+    element: TensorType | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A value that an import found. types: of a tensor, or those of a sequence's tensors. stack: the type of a stack.
+    """
+
+    types: tuple[TensorType, ...]
+    is_sequence: bool = False
+    stack: TensorType | None = None
+
+
+def found(sequences: Sequences, node: Node, value: str) -> Found:
+    """Raises:
+        MegccError: for an optional without a value.
+    """
+    if value in sequences.absent:
+        raise MegccError("gives, or carries, an optional without a value, which is not supported")
+    if value in sequences.stacked:
+        stack = node.type_of(sequences.stacked[value])
+        return Found((stack.with_shape(stack.shape[1:]),), True, stack)
+    parts = sequences.made.get(value)
+    return Found((node.type_of(value),)) if parts is None else Found(tuple(map(node.type_of, parts)), True)
+
+
+def form_of(alternatives: Sequence[Found]) -> Form:
+    """What holds each of some values.
+
+    Raises:
+        MegccError: where one is a sequence and another is none, or their tensors have several types and lengths differ.
+    """
+    if len({each.is_sequence for each in alternatives}) > 1:
+        raise MegccError("gives a sequence in one case and a tensor in another")
+    if not alternatives[0].is_sequence:
+        return Form()
+    if all(each.stack is None for each in alternatives) and len({len(each.types) for each in alternatives}) == 1:
+        return Form(len(alternatives[0].types))
+    types = {str(type_): type_ for each in alternatives for type_ in each.types}
+    if len(types) > 1:
+        raise MegccError(f"gives sequences whose length a run finds, of tensors that are {' and '.join(sorted(types))}"
+                         "; those of one type are supported")
+    return Form(element=next(iter(types.values())))
+
+
+def types_in(value: Found, form: Form) -> tuple[TensorType, ...]:
+    """The types of the tensors that a value is given as."""
+    if form.element is None:
+        return value.types
+    return (value.stack or form.element.with_shape((len(value.types), *form.element.shape)),)
+
+
+def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[str]:
+    """The tensors that a value is given as."""
+    if (form != Form()) != (value in sequences):
+        raise MegccError("gives a sequence in one case and a tensor in another")
+    if form.element is None:
+        return [value] if form.parts is None else list(sequences.made[value])
+    if value not in sequences.stacked:
+        return [stack_of(node, sequences.made[value], form.element)]
+    stack = node.type_of(sequences.stacked[value])
+    if stack.with_shape(stack.shape[1:]) != form.element:
+        raise MegccError(f"is a sequence whose length a run finds, of tensors that are {form.element} and "
+                         f"{stack.with_shape(stack.shape[1:])}; those of one type are supported")
+    return [sequences.stacked[value]]
+
+
+def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
+    """The value again."""
+    if form.element is not None:
+        return sequences.of_stack(tensors[0])
+    return tensors[0] if form.parts is None else sequences.of(tensors)
+
+
+def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: Sequence[str],
+                  turn: Callable[[dict[str, str]], list[str | None]], places: Sequence[int]) -> list[Form]:
+    """Forms of the values that a loop carries: sequences are stacked. A turn tells what an empty one is of.
+
+    given: names, in the body, of the turn, of the condition and of the values. places: of the values among the results
+    that `turn` gives behind the condition.
+
+    Raises:
+        MegccError: where that is not told, or tensors of one have several types.
+    """
+    sequences, builder = importer.sequences, importer.builder
+    first = [found(sequences, node, value) for value in starts]
+    elements = [each.types for each in first]
+    if any(each.is_sequence and not each.types for each in first):
+        mark, findings, expanded = builder.mark(), len(importer.findings), importer.expanded
+        inputs = [loop_input(builder, name, TensorType(dtype, ())) for name, dtype in zip(given, ("int64", "bool"),
+                                                                                       strict=False)]
+        results = turn(dict(zip(given, [*inputs, *starts], strict=True)))
+        why = "; ".join(importer.findings[findings:])
+        made = [] if None in results else [found(sequences, node, str(results[1 + place])).types for place in places]
+        outside = mark.taken
+        builder.back_to(mark)
+        importer.expanded = expanded
+        del importer.findings[findings:]
+        if not made:
+            raise MegccError(f"carries a sequence that is empty at first, and a turn does not tell of what: {why}")
+        elements = [each.types or types for each, types in zip(first, made, strict=True)]
+        if inner := {name for types in elements for type_ in types for dim in type_.shape for name in symbols(dim)} - \
+                outside:
+            raise MegccError(f"carries a sequence of tensors of {', '.join(sorted(inner))} elements, which each turn "
+                             "finds anew; not supported")
+    forms = []
+    for each, types in zip(first, elements, strict=True):
+        if each.is_sequence and len({str(type_) for type_ in types}) != 1:
+            raise MegccError("carries a sequence of tensors that are " + (" and ".join(sorted(
+                {str(type_) for type_ in types})) or "not known") + "; those of one type are supported")
+        forms.append(Form(element=types[0]) if each.is_sequence else Form())
+    return forms
+
+
+def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
+    """Whether all that a body does with a sequence is to put a tensor behind its end: the sequence is what its turns
+    give."""
+    producer = next((proto for proto in body.node if result in proto.output), None)
+    return producer is not None and producer.op_type == "SequenceInsert" and not producer.domain \
+        and producer.input[0] == given and not any(producer.input[2:]) and _reads(body, given) == 1 \
+        and _reads(body, result) == 1
+
+
+def _reads(graph: onnx.GraphProto, name: str) -> int:
+    """How often a graph, and those in it, read a value, also as an output."""
+    own = sum(value.name == name for value in graph.output)
+    return own + sum(list(proto.input).count(name) + sum(_reads(attribute.g, name) for attribute in proto.attribute
+                                                         if attribute.HasField("g")) for proto in graph.node)

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants that get a shape which only a run knows."""
+
+from __future__ import annotations
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ..edit import Editor
+
+
+def copy_reshaped(graph: Graph, context: Context) -> Graph:
+    """reshape(constant) → reshape(copy(constant)): a view looks into memory, and weights are not there. Constants of a
+    known shape were reshaped when the model was imported."""
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind != "reshape" or op.inputs[0] not in graph.constants:
+            continue
+        copied = edit.value(f"{op.outputs[0]}:copy", graph.types[op.inputs[0]])
+        edit.add_before(op, Op("copy", Attrs(), op.inputs, (copied,), origin=op.origin))
+        edit.replace(op, op.with_(inputs=(copied,)))
+    return edit.finish()

@@ -157,8 +157,9 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
     def call(operator: str, options: str, fields: Mapping, read: Sequence[str], made: Sequence[str], *rest) -> int:
         fields = {field: builder.CreateString(value) if isinstance(value, str) else value
                   for field, value in fields.items()}
-        more = {"BuiltinOptionsType": getattr(tflite.BuiltinOptions, options),
-                "BuiltinOptions": table(options, **fields)} if options else {}
+        place = "BuiltinOptions" if hasattr(tflite.BuiltinOptions, options or "NONE") else "BuiltinOptions2"
+        more = {f"{place}Type": getattr(getattr(tflite, place), options),
+                place: table(options, **fields)} if options else {}
         for part in rest:
             more["CustomOptions"] = np.frombuffer(part.get("custom", b""), np.uint8)
             more["Intermediates"] = numbers([names.index(name) for name in part.get("intermediates", ())])

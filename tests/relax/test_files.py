@@ -277,6 +277,10 @@ def test_operators_that_only_tvm_reads(tmp_path):
     with pytest.raises(ModelError, match=r"SKIP_GRAM 'y': this operator is not supported\n  TVM's importer does not "
                                          r"take it either \(-v shows why\)$"):
         tvm_megcc.compile(path, "c")
+    path.write_bytes(written({"x": (3, 4), "y": Tensor((3, 4), "int32")}, [("BITCAST", "", {}, ["x"], ["y"])], ["x"],
+                             ["y"]))
+    with pytest.raises(ModelError, match=r"BITCAST 'y': this operator is not supported\n  TVM"):
+        tvm_megcc.compile(path, "c")
 
 
 @pytest.mark.slow

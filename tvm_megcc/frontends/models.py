@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..dispatch import Shape, buckets_of, parse_dispatch, parse_shape_sets
-from ..errors import MegccError, ModelError
+from ..errors import MegccError, ModelError, ShapeError
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
 from ..named_dims import with_dims
@@ -62,18 +62,14 @@ def _import_whole(model, options: CompileOptions, params: Mapping[str, object] |
     if is_tflite(model):
         if params or options.constants or options.bounds:
             raise MegccError("params, constants and bounds are not for TFLite files")
-        found = _of_tflite(model, options)
-        if isinstance(found, tuple):
-            return found
-        model = found
-    elif _tvm.is_for_importers(model):
+        return _of_tflite(model, options)
+    if _tvm.is_for_importers(model):
         model = _loaded(model)
     if _tvm.is_module(model):
         if options.constants or options.output_names or options.extern or options.bounds:
             raise MegccError("constants, bounds, output_names and extern are for ONNX files; bind constants of a "
                              "module with params")
-        shapes, buckets = _shapes_of(_tvm.attribute("input_dims", "module")(model), options)
-        return _tvm.attribute("import_module", "module")(model, params, shapes, name), buckets
+        return _of_module(model, options, params, name)
     if params:
         raise MegccError("params are the weights of a module of TVM; an ONNX file has its own, and constants= binds "
                          "inputs")
@@ -96,6 +92,12 @@ def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Sh
     return buckets_of(inputs, *with_dims(inputs, shape_sets(options.input_shapes), rules, options.dims))
 
 
+def _of_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str
+               ) -> tuple[Graph, tuple[Bucket, ...]]:
+    shapes, buckets = _shapes_of(_tvm.attribute("input_dims", "module")(module), options)
+    return _tvm.attribute("import_module", "module")(module, params, shapes, name), buckets
+
+
 def _loaded(model):
     """A program of torch.export as a module of TVM or, where that does not take it, as an ONNX model."""
     try:
@@ -108,9 +110,12 @@ def is_tflite(model) -> bool:
     return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
 
 
-def _of_tflite(model, options: CompileOptions):
-    """A TFLite file as a graph and its ranges of shapes or, where TVM is installed and reads what we do not, as a
-    module of TVM."""
+def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
+    """A TFLite file as a graph and its ranges of shapes, by TVM where that is installed and reads what we do not.
+
+    Raises:
+        ModelError: in the words of the file, whatever TVM makes of it.
+    """
     from .tflite import UnsupportedModel, import_tflite, input_dims
 
     shapes, buckets = _shapes_of(input_dims(model, options.signature), options)
@@ -120,18 +125,28 @@ def _of_tflite(model, options: CompileOptions):
     except UnsupportedModel as error:
         advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
         advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
-        if error.custom or options.extern or options.signature:  # of which TVM knows nothing
+        if error.custom or options.extern or options.signature or options.output_names:  # of which TVM knows nothing
             raise ModelError(str(model), error.findings, ". ".join(advice)) from None
         if importlib.util.find_spec("tvm") is None:
             advice.append("TVM's importer reads some more: pip install 'tvm_megcc[tflite]'")
             raise ModelError(str(model), error.findings, ". ".join(advice)) from None
         logger.info("%s comes in through TVM's importer: %s", model, error.findings[0])
+        reads = False
         try:
-            return _tvm.loaded(model)
+            module = _tvm.loaded(model)
+            reads = True
+            return _of_module(module, options, None, Path(model).stem)
+        except ShapeError:
+            raise
         except MegccError as other:
             logger.info("TVM's importer: %s", other)
-            advice.append("TVM's importer does not take it either (-v shows why)")
+            advice.append("TVM's importer does not take it either (-v shows why)" if not reads else
+                          f"TVM reads it, and there are no kernels for what it makes of it: {_first(other)}")
             raise ModelError(str(model), error.findings, ". ".join(advice)) from None
+
+
+def _first(error: MegccError) -> str:
+    return error.findings[0] if isinstance(error, ModelError) else str(error)
 
 
 def input_names(model, signature: str = "") -> list[str]:

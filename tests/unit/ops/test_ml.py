@@ -200,6 +200,18 @@ def test_columns_and_what_is_dropped():
     np.testing.assert_array_equal(result["l"], [[3, 3, 3]])
 
 
+@pytest.mark.parametrize(("shape", "width"), [
+    ((1, 1, 4), 4), ((2, 2, 2), 4), ((2, 2, 2), 2), ((4,), 4), ((2, 3), 3), ((2, 3), 2), ((2, 3), 5), ((3, 1), 1)])
+def test_as_many_columns_as_are_asked_for(shape, width):
+    """A vector is a row; ONNX Runtime takes more axes than the two that ONNX has."""
+    x = np.arange(1, 1 + np.prod(shape)).reshape(shape)
+    for dtype in ("float32", "int64"):
+        compare("FeatureVectorizer", {"inputdimensions": [width]}, x.astype(dtype))
+    for widths in ([width, 2], [-1]):
+        with pytest.raises(ModelError, match="inputdimensions"):
+            import_onnx(ml_model("FeatureVectorizer", {"inputdimensions": widths}, {"x": x}, ["y"], 3))
+
+
 TREE = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0] * 3,
         "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
         "nodes_values": [0.5, 0.0, 0.0], "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],

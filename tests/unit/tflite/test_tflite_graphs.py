@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flatbuffers import flexbuffers
 
 from tests.tflite_files import Tensor, litert, written
 from tvm_megcc.errors import ModelError
@@ -213,3 +214,27 @@ def test_what_is_no_item(change: dict, tmp_path):
     path.write_bytes(recurrent(**change))
     with pytest.raises(ModelError, match="WHILE"):
         import_tflite(path)
+
+
+def test_what_a_composite_consists_of(tmp_path):
+    """The graph that it names, whatever it is called."""
+    options = flexbuffers.Builder()
+    with options.Map():
+        pass
+    composite = {"Name": "odml.anything", "DecompositionSubgraphIndex": 1,
+                 "CompositeAttributes": np.frombuffer(bytes(options.Finish()), np.uint8)}
+
+    def file(index: int, **tensors) -> bytes:
+        own = [("ADD", "AddOptions", {}, ["x", "x"], ["z"]),
+               ("STABLEHLO_COMPOSITE", "StableHLOCompositeOptions", {**composite, "DecompositionSubgraphIndex": index},
+                ["z", "eye"], ["y"])]
+        return written(typed(**tensors), own, ["x"], ["y"], behind=[YES])
+    data, path = file(1), tmp_path / "one.tflite"
+    path.write_bytes(data)
+    x = np.random.default_rng(1).random((1, 2, 3, 4)).astype(np.float32)
+    (found,), (wanted,) = reference.run(import_tflite(path), {"x": x}).values(), litert(data, {"x": x}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    for index in (0, 7):
+        path.write_bytes(file(index))
+        with pytest.raises(ModelError, match=f"STABLEHLO_COMPOSITE 'y': runs graph {index} of 2"):
+            import_tflite(path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tflite_draws import FILES, FOUND, KEPT, OTHERS, Draw
-from tests.tflite_files import litert
+from tests.tflite_files import Quantized, litert, written
 from tests.tflite_hybrid_draws import FLOATS
 from tvm_megcc.frontends.tflite import import_tflite
 from tvm_megcc.frontends.tflite.quantized.hybrid import HYBRID
@@ -80,3 +80,17 @@ def test_shifted_sums(kind: str, tmp_path):
             return draw.file(f"{kind.title()}Options", {"FusedActivationFunction": 1}, ["x0", "x1"], ["y"])
 
         checked(kind, 1, shifted, tmp_path / "one.tflite", "int16")
+
+
+@pytest.mark.parametrize(("scale", "result_scale"), [(0.5, 1.0), (0.5, 0.37), (1e-4, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_numbers_of_int32_in_another_scale(scale, result_scale, dtype, tmp_path):
+    """All that int32 has: LiteRT's reference kernel wraps where a scale makes them larger."""
+    x = np.array([[-2**31, -100000, -300, -1, 0, 1, 7, 300, 100000, 2**31 - 1]], np.int32)
+    for zero_point in (0, 3):
+        tensors = {"x": Quantized((1, 10), scale, 0, "int32"),
+                   "y": Quantized((1, 10), result_scale, zero_point if dtype == "int8" else 0, dtype)}
+        data = written(tensors, [("QUANTIZE", "QuantizeOptions", {}, ["x"], ["y"])], ["x"], ["y"])
+        path = tmp_path / "quantize.tflite"
+        path.write_bytes(data)
+        np.testing.assert_array_equal(reference.run(import_tflite(path), {"x": x})["y"], litert(data, {"x": x})["y"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IF and WHILE: operators that run other graphs of the file."""
+"""IF, WHILE and STABLEHLO_COMPOSITE: operators that run other graphs of the file."""
 
 from __future__ import annotations
 
@@ -98,10 +98,23 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
     return operands
 
 
+def composed(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+    """The results of a STABLEHLO_COMPOSITE: of the graph that it names as its decomposition."""
+    operands = importer.real_operands(operator)
+    if None in operands:
+        return [None] * len(operator.outputs)
+    if "DecompositionSubgraphIndex" not in operator.options:
+        raise ShapeError("names no graph that it consists of")
+    values = importer.inline(*importer.graphs(operator, "Decomposition"), operands, f"{operator.kind} {quoted(name)}")
+    if values is not None and len(values) != len(operator.outputs):
+        raise ShapeError(f"has {len(operator.outputs)} results, and its graph gives {len(values)}")
+    return values or [None] * len(operator.outputs)
+
+
 def _require_condition(value: Value) -> None:
     if value.type.dtype != "bool" or value.type.size != 1:
         raise ShapeError(f"its condition is {value.type}")
 
 
 #: Kind -> what imports it.
-CONTROL = {"IF": chosen, "WHILE": looped}
+CONTROL = {"IF": chosen, "WHILE": looped, "STABLEHLO_COMPOSITE": composed}

@@ -325,6 +325,8 @@ class _Reader:
 
     def options(self, call) -> dict[str, Any]:
         name, union = _names(tflite.BuiltinOptions).get(call.BuiltinOptionsType(), "NONE"), call.BuiltinOptions()
+        if union is None:  # operators since 2023 have theirs in another place
+            name, union = _names(tflite.BuiltinOptions2).get(call.BuiltinOptions2Type(), "NONE"), call.BuiltinOptions2()
         kind = getattr(tflite, name, None)
         if union is None or kind is None:
             return {}

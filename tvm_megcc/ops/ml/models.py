@@ -11,10 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_equal
+from ...ir.dims import product
 from ...ir.narrow import is_real
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..spelling import number
+from ..tensor.move import emit_slice
 from .tree_ensembles import beside, chosen, features, labelled, labels_of, ml, negated, reals, transform_of, transformed
 
 
@@ -258,11 +261,23 @@ def binarizer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("FeatureVectorizer")
 def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
-    values = []
-    for index, name in enumerate(node.inputs):
+    """Rows of all operands beside each other, of each as many columns as `inputdimensions` says: more are left out,
+    fewer are filled up with 0. A vector is one row; axes behind the second are columns too, as in ONNX Runtime."""
+    values, widths = [], node.attr("inputdimensions") or []
+    if len(widths) != len(node.inputs) or any(width < 0 for width in widths):
+        raise ShapeError(f"inputdimensions {list(widths)} for {len(node.inputs)} operands")
+    for index, (name, width) in enumerate(zip(node.inputs, widths, strict=True)):
         shape = node.type(index).shape
+        rows, columns = (shape[0], product(shape[1:])) if len(shape) > 1 else (1, product(shape))
         (value,) = cast_to(node, name, "float32")
-        values.append(value if len(shape) == 2 else node.emit("reshape", (value,), shape=(shape[0], 1))[0])
+        (value,) = node.emit("reshape", (value,), shape=(rows, columns))
+        if not isinstance(columns, int):
+            require_equal(columns, width, f"{columns} columns, and inputdimensions says {width}")
+        elif columns > width:
+            value = emit_slice(node, value, 1, 0, width)
+        elif columns < width:
+            (value,) = node.emit("pad", (value,), before=(0, 0), after=(0, width - columns), mode="constant", value=0.0)
+        values.append(value)
     return (beside(node, *values) if len(values) > 1 else values[0],)
 
 

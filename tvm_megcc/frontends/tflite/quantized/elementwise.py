@@ -229,14 +229,16 @@ def relu(node: Node) -> Results:
 
 @quantised("QUANTIZE", any_width=True)
 def quantize(node: Node) -> Results:
-    """Reals, or numbers of another scale; those of 16 bits with any zero point, also as int32."""
+    """Reals, or numbers of another scale; those of 16 bits with any zero point, also from and to int32."""
     y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.limits(node.results[0].dtype)
     if node.type(0).dtype == "float32":
         # The largest float below a half: added to a half it makes one, to what is less it does not.
         real = clip(X / float(y.scale[0]), within.low - zero(y), within.high - zero(y))
         size = call("floor", call("abs", real) + 0.49999997)
         return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]
-    x = of_tensor(node.tensors[0], any_zero=True)
+    x = of_tensor(node.tensors[0], (*WIDTHS, "int32"), any_zero=True)
+    if node.type(0).dtype == "int32" and node.results[0].dtype not in ("int8", "int16"):
+        raise Unsupported(f"{node.results[0].dtype} of numbers of int32 is not supported")
     factor = fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))
     return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
 

@@ -50,7 +50,8 @@ def hybrid_matrices(draw: Draw) -> bytes:
     draw.tensors["x"] = (2, *((depth, rows) if left else (rows, depth)))
     shape = (2, *((columns, depth) if right else (depth, columns)))
     array = np.maximum(draw.numbers(shape, "int8"), -127)
-    draw.tensors.update(w=Quantized(shape, draw.scale(1e-3, 0.1), 0, "int8", array=array), y=(2, rows, columns))
+    scale = draw.one_of(draw.scale(1e-3, 0.1), [draw.scale(1e-3, 0.1) for _ in range(columns)])
+    draw.tensors.update(w=Quantized(shape, scale, 0, "int8", 1 if right else 2, array), y=(2, rows, columns))
     fields = {"AdjX": left, "AdjY": right, "AsymmetricQuantizeInputs": draw.one_of(True, False)}
     return draw.file("BatchMatMulOptions", fields, ["x", "w"], ["y"])
 

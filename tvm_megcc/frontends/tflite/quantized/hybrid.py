@@ -155,10 +155,8 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, o
 
 @hybrid("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
-    """Each row of the first operand has a scale of its own."""
-    own = scales(node, 1, -1)
-    if len(own) > 1:
-        raise Unsupported("a matrix with several scales is not supported")
+    """Each row of the first operand has a scale of its own, and each column of the second may have one."""
+    own = scales(node, 1, node.type(1).rank - (2 if node.option("AdjY") else 1))
     matrix = node.plain(0)
     if node.option("AdjX"):
         rank = node.type(0).rank

@@ -106,6 +106,11 @@ def _case(draw: Draw, seed: int, number: int) -> Case:
                               for name, value in draw.attributes.items())
         nodes = [node]
     values = [onnx.ValueInfoProto(name=name) for name in outputs]
+    if (constants or feeds) and draw.chance(0.05):  # an initializer or an input as a result, too
+        name = draw.one([tensor.name for tensor in constants] or list(feeds))
+        array = feeds[name] if name in feeds else numpy_helper.to_array(
+            next(tensor for tensor in constants if tensor.name == name))
+        values.append(helper.make_tensor_value_info(name, element_type(array), array.shape))
     graph = helper.make_graph(nodes, "case", inputs, values, constants)
     opset = draw.opset
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)

@@ -70,7 +70,8 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("RNN", "GRU", "LSTM"), "sequence_lens: optional tensor specifying lengths of the sequences in a batch: "
             "ONNX's evaluator does not read it, nor clip", _has("float16", "float64")),
     Decided(("GridSample",), "The output Y has the type of X: ONNX's evaluator multiplies integers by weights that it "
-            "made integers", _has(*_INTEGERS)),
+            "made integers, and a sum that is whole but for an error of rounding may lose one", _has(*_INTEGERS),
+            within=1),
     Decided(("ReduceLogSumExp",), "Computes the log sum exponent of the input tensor's elements: ONNX Runtime makes "
             "integers of exponentials", _has(*_INTEGERS)),
     Decided(("Hardmax",), "Input will be coerced into a 2-dimensional tensor: ONNX's evaluator does not",

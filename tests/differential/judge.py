@@ -48,13 +48,13 @@ def judged(case: Case) -> Verdict:
     reason = differs(found, *first)
     if not reason:
         return Verdict(case.number, case.label, "right")
-    rows = decided(case)
-    open_ = next((row for row in rows if row.within and not differs(found, first[0], row.within)), None)
-    if open_ is not None:
-        return Verdict(case.number, case.label, "references differ", open_.sentence)
-    if all(differs(found, *other) for other in answers):
-        return Verdict(case.number, case.label, "wrong", reason)
-    sentence = next((row.sentence for row in rows if not row.within), "")
+    rows, others = decided(case), list(answers)
+    if all(differs(found, *other) for other in others):
+        rows = [row for row in rows if row.within and any(
+            not differs(found, wanted, row.within) for wanted, _ in (first, *others))]
+        if not rows:
+            return Verdict(case.number, case.label, "wrong", reason)
+    sentence = next((row.sentence for row in rows), "")
     return Verdict(case.number, case.label, "references differ" if sentence else "undecided", sentence or reason)
 
 

@@ -99,7 +99,8 @@ def test_targets():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [pytest.param(name, marks=[pytest.mark.long] if name == "chains" else [])
+                                    for name in FAMILIES])
 def test_drawn_models(family: str, tmp_path):
     """None is wrong in numpy, nor compiled for this machine."""
     found = list(verdicts(Plan(family, seed=3, objects=tmp_path, first=400, count=300, targets=["native"], unit=3)))

@@ -84,6 +84,8 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("DynamicQuantizeLinear",), "y_scale = (maximum(0, max(x)) - minimum(0, min(x))) / (qmax - qmin), which is "
             "0 of zeros: ONNX Runtime gives 1, ONNX's evaluator 1 / 255",
             lambda case: not any(array.any() for array in operands(case)), within=1),
+    Decided(("NonZero",), "For scalar input, NonZero produces output shape (0, N) instead of (1, N), which is "
+            "different from Numpy's behavior: ONNX Runtime does as numpy", lambda case: operands(case)[0].ndim == 0),
     Decided(("ReduceMean",), "Reduction over an empty set of values yields undefined: ONNX Runtime gives 0"),
     Decided(("InstanceNormalization",), "y = scale * (x - mean) / sqrt(variance + epsilon) + B: ONNX Runtime takes "
             "mean and scale into one factor in float32"),

@@ -77,6 +77,14 @@ def pads_and_strides() -> Graph:
     return b.graph(b.layer(x, 8, kernel=3, stride=3))
 
 
+def wide_pads() -> Graph:
+    """Windows of every layer that lie wholly in the padding. So many that it is not computed by rows in less memory."""
+    b = Bytes()
+    x = b.layer(b.input("x", 1, 3, 14, 6, dtype="int8"), 8, kernel=3, pad=4)
+    x = b.layer(b.layer(x, 8, kernel=1, pad=2), 8, groups=8, pad=3, stride=2)
+    return b.graph(b.layer(x, 4, kernel=2, pad=3, dilation=2))
+
+
 def person_detection(channels: int = 1) -> Graph:
     """MobileNetV1 of a quarter of the channels on images of 96x96, as in Visual Wake Words."""
     b = Bytes()

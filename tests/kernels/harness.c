@@ -2,9 +2,10 @@
  *
  * Runs kernels on guarded buffers. Standard input holds jobs, standard output gets results; both are raw
  * little-endian. A job: int32 kernel, extents, inputs, outputs, shared, scratch, tasks, pieces; the extents;
- * then for each input its byte count and bytes, for each output its byte count.
+ * then for each input its byte count and bytes, for each output its byte count and the input it lies on, or -1.
  * A result: int32 status, then the bytes of each output.
  * The tasks run in `pieces` pieces, last first, each with fresh scratch of exactly the size asked for.
+ * Memory that a kernel has to write before it reads it holds one pattern in jobs of one piece, another in those of more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,12 @@ static unsigned char *guarded(size_t bytes, size_t alignment)
     (void)alignment;
     return block + GUARD;
 #endif
+}
+
+/* It holds NaN in every type of floats, -1 in integers; or large numbers. */
+static unsigned char *poisoned(size_t bytes, int32_t pieces)
+{
+    return memset(guarded(bytes, 64), pieces == 1 ? 0xFF : 0x55, bytes);
 }
 
 static int intact(const unsigned char *data, size_t bytes)
@@ -98,22 +105,22 @@ int main(void)
             over[i] = get();
             need(over[i] < inputs, "no such input");
             if (over[i] < 0) {
-                out[i] = guarded(out_bytes[i], 64);
+                out[i] = poisoned(out_bytes[i], pieces);
                 continue;
             }
             unsigned char *old = (unsigned char *)in[over[i]];
             const size_t old_bytes = in_bytes[over[i]], most = old_bytes > out_bytes[i] ? old_bytes : out_bytes[i];
-            unsigned char *both = guarded(most, 64);
+            unsigned char *both = poisoned(most, pieces);
             memcpy(both, old, old_bytes);
             release(old);
             in_bytes[over[i]] = most;
             in[over[i]] = out[i] = both;
         }
-        unsigned char *common = guarded((size_t)shared, 64);
+        unsigned char *common = poisoned((size_t)shared, pieces);
         const megcc_call call = { in, out, extent, common };
         int32_t status = 0;
         for (int32_t piece = pieces - 1; piece >= 0 && status == 0; piece--) {
-            unsigned char *own = guarded((size_t)scratch, 64);
+            unsigned char *own = poisoned((size_t)scratch, pieces);
             const int32_t begin = (int32_t)((int64_t)tasks * piece / pieces);
             const int32_t end = (int32_t)((int64_t)tasks * (piece + 1) / pieces);
             status = kernels_under_test[kernel](&call, begin, end, own);

@@ -9,7 +9,6 @@ height and width, every depth up to 40, up to 20 channels.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -18,8 +17,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_megcc.codegen.c_source.bind import KernelSpec
-from tvm_megcc.codegen.c_source.render import render_kernel
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.ir.expr import X, arg, call, clip
 from tvm_megcc.ops.base import Case
@@ -28,6 +25,7 @@ from tvm_megcc.runtime.emulator import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 
+from .joined import Joined
 from .kernel_harness import HERE, Job, Tail, _difference, jobs_of
 from .test_kernels import Firmware
 
@@ -118,21 +116,8 @@ def of_channels(channels, across, number: int = 0) -> Iterator[tuple[int, str, C
             yield windows(x, (count, 1, *kernel), number + kind, groups=count, **attributes)
 
 
-class Fenced(Firmware):
+class Fenced(Joined, Firmware):
     """Kernels on an emulated board whose operands lie between fences."""
-
-    def texts(self, specs: list[KernelSpec]) -> list[str]:
-        """Some kernels a file, whose own functions have names of their own: headers take longer than kernels."""
-        found = []
-        for number, spec in enumerate(specs):
-            text = render_kernel(spec)
-            own = re.findall(r"^static [^(]*?(\w+)\(", text, re.MULTILINE)
-            if number % 32 < 31 and number + 1 < len(specs):
-                # Of what the header begins, which is read once.
-                text = re.sub("^MGC_END$", "", text, flags=re.MULTILINE)
-            found.append("\n".join([*(f"#define {name} {name}_{number}" for name in own), text,
-                                    *(f"#undef {name}" for name in own), ""]))
-        return ["".join(found[first:first + 32]) for first in range(0, len(found), 32)]
 
     def harness(self, compiler: Compiler, flags: list[str]) -> list[str]:
         return []

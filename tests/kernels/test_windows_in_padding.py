@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions some of whose windows lie wholly in the padding: their results are the bias."""
+"""Operators with windows some of which lie in part, or wholly, in the padding: drawn cases of every kernel that has
+windows, each run with memory that held one pattern before, and another; and models.
 
+`make test` has a few of the drawn cases. MEGCC_ALL_KERNELS=1 pytest tests/kernels/test_windows_in_padding.py has
+thousands for every ISA; MEGCC_WINDOWS_SEED draws others.
+"""
+
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +17,16 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
+from tests.c_flags import poison
+from tvm_megcc.errors import MissingTool
+from tvm_megcc.ir.expr import X, arg, call, clip, maximum
+from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
+from tvm_megcc.target import TARGETS
+
+from .joined import Joined
+from .kernel_harness import HALVES, Job, Program, Tail, jobs_of
+from .test_kernels import ALL_KERNELS, Firmware, is_portable, slow, toolchain
+from .windows import AXES, drawn
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc") and not shutil.which("gcc"), reason="no C compiler")
 
@@ -23,6 +40,101 @@ CASES = {
     "depthwise 1x3": ((1, 16, 3, 6), (16, 1, 1, 3), (2, 3, 2, 3), (1, 1), 16),
     "depthwise 3x3": ((1, 8, 3, 3), (8, 1, 3, 3), (4, 4, 4, 4), (2, 1), 8),
 }
+
+
+SEED = int(os.environ.get("MEGCC_WINDOWS_SEED", "0"))
+#: Operators whose results a tail of integers follows.
+INTEGER = {"conv2d_integer", "sum_pool_integer"}
+_EACH = (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2)))
+#: What follows, by the number of the window. The least of all numbers, which a maximum of no element is, is for each of
+#: these the same in numpy.
+TAILS = (Tail(), Tail(maximum(X * arg(1) + arg(2), 0), (("channel", "float32", (0, 1)), ("full", "float32", (0, 1)))))
+INTEGER_TAILS = (Tail(clip(call("rescale_down", X, arg(1), arg(2)) - 7, -128, 127), _EACH, "int8"), Tail(),
+                 Tail(clip(call("rescale_once", X, arg(1), arg(2)) + 5, 0, 255), _EACH, "uint8"))
+
+
+def drawn_jobs(kind: str, name: str, mode: str, windows: int, each: int) -> list[Job]:
+    tails = INTEGER_TAILS if kind in INTEGER else TAILS
+    return [job for number, case in drawn(kind, windows, each, SEED)
+            for job in jobs_of(kind, case, number, TARGETS[name], mode, tails[number // 2 % len(tails)])]
+
+
+class JoinedProgram(Joined, Program):
+    """Many kernels."""
+
+
+class JoinedFirmware(Joined, Firmware):
+    """Many kernels, on a board."""
+
+
+def failures(kind: str, name: str, mode: str, windows: int, each: int, folder: Path) -> list[str]:
+    """What is wrong with so many drawn cases of so many windows."""
+    compiler, flags, runner = toolchain(name)
+    jobs = drawn_jobs(kind, name, mode, windows, each)
+    jobs = [job for job in jobs if is_portable(job)] if TARGETS[name].bare_metal else jobs
+    if not jobs:
+        pytest.skip(f"no kernel of {kind} for {name} in this mode")
+    made = JoinedProgram(jobs, folder, compiler, [*flags, *poison(compiler.command)], runner)
+    print(f"{kind} {name} {mode}: {len(jobs)} calls of {len(made.index)} kernels")
+    return made.run_poisoned()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("avg_pool", "c"), ("conv2d", "c"), *(
+    slow(kind, name) for kind in ("conv2d", "conv2d_integer", "max_pool", "conv2d_transpose")
+    for name in ("x86-64-v3", "arm64", "cortex-m4"))])
+def test_a_few_drawn_windows(kind: str, name: str, tmp_path: Path):
+    found = failures(kind, name, "shared-size", 2, 10, tmp_path)
+    assert not found, "\n".join(found[:10])
+
+
+#: Ways of knowing extents: windows, and cases of each.
+EVERY = {"shared-size": (24, 30), "speed": (60, 1), "open": (12, 4)}
+#: What CPUs that are no board's can run, kernels of boards as C among them.
+RUN_HERE = ("c", "x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v3-vnni", "x86-64-v4-vnni", "arm64", "arm64-v82",
+            "arm64-v86", "armv7", "riscv64", "riscv64-v", "riscv64-v256", "riscv64-v512", "wasm32-simd128",
+            "cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(not ALL_KERNELS, reason="with MEGCC_ALL_KERNELS only")
+@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("name", RUN_HERE)
+@pytest.mark.parametrize("kind", AXES)
+def test_drawn_windows(kind: str, name: str, mode: str, tmp_path: Path):
+    found = failures(kind, name, mode, *EVERY[mode], tmp_path)
+    assert not found, "\n".join(found[:10])
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(not ALL_KERNELS, reason="with MEGCC_ALL_KERNELS only")
+@pytest.mark.parametrize("mode", HALVES)
+@pytest.mark.parametrize("kind", ["conv2d", "max_pool", "avg_pool"])
+def test_drawn_windows_of_half_precision(kind: str, mode: str, tmp_path: Path):
+    windows, each = EVERY["shared-size" if mode == "half-size" else "speed"]
+    found = failures(kind, "arm64-v82", mode, windows, each, tmp_path)
+    assert not found, "\n".join(found[:10])
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(not ALL_KERNELS, reason="with MEGCC_ALL_KERNELS only")
+@pytest.mark.parametrize("mode", ["shared-size", "speed"])
+@pytest.mark.parametrize("name", ["cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55",
+                                  "riscv32"])
+@pytest.mark.parametrize("kind", ["conv2d_integer", "sum_pool_integer", "max_pool", "conv2d"])
+def test_drawn_windows_on_the_board(kind: str, name: str, mode: str, tmp_path: Path):
+    target = TARGETS[name]
+    try:
+        compiler, emulator = find_compiler(target), find_emulator(target)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    jobs = drawn_jobs(kind, name, mode, *((12, 20) if mode == "shared-size" else (30, 1)))
+    made = JoinedFirmware(target, jobs, tmp_path, compiler, ["-O2", *target.cflags], [*emulator])
+    print(f"{kind} {name} {mode} on the board: {len(jobs)} calls of {len(made.index)} kernels")
+    found = made.run_poisoned()
+    assert not found, "\n".join(found[:10])
 
 
 @pytest.mark.parametrize("target", ["native", "c"])

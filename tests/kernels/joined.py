@@ -33,9 +33,9 @@ def joined(specs: Sequence[KernelSpec]) -> list[str]:
 
 def _renamed(text: str, number: int) -> str:
     for name in dict.fromkeys(_FUNCTION.findall(text)):
-        text = re.sub(rf"(?<![\w.>]){name}(?=\()", f"{name}_{number}", text)
+        text = re.sub(rf"(?<![\w.>]){name}(?=\()", f"{name}_of_{number}", text)
     for name in dict.fromkeys(filter(None, (name for names in _OTHER.findall(text) for name in names))):
-        text = re.sub(rf"(?<![\w.>]){name}\b", f"{name}_{number}", text)
+        text = re.sub(rf"(?<![\w.>]){name}\b", f"{name}_of_{number}", text)
     return text
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.ir.expr import X, arg, call, clip
+from tvm_megcc.ir.types import DTYPES
 from tvm_megcc.ops.base import Case
 from tvm_megcc.ops.quantized.conv_matmul import _case, _product
 from tvm_megcc.runtime.emulator import firmware
@@ -30,8 +31,8 @@ from .kernel_harness import HERE, Job, Tail, _difference, jobs_of
 from .test_kernels import Firmware
 
 BARE = [name for name, target in TARGETS.items() if target.bare_metal]
-#: Jobs that the board has memory for.
-JOBS_BYTES = 12 << 20
+#: Jobs that the board has memory for; bytes between two fences, and those around an operand (fenced.c).
+JOBS_BYTES, BETWEEN, GUARD = 12 << 20, 16 << 10, 64
 
 _EACH = (("channel", "int32", (2**30, 2**31 - 1)), ("channel", "int32", (-19, -2)))
 TAILS = (
@@ -126,6 +127,13 @@ class Fenced(Joined, Firmware):
         return ["-I", str(firmware.port()), f"-DPLACES={firmware.BOARDS[self.target.name].other}u",
                 str(firmware.port() / "start.c"), str(HERE / "fenced.c"),
                 *firmware.link_flags(self.target, {"stack": 16 << 10})]
+
+    def bytes_of(self, job: Job) -> list[int]:
+        """Of each operand of a call, and of the memory that it works in."""
+        spec = job.bound.spec
+        return [self._size(job, spec.shared), self._size(job, spec.scratch), *(
+            self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes
+            for parameter in (*spec.inputs, *spec.outputs))]
 
     def failures(self, places: int) -> list[str]:
         """Runs all jobs, with operands at so many more places; what differs, or dies."""

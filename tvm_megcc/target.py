@@ -40,6 +40,8 @@ class Isa:
     alignment: bytes that weights and arena are aligned to.
     guard: preprocessor condition under which a kernel file is compiled at all; the file raises its ISA by itself
         (megcc_simd.h), so this asks for the machine only.
+    compiler: which compilers can, where not all that know the machine do, and compiler_name, in words: others leave the
+        level out.
     fallback: the ISA whose template overrides apply where this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     interleaves: loads and stores turn four vectors over (ld4, st4).
@@ -72,6 +74,8 @@ class Isa:
     alignment: int
     guard: str
     fallback: str = ""
+    compiler: str = ""
+    compiler_name: str = ""
     lane_fma: bool = False
     interleaves: bool = False
     assembler: bool = False
@@ -97,6 +101,11 @@ class Isa:
         return any(isa.halves == self.name for isa in ISAS.values())
 
     @property
+    def built(self) -> str:
+        """The condition of the preprocessor under which there is code for the level."""
+        return f"{self.guard} && {self.compiler}" if self.compiler else self.guard
+
+    @property
     def only(self) -> int:
         """What the runtime is told to assume so that it takes this level: for portable C a CPU that has none, for 0
         would be the CPU that it runs on."""
@@ -109,6 +118,8 @@ class Isa:
 
 
 _RV64 = "defined(__riscv) && __riscv_xlen == 64"
+#: As megcc_simd.h asks for it.
+_RVV = {"compiler": "defined(__clang__) && __clang_major__ >= 18", "compiler_name": "clang 18 or newer", "wide": True}
 _AVX = {"int16_step": 2, "ahead": 256 << 10, "fused_rounding": True}
 _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
 
@@ -131,9 +142,9 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
-    Isa("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c", wide=True),
-    Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv", wide=True),
-    Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256", wide=True),
+    Isa("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c", **_RVV),
+    Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv", **_RVV),
+    Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256", **_RVV),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c",
         pairs=Pairs(32, 4, 16, folded=True)),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__)", fallback="c", pairs=Pairs(32, 1, 4, True)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..target import Target
+from ..target import TARGETS, Target
 
 _ANY = "1"
 #: Leaves out of the runtime what a microcontroller does not need, if shapes are known before the model runs.
@@ -100,13 +100,30 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
 
 
 def refusal(name: str, targets: Sequence[Target]) -> list[str]:
-    """An error of the compiler where it makes code for a CPU that the model was not compiled for."""
-    found = machines(targets)
-    if found[-1].guard == _ANY:
-        return []
-    flags = "; ".join(f"{target.name} wants {' '.join(target.cflags)}" for target in targets if target.cflags)
-    return [f"#if {' && '.join(f'!({machine.guard})' for machine in found)}",
-            f'#error "{name} was compiled for {", ".join(target.name for target in targets)}, and this compiler makes '
-            f'code for another CPU{f" ({flags})" if flags else ""}; compile the model with that --target, or with '
-            '--target c for any"',
-            "#endif", ""]
+    """Errors of the compiler where it makes code for a CPU that the model was not compiled for, and where it cannot
+    make the code of any level of the CPU."""
+    found, lines = machines(targets), []
+    if found[-1].guard != _ANY:
+        flags = "; ".join(f"{target.name} wants {' '.join(target.cflags)}" for target in targets if target.cflags)
+        lines += [f"#if {' && '.join(f'!({machine.guard})' for machine in found)}",
+                  f'#error "{name} was compiled for {", ".join(target.name for target in targets)}, and this compiler '
+                  f'makes code for another CPU{f" ({flags})" if flags else ""}; compile the model with that --target, '
+                  'or with --target c for any"',
+                  "#endif", ""]
+    for machine in found:
+        if all(target.isa.compiler for target in machine.targets):
+            wanted = "; ".join(dict.fromkeys(f"{target.name} wants {target.isa.compiler_name}"
+                                             for target in machine.targets))
+            compilers = dict.fromkeys(f"!({target.isa.compiler})" for target in machine.targets)
+            lines += [f"#if {machine.guard} && {' && '.join(compilers)}",
+                      f'#error "{name}: {wanted}; for other compilers compile the model with a level besides that they '
+                      f'know, such as --target {_plainer(machine)}"',
+                      "#endif", ""]
+    return lines
+
+
+def _plainer(machine: Machine) -> str:
+    """Targets of the machine, and the first level of it that all compilers know."""
+    level = next((target for target in TARGETS.values() if target.isa.guard == machine.guard
+                  and not target.isa.compiler), None)
+    return ",".join([*(target.name for target in machine.targets), level.name if level else "c"])

@@ -112,6 +112,11 @@ def _contradiction(manifest: dict) -> str:
         if any(port["dtype"] not in DTYPES for port in (*model["inputs"], *model["outputs"])):
             return "an element type is none of ours"
         ports = [*model["inputs"], *model["outputs"]]
+        if any(isinstance(extent, int) and extent < 0 for port in ports for extent in port["shape"]):
+            return "a shape has an extent below 0"
+        if any(_misfit(port["least"], [int], "") or len(port["least"]) != len(port["shape"]) or min(port["least"]) < 0
+               for port in ports if "least" in port):
+            return "the smallest shape of an input is none"
         if any(_misfit(port["quant"], _QUANT, "") or not 0 < port["quant"]["scale"] < math.inf
                for port in ports if "quant" in port):
             return "a scale or zero point is none"

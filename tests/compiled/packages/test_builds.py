@@ -9,6 +9,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import tvm_megcc
@@ -147,3 +148,37 @@ def test_a_program_that_trusts_its_container_runs_it_and_no_other(tmp_path):
         said[data] = subprocess.run([folder / "build/make/main"], capture_output=True, text=True)
     assert said["speed"].returncode == 0 and len(said["speed"].stdout.split()) >= 10
     assert said["size"].returncode == 1 and "code_id" in said["size"].stderr
+
+
+def _compiled_for_riscv(folder, output, *flags):
+    compiler = "riscv64-linux-gnu-gcc"
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler} on this machine")
+    sources = sorted(str(path) for path in [*folder.glob("*.c"), *(folder / "kernels").glob("*.c"),
+                                            *(folder / "runtime/src").glob("*.c")])
+    return subprocess.run([compiler, "-O1", f"-I{folder}", f"-I{folder / 'runtime/include'}", *sources, "-o", output,
+                           *flags], capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["riscv64,riscv64-v", "riscv64-v,c"])
+def test_a_level_that_the_compiler_does_not_know_is_left_out(target, tmp_path):
+    """gcc has no vectors for our kernels; a CPU that has some takes the other level."""
+    folder = tvm_megcc.compile(DIGITS, target).save(tmp_path / "digits", embed=True)
+    done = _compiled_for_riscv(folder, tmp_path / "program", "-static")
+    assert done.returncode == 0, done.stderr
+    if not shutil.which("qemu-riscv64"):
+        pytest.skip("no qemu-riscv64 on this machine")
+    plain = tvm_megcc.load(tvm_megcc.compile(DIGITS, "c").save(tmp_path / "plain"), "c")
+    wanted = plain.run({"image": np.zeros((1, 1, 8, 8), np.float32)})["logits"].ravel()
+    for cpu in ("rv64", "rv64,v=true"):
+        said = subprocess.run(["qemu-riscv64", "-cpu", cpu, tmp_path / "program"], capture_output=True, text=True,
+                              check=True).stdout
+        np.testing.assert_allclose(np.array(said.split(), np.float32), wanted, rtol=1e-5)
+
+
+def test_a_folder_of_which_the_compiler_knows_no_level_says_so(tmp_path):
+    folder = tvm_megcc.compile(DIGITS, "riscv64-v").save(tmp_path / "digits", embed=True)
+    done = _compiled_for_riscv(folder, "-", "-fsyntax-only")
+    assert done.returncode and "riscv64-v wants clang 18 or newer" in done.stderr
+    assert "--target riscv64-v,riscv64" in done.stderr and done.stderr.count("error:") == 1

@@ -232,7 +232,7 @@ def test_paths_of_modules(address, module):
 def test_words_of_ports_differ():
     rows = [{"name": name, "dtype": "float32", "shape": [1]}
             for name in ("type", "Type", "a b", "a-b", "self", HOSTILE)]
-    inputs, outputs = ports({"inputs": rows, "outputs": rows[:2], "states": []})
+    inputs, outputs = ports({"inputs": rows, "outputs": rows[:2], "states": [], "buckets": [{}]})
     words = [port.word for port in (*inputs, *outputs)]
     assert len(set(words)) == len(words) and "type" not in words and "self" not in words
     assert all(word.isidentifier() and word.isascii() for word in words)

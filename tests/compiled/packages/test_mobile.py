@@ -213,7 +213,7 @@ def test_what_android_and_apple_have():
 
 @pytest.mark.parametrize(("language", "word"), [("android", "val"), ("android", "byte"), ("swift", "func")])
 def test_words_of_ports(language, word):
-    row = {"inputs": [{"name": word, "dtype": "int8", "shape": [1]}], "outputs": [], "states": []}
+    row = {"inputs": [{"name": word, "dtype": "int8", "shape": [1]}], "outputs": [], "states": [], "buckets": []}
     assert [ports(row, name)[0][0].word for name in (language, "")] == [f"{word}_in0", word]
 
 

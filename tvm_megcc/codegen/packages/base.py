@@ -28,7 +28,17 @@ from ..c_source.render import environment
 from ..machines import profile
 from ..manifest import read_manifest
 from ..quantised import Quantisation
-from .languages import LANGUAGES, Memory, go_module, in_one_folder, ports, words
+from .languages import (
+    LANGUAGES,
+    Memory,
+    check_bounds,
+    go_module,
+    in_one_folder,
+    initial_shapes,
+    ports,
+    ranges,
+    words,
+)
 from .mobile import abis, check_parameters, slices
 
 #: Build systems, and what `megcc export` writes for them.
@@ -89,10 +99,15 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Model:
-    """A model as the templates see it. macro: what its macros begin with; states: inputs that a session keeps."""
+    """A model as the templates see it. macro: what its macros begin with; shapes: the smallest ones of the inputs, as
+    an initialiser of megcc_shape[], where some change; ranges: what extents that change may be; keeps_states: whether
+    other shapes leave states as they are; states: inputs that a session keeps."""
 
     name: str
     macro: str
+    shapes: str
+    ranges: str
+    keeps_states: bool
     outputs: tuple[_Tensor, ...]
     states: tuple[int, ...]
     input_quant: Quantisation | None
@@ -110,8 +125,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
         name: of the package, by default those of the models.
 
     Raises:
-        MegccError: if the folder is none of ours, has its model beside its C or shapes that change, is for no
-            microcontroller, was changed, or the name, the version or the address is none.
+        MegccError: if the folder is none of ours, has its model beside its C or shapes without an upper bound, is for
+            no microcontroller, was changed, or the name, the version or the address is none.
     """
     package_version(version)
     web = package_address(url)
@@ -122,7 +137,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
     context = {"name": name, "benchmark": benchmark,
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
-               "models": [_model(row) for row in models], "model": _model(models[0]), "targets": targets,
+               "models": [model_view(row) for row in models], "model": model_view(models[0]), "targets": targets,
                "target": targets[0], "sources": sorted(sources),
                "profile": [flag[2:] for flag in profile(models, embedded=True)],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
@@ -133,7 +148,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     if system == "go":
         context["module"] = go_module(name, web[1].rstrip("/") if url else "")
     elif system == "android":
-        check_parameters(len(context["inputs"]) + len(context["outputs"]))
+        check_parameters(len(context["inputs"]) + len(context["outputs"])
+                         + sum(port.dynamic for port in context["inputs"]))
         context |= {"abis": abis(targets), "jni": name.replace("_", "_1")}
     elif system == "swift":
         context["slices"] = slices(targets)
@@ -203,7 +219,8 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
 
 def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
     ports = [*models[0]["inputs"], *models[0]["outputs"]]
-    found = _BENCHMARKS.get(math.prod(extent for extent in ports[0]["shape"] if isinstance(extent, int)))
+    dynamic = any(isinstance(extent, str) for port in ports for extent in port["shape"])
+    found = None if dynamic else _BENCHMARKS.get(math.prod(ports[0]["shape"]))
     if found is None or len(ports) != 2 or len(models) != 1 or any(
             port["dtype"] != "int8" or "quant" not in port for port in ports):
         raise MegccError(f"{folder} is none of MLPerf Tiny's networks, which have one input of int8, of "
@@ -219,9 +236,7 @@ def _sources(folder: Path, manifest: dict) -> dict[str, bytes]:
         if f"{model['name']}_data.c" not in manifest["files"]:
             raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, which a microcontroller cannot "
                              "open: compile it again with --embed")
-        if any(isinstance(extent, str) for port in model["inputs"] for extent in port["shape"]):
-            raise MegccError(f"{folder}: shapes of '{model['name']}' change from run to run, which the runtime of a "
-                             "microcontroller leaves out: compile it again with --input-shapes")
+        check_bounds(model)
     for name in manifest["files"]:
         if name.endswith((".c", ".h")) and name != "main.c" and name not in _LEFT_OUT:
             try:
@@ -242,7 +257,8 @@ def _place(name: str) -> str:
     return f"src/{name}"
 
 
-def _model(row: dict) -> _Model:
+def model_view(row: Mapping) -> _Model:
+    """A model of a manifest as the templates see it."""
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
     outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
@@ -250,7 +266,7 @@ def _model(row: dict) -> _Model:
                     for index, port in enumerate(row["outputs"]))
     kept = {state["output"] for state in row["states"]}
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in kept)
-    return _Model(row["name"], macro, shown or outputs,
+    return _Model(row["name"], macro, initial_shapes(row), ranges(row), bool(row.get("counters")), shown or outputs,
                   tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
                   _quant(row["inputs"][0]) if row["inputs"] else None)
 

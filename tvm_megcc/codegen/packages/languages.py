@@ -33,6 +33,7 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
 #: Words of some languages besides, which are no names of a package or of its ports; of Java also Kotlin's, and names
 #: of packages and modules that its systems have already.
 WORDS_OF = {
+    "cpp": {"reshape"},
     "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
     "android": set("""android assert boolean byte extends finally fun implements instanceof interface is java javax
         kotlin native null object package strictfp synchronized throws transient typealias val var when""".split()),
@@ -70,23 +71,39 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. word: its name as an identifier; kept: the session keeps it from run to run."""
+    """An input or output. word: its name as an identifier; least: of an input, its smallest shape; kept: the session
+    keeps it from run to run."""
 
     index: int
     name: str
     word: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
+    least: tuple[int, ...]
     kept: bool
     quant: Mapping | None
 
     @property
+    def dynamic(self) -> bool:
+        """Whether its shape changes from run to run."""
+        return any(isinstance(extent, str) for extent in self.shape)
+
+    @property
+    def text(self) -> str:
+        return f"{self.dtype}[{','.join(map(printable, self.shape))}]"
+
+    @property
     def count(self) -> int:
-        return math.prod(self.shape)
+        """Elements of its smallest shape."""
+        return math.prod(self.least)
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPES[self.dtype].bytes
 
     @property
     def bytes(self) -> int:
-        return self.count * DTYPES[self.dtype].bytes
+        return self.count * self.element_bytes
 
     @property
     def go(self) -> str:
@@ -98,8 +115,12 @@ class Port:
         return self.word[0].upper() + self.word[1:]
 
     @property
+    def rust_element(self) -> str:
+        return ELEMENTS[self.c_type].rust
+
+    @property
     def rust(self) -> str:
-        return f"[{ELEMENTS[self.c_type].rust}; {self.count}]"
+        return f"[{self.rust_element}; {self.count}]"
 
     @property
     def java(self) -> str:
@@ -127,23 +148,50 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
     """Inputs and outputs of a model of a manifest, with words that differ from each other, and from the language's.
 
     Raises:
-        MegccError: for a shape that changes from run to run.
+        MegccError: for shapes that have no upper bound, and for a state whose shape changes.
     """
+    check_bounds(row)
     taken = words(language)
     found: tuple[list[Port], list[Port]] = ([], [])
     for to, end in zip(found, ("input", "output"), strict=True):
         for index, port in enumerate(row[f"{end}s"]):
             name, shape = port["name"], tuple(port["shape"])
-            if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
-                raise MegccError(f"the shape of '{printable(name)}' changes from run to run, which packages leave out: "
-                                 "compile it again with --input-shapes")
+            kept = name in {state[end] for state in row["states"]}
+            least = tuple(port.get("least", (extent if isinstance(extent, int) else 1 for extent in shape)))
+            if kept and any(isinstance(extent, str) for extent in shape):
+                raise MegccError(f"the shape of the state '{printable(name)}' changes from run to run, which packages "
+                                 "leave out: compile it again with --input-shapes")
             word = identifier(name)
             while word in taken:
                 word = f"{word}_{end.removesuffix('put')}{index}"
             taken.add(word)
-            kept = name in {state[end] for state in row["states"]}
-            to.append(Port(index, name, word, port["dtype"], shape, kept, port.get("quant")))
+            to.append(Port(index, name, word, port["dtype"], shape, least, kept, port.get("quant")))
     return found
+
+
+def check_bounds(row: Mapping) -> None:
+    """Refuses a model of a manifest that wants memory of an allocator, which packages do not have."""
+    for bucket in row["buckets"]:
+        for symbol, (_, high) in bucket.items():
+            if high is None:
+                raise MegccError(f"'{printable(symbol)}' of '{row['name']}' has no upper bound, so memory would be "
+                                 "allocated in a run, which packages do not do: compile it again with a bound, --dim "
+                                 f"{printable(symbol)}=1..64, or --bound {printable(symbol)}=64 for what a run counts")
+
+
+def initial_shapes(row: Mapping) -> str:
+    """Smallest shapes of the inputs, as an initialiser of megcc_shape[]; empty where no input's shape changes."""
+    shapes = [port.get("least", port["shape"]) for port in row["inputs"]]
+    if not any("least" in port for port in row["inputs"]):
+        return ""
+    return ", ".join(f"{{ {len(shape)}, {{ {', '.join(map(str, shape)) or '0'} }} }}" for shape in shapes)
+
+
+def ranges(row: Mapping) -> str:
+    """What the extents that change may be, of a model of a manifest; empty where there are none."""
+    return "; or ".join(", ".join(
+        f"{printable(symbol)} {low}" if low == high else f"{printable(symbol)} from {low} to {high}"
+        for symbol, (low, high) in bucket.items()) for bucket in row["buckets"] if bucket)
 
 
 @dataclass(frozen=True)

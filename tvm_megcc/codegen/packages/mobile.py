@@ -64,7 +64,8 @@ def abis(targets: Sequence[Target]) -> list[Abi]:
 
 
 def check_parameters(count: int) -> None:
-    """Refuses more inputs and outputs than a method of Java has parameters besides `this`."""
+    """Refuses more inputs and outputs, shapes of inputs counted, than a method of Java has parameters besides
+    `this`."""
     if count > 254:
         raise MegccError(f"{count} inputs and outputs: methods of Java have no more than 254 parameters; take the "
                          "folder as it is, or 'megcc export --for cpp'")

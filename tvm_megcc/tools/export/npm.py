@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...codegen.bundle import read_container, read_manifest
 from ...codegen.c_source.render import environment
 from ...codegen.machines import profile
-from ...codegen.packages.base import package_address, package_version
+from ...codegen.packages.base import model_view, package_address, package_version
 from ...codegen.packages.languages import ports
 from ...errors import MegccError
 from ...foreign import printable
@@ -42,8 +42,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         target: which of the folder's; by default the one with the most instructions.
 
     Raises:
-        MegccError: if the folder is for no target of WebAssembly, has several models, or shapes that change, or a name,
-            a version or an address is none.
+        MegccError: if the folder is for no target of WebAssembly, has several models, or shapes without an upper
+            bound, or a name, a version or an address is none.
         ToolError: if there is no compiler, or it fails.
     """
     manifest = read_manifest(folder)
@@ -60,10 +60,12 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     embedded = f"{row['name']}_data.c" in manifest["files"]
     inputs, outputs = ports(row)
     context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),
-               "link": url, "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs,
+               "link": url, "model": model_view(row), "inputs": inputs,
                "outputs": outputs, "kept": bool(row["states"]), "embedded": embedded,
                "align": max(row["alignment"], 8), "target": cpu.name}
-    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context))}
+    functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
+                 *(["dim"] if any(port.dynamic for port in outputs) else []))
+    files = {f"{row['name']}.wasm": _module(folder, row, cpu, cc, _render("web.c", context), functions)}
     if not embedded:
         files[f"{row['name']}.megcc"] = read_container(folder, row["name"], cpu)
     context |= {"wasm_bytes": len(files[f"{row['name']}.wasm"]),
@@ -83,8 +85,9 @@ def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
     return fitting[0]
 
 
-def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
-    """The module: the folder's C and `source`, without a C library, and so without imports."""
+def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str,
+            functions: Sequence[str]) -> bytes:
+    """The module: the folder's C and `source`, without a C library, and so without imports; it exports `functions`."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
         compiler, name = find_compiler(target, cc), row["name"]
         shim = Path(aside) / "web.c"
@@ -92,7 +95,7 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
         flags = (*CFLAGS, *target.cflags, *profile([row], embedded=True))
         made = objects.compile_all([*c_sources(folder), shim], flags)
-        exported = [f"-Wl,--export={name}_block_{function}" for function in _EXPORTS]
+        exported = [f"-Wl,--export={name}_block_{function}" for function in functions]
         output = Path(aside) / f"{name}.wasm"
         # Below the data, the stack cannot grow into it. Zig does so by itself, and refuses to be told.
         stack = ("-Wl,-z,stack-size=65536", *(() if "zig" in str(compiler) else ("-Wl,--stack-first",)))

@@ -17,7 +17,7 @@ import numpy as np
 from ...codegen.bundle import read_container, read_manifest
 from ...codegen.c_source.render import environment
 from ...codegen.machines import profile
-from ...codegen.packages.base import package_version, zipped
+from ...codegen.packages.base import model_view, package_version, zipped
 from ...codegen.packages.languages import ports
 from ...errors import MegccError
 from ...foreign import printable
@@ -45,8 +45,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
         cc: the compiler, by default one that is found.
 
     Raises:
-        MegccError: if the folder is for no such machine, or for several, has several models, or shapes that change, or
-            the name or the version is none.
+        MegccError: if the folder is for no such machine, or for several, has several models, or shapes without
+            an upper bound, or the name or the version is none.
         ToolError: if there is no compiler, or it fails.
     """
     row = model_of(read_manifest(folder), None, folder)
@@ -69,7 +69,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     machine, = machines
     file = f"{name}-{version}-py3-none-{_TAGS[machine]}.whl"
     context = {"generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,
-               "model": {"name": row["name"], "macro": row["name"].upper()}, "inputs": inputs, "outputs": outputs,
+               "model": model_view(row), "inputs": inputs, "outputs": outputs,
                "embedded": False, "align": max(row["alignment"], 64), "targets": row["targets"]}
     chosen = next(target for target in targets if target.machine == machine)
     info = f"{name}-{version}.dist-info"

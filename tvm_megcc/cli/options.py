@@ -46,7 +46,12 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
     verb.add_argument("--name", metavar="A,B",
                       help="prefix of everything generated, one a model (default: the file's name)")
-    verb.add_argument("--embed", action="store_true", help="the model as a constant array in C, not as a file")
+    place = verb.add_mutually_exclusive_group()
+    place.add_argument("--embed", action="store_true", help="the model as a constant array in C, not as a file: "
+                                                            "--weights text")
+    place.add_argument("--weights", choices=("file", "text", "incbin"),
+                       help="the model as a file that the program opens (the default), as text of C, or as a file that "
+                            "the assembler takes in (.incbin, #embed): fast to compile, for gcc and clang")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     verb.add_argument("--dump", metavar="DIR", help="write every stage of the compiler as text")
     verb.add_argument("--same-code-as", metavar="DIR", help="fail if the C code is not that of this folder")
@@ -199,6 +204,9 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
     verb.add_argument("--name", help="of the package, and of the model if it is compiled for it (default: the file's)")
     verb.add_argument("--beside", action="store_true", help="npm: the weights in a file of their own")
+    verb.add_argument("--weights", choices=("text", "incbin"),
+                      help="a model that is compiled for it is text of C, or a file that the assembler takes in "
+                           "(default: a file beyond 1 MB where the system's compilers are gcc and clang)")
     verb.add_argument("--cc", help="the C compiler, where something is built")
     verb.add_argument("--package-version", default="1.0.0", metavar="X.Y.Z", help="(default: 1.0.0)")
     verb.add_argument("--url", default="", help="where the package will be found, for registries that ask for it")

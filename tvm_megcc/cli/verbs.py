@@ -32,10 +32,11 @@ def compile_(args: argparse.Namespace) -> int:
     for model, name, options in models:
         with _progress(args, f"compiling {model}"):
             artifacts.append(api.compile(model, args.target, options, name=name, dump=args.dump))
+    embed = {None: args.embed, "file": False}.get(args.weights, args.weights)
     if args.same_code_as:
-        _require_same_code(bundle.contents(artifacts, args.embed), args.same_code_as)
+        _require_same_code(bundle.contents(artifacts, embed), args.same_code_as)
     folder = bundle.write(artifacts, args.output or "_".join(a.name for a in artifacts) + "_megcc",
-                          embed=args.embed, force=args.force)
+                          embed=embed, force=args.force)
     from ..tools.report import describe
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
@@ -227,8 +228,8 @@ def export_(args: argparse.Namespace) -> int:
 
     with _progress(args, f"compiling {args.path}"):
         args.target = args.target or packages.TARGETS.get(args.system)
-        folder = source.folder_of(args.path, args, embed=not args.beside and args.system not in packages.BESIDE,
-                                  name=args.name)
+        folder = source.folder_of(args.path, args, embed=not args.beside and packages.embedding(
+            args.system, args.weights), name=args.name)
         report = packages.export(folder, args.system, args.output, version=args.package_version, url=args.url,
                                force=args.force, name=args.name, cc=args.cc)
     _print(args, report, packages.text)

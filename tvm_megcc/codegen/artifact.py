@@ -27,7 +27,7 @@ class Artifact(Compiled):
                  f"container of {len(self.image):,} bytes")
         return notebook.model(title, self.manifest, self.memory, self.targets[0].name)
 
-    def save(self, folder: str | Path, embed: bool = False, force: bool = False) -> Path:
+    def save(self, folder: str | Path, embed: bool | str = False, force: bool = False) -> Path:
         """Writes the generated folder; see `bundle.write`."""
         return bundle.write((self,), folder, embed=embed, force=force)
 

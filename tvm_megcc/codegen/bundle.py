@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,15 +21,15 @@ from ..context import Regions
 from ..errors import InternalError, MegccError, refused_by_system
 from ..foreign import c_name, identifier, printable
 from ..ir.types import DTYPES
-from ..target import TARGETS, Target
 from ..version import VERSION
 from . import container
 from .c_source.render import environment
 from .compiled import Compiled
 from .container import Image
 from .device_model import part_of
+from .embedding import AUTO, INCBIN, LARGE, TEXT, data_source, including_source, part_files
 from .headers import HEADER, kernels_header
-from .machines import by_machine, machine_of, machines, make_commands, profile
+from .machines import by_machine, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
 from .texts import texts_context
@@ -45,16 +44,17 @@ ENDINGS = ("_elements", "_scale", "_zero_point")
 BUILD = "build"
 
 
-def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool = False, force: bool = False) -> Path:
+def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str = False, force: bool = False) -> Path:
     """Writes the folder for these models and returns its path. It appears whole or not at all (`folders.replace`).
 
     Args:
-        embed: the containers become constant arrays in C instead of files.
+        embed: the containers become constant arrays in C instead of files that a program opens: `TEXT` (or True),
+            `INCBIN`, or `AUTO`.
         force: replace an existing folder whatever is in it.
 
     Raises:
         MegccError: if something stands there that we did not make, or that was edited since, and if it cannot be
-            written.
+            written; for another `embed`.
     """
     folder = Path(folder)
     try:
@@ -67,9 +67,11 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool = False
     return folder
 
 
-def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, bytes | Image]:
+def contents(artifacts: Sequence[Compiled], embed: bool | str = False) -> dict[str, bytes | Image]:
     """The files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of all
     others last."""
+    if embed not in (False, True, TEXT, INCBIN, AUTO):
+        raise MegccError(f"'{printable(embed)}' is no way to embed a model: {TEXT}, {INCBIN} or {AUTO}")
     if len({a.name for a in artifacts}) != len(artifacts):
         raise MegccError("two models have the same name; give one another with --name")
     for artifact in artifacts:
@@ -84,9 +86,12 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
                              "for an array in C; leave out --embed")
     texts = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
+    if embed == AUTO:
+        embed = INCBIN if sum(len(part) for model in models for part in model.parts) > LARGE else TEXT
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
     left_out = profile((model.manifest for model in models), embed)
-    context = {"models": models, "model": models[0], "embed": embed, "version": VERSION,
+    context = {"models": models, "model": models[0], "embed": embed,
+               "incbin": embed == INCBIN, "version": VERSION,
                "library": identifier("_".join(m.name for m in models)), "several": len(models) > 1,
                "targets": targets, "makes": make_commands(targets, left_out),
                "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
@@ -95,7 +100,10 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
         if known := model.manifest.get("texts"):
             texts[f"{model.name}_texts.h"] = _render("texts.h", {**texts_context(model.name, known),
                                                                  "version": VERSION})
-        if embed:
+        if embed == INCBIN:
+            texts[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
+                                                             model.regions)
+        elif embed:
             texts[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
                                                          model.regions)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
@@ -108,6 +116,9 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
     files |= _runtime_files()
     if not embed:
         files |= {f"{a.name}.megcc": a.image for a in artifacts}
+    elif embed == INCBIN:
+        files |= {name: part for model in models for name, part in zip(part_files(model.name, len(model.parts)),
+                                                                       model.parts, strict=True)}
     manifest = {"generator": f"tvm_megcc {VERSION}",
                 "models": [{"name": m.name, "targets": [t.name for t in m.artifact.targets],
                             "container_bytes": len(m.image),
@@ -115,38 +126,6 @@ def contents(artifacts: Sequence[Compiled], embed: bool = False) -> dict[str, by
                            for m in models],
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
-
-
-def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
-                regions: Sequence[_Region] = ()) -> str:
-    """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
-    words, zeros behind its end. declared: the model's header has it, as of every model that is embedded. regions:
-    those with an array of memory."""
-    return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
-                              "arrays": by_machine(targets, [_array(name, part) for part in parts])})
-
-
-def _array(name: str, part: bytes) -> str:
-    words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", part + bytes(-len(part) % 8))]
-    rows = (",".join(words[start:start + 5]) for start in range(0, len(words), 5))
-    return "\n".join([f"ALIGNED const uint64_t {name}_data[{len(words)}] = {{",
-                      *(f"    {row}," for row in rows), "};"])
-
-
-def read_container(folder: Path, name: str, target: Target) -> bytes:
-    """A model's container in a generated folder, with the program for a target: the file, which has all programs, or
-    what is embedded in C for a machine that runs it."""
-    path = folder / f"{name}.megcc"
-    if path.exists():
-        return path.read_bytes()
-    model = next(m for m in read_manifest(folder)["models"] if m["name"] == name)
-    sizes = model.get("embedded_bytes", ())
-    arrays = re.findall(r"= \{\n(.*?)\};", (folder / f"{name}_data.c").read_text("ascii", "replace"), re.DOTALL)
-    if not arrays or len(arrays) != len(sizes):
-        raise MegccError(f"{folder} is damaged: {name}_data.c is not the one that was generated; compile it again")
-    index = min(machine_of([TARGETS[t] for t in model["targets"]], target), len(arrays) - 1)
-    words = re.findall(r"\b0x[0-9a-f]+\b", arrays[index])
-    return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:sizes[index]]
 
 
 def _refuse_if_not_ours(folder: Path) -> None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import folders, paths
-from ..codegen.bundle import BUILD, MANIFEST, data_source, read_container, read_manifest
+from ..codegen.bundle import BUILD, MANIFEST, read_manifest
 from ..codegen.device_model import container_part
+from ..codegen.embedding import data_source, read_container
 from ..codegen.headers import HEADER, seen_by
 from ..codegen.machines import profile
 from ..errors import MegccError, ToolError
@@ -141,8 +142,10 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
               image: Path, limits: Mapping[str, int]) -> Path:
     """The models with the example board's start-up, in one image; their containers lie in flash."""
     image.parent.mkdir(parents=True, exist_ok=True)
-    containers = {model: container_part(read_container(folder, model, target), {target.isa.code}) for model in models}
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
+    containers = {model: read_container(folder, model, target) for model in models}
+    containers |= {model: container_part(data, {target.isa.code}) for model, data in containers.items()
+                   if model not in embedded}
     given = {row["name"]: firmware.given_bytes(row) for row in read_manifest(folder)["models"]}
     regions = {row["name"]: next(p for p in row["programs"] if p["target"] == target.name).get("regions", ())
                for row in read_manifest(folder)["models"]}

@@ -18,7 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ..codegen.bundle import BUILD, read_container, read_manifest
+from ..codegen.bundle import BUILD, read_manifest
+from ..codegen.embedding import read_container
 from ..errors import MegccError, ShapeError
 from ..target import TARGETS, Target
 from .build import CFLAGS, Build, Objects, building_in, c_sources, link, model_of, target_of

@@ -26,7 +26,8 @@ OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "text")}
 #: Those of the file besides.
 OF_FILE: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    "output": ("output", "path"), "target": ("target", "text"), "embed": ("embed", "flag"), "force": ("force", "flag")}
+    "output": ("output", "path"), "target": ("target", "text"), "embed": ("embed", "flag"),
+    "weights": ("weights", ("file", "text", "incbin")), "force": ("force", "flag")}
 
 
 class Model(NamedTuple):

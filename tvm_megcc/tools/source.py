@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ..runtime.session import Session
 
 #: What `megcc compile` has for the folder, and where it is not given.
-FOLDER_OPTIONS = {"output": None, "target": "native", "embed": False, "force": False}
+FOLDER_OPTIONS = {"output": None, "target": "native", "embed": False, "weights": None, "force": False}
 
 
-def folder_of(path: str | Path, args, embed: bool = False, name: str | None = None) -> Path:
+def folder_of(path: str | Path, args, embed: bool | str = False, name: str | None = None) -> Path:
     """The generated folder. A model is compiled into the cache with `args.options` for `args.target`, as a constant
     array if `embed` says so, and called `name`."""
     path = Path(path)
@@ -51,7 +51,7 @@ def folder_of(path: str | Path, args, embed: bool = False, name: str | None = No
     artifact = api.compile(path, args.target or "native", args.options,
                            name=identifier(name.rpartition("/")[2]) if name else "")
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
-    where = [str(path.resolve()), args.target, name, args.options, *["embed"] * embed]
+    where = [str(path.resolve()), args.target, name, args.options, *[f"embed {embed}"] * bool(embed)]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
     return artifact.save(paths.cache("models") / f"{artifact.name}-{key}", embed, force=True)
 

@@ -6,7 +6,8 @@ import pytest
 import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.codegen import container, device_model
-from tvm_megcc.codegen.bundle import contents, read_container
+from tvm_megcc.codegen.bundle import contents
+from tvm_megcc.codegen.embedding import read_container
 from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, profile, refusal
 from tvm_megcc.target import TARGETS, parse_targets
 

@@ -56,6 +56,9 @@ SYSTEMS = {
 #: Files of the runtime that want an operating system, or check containers that come by themselves.
 _LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_signed.c",
              "runtime/signed/megcc_signed.h"}
+#: Systems that take a model as text of C only, and why.
+TEXT_ONLY = {"go": "cgo neither copies nor watches", "swift": "Swift's package manager does not find",
+             "cmsis-pack": "compilers other than gcc and clang do not find"}
 #: The header that all sources include first, and the line behind which it includes the configuration.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: Where the configuration is, and the line that asks for it.
@@ -132,7 +135,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     web = package_address(url)
     manifest = read_manifest(folder)
     models, targets = manifest["models"], _targets(folder, manifest, system)
-    sources = _sources(folder, manifest)
+    sources = _sources(folder, manifest, system)
     name = package_name(name or "_".join(model["name"] for model in models), system)
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
     context = {"name": name, "benchmark": benchmark,
@@ -229,16 +232,20 @@ def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
     return found
 
 
-def _sources(folder: Path, manifest: dict) -> dict[str, bytes]:
-    """C files and headers, where they are in the package."""
+def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
+    """C files and headers, and what they take in, where they are in the package."""
     found: dict[str, bytes] = {}
     for model in manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
             raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, which a microcontroller cannot "
                              "open: compile it again with --embed")
         check_bounds(model)
+        if system in TEXT_ONLY and f"{model['name']}_data.c" in manifest["files"] and any(
+                name.startswith(f"{model['name']}_data") and name.endswith(".bin") for name in manifest["files"]):
+            raise MegccError(f"{folder} has its model in a file that the assembler takes in, which "
+                             f"{TEXT_ONLY[system]}: compile it again with --embed")
     for name in manifest["files"]:
-        if name.endswith((".c", ".h")) and name != "main.c" and name not in _LEFT_OUT:
+        if name.endswith((".c", ".h", ".bin")) and name != "main.c" and name not in _LEFT_OUT:
             try:
                 data = (folder / name).read_bytes()
             except OSError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.bundle import read_container
+from ...codegen.embedding import read_container
 from ...errors import MegccError, ToolError
 from ..build import Build
 from ..session import Array, Arrays, Port, Session

@@ -8,9 +8,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...codegen.bundle import read_container, read_manifest
 from ...codegen.c_source.render import environment
+from ...codegen.embedding import read_container
 from ...codegen.machines import profile
+from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_address, package_version
 from ...codegen.packages.languages import ports
 from ...errors import MegccError

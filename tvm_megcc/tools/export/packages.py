@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ... import folders
+from ...codegen.embedding import AUTO, TEXT
 from ...codegen.manifest import read_manifest
 from ...codegen.packages import base as sources
 from ...errors import MegccError, refused_by_system
@@ -24,6 +25,13 @@ TARGETS = {"zephyr": "c", "esp-idf": "c", "arduino": "c", "platformio": "c", "cm
            "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native")}
 #: Those that have the weights in a file of their own.
 BESIDE = {"wheel"}
+
+
+def embedding(system: str, asked: str | None) -> bool | str:
+    """How a model that is compiled for the system is embedded (`codegen.bundle`), where nothing else is asked for."""
+    if system in BESIDE:
+        return False
+    return asked or (TEXT if system in (*sources.TEXT_ONLY, "npm", "mlperf-tiny") else AUTO)
 
 
 def export(folder: Path, system: str, output: str | Path | None, version: str = "1.0.0", url: str = "",

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...codegen.bundle import read_container, read_manifest
 from ...codegen.c_source.render import environment
+from ...codegen.embedding import read_container
 from ...codegen.machines import profile
+from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_version, zipped
 from ...codegen.packages.languages import ports
 from ...errors import MegccError

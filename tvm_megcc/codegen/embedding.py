@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Containers as a part of the program: text of C, or files that the assembler or the compiler takes in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import MegccError
+from ..target import TARGETS, Target
+from ..version import VERSION
+from .c_source.render import environment
+from .machines import by_machine, machine_of
+from .manifest import read_manifest
+
+#: How a container is embedded: as text of C, or as a file that the assembler or `#embed` takes in.
+#: `AUTO` takes the file for a model of more bytes than compilers read as text in a moment.
+TEXT, INCBIN, AUTO = "text", "incbin", "auto"
+LARGE = 1 << 20
+
+
+def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
+                regions: Sequence = ()) -> str:
+    """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
+    words, zeros behind its end. declared: the model's header has it, as of every model that is embedded. regions:
+    those with an array of memory."""
+    return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
+                              "arrays": by_machine(targets, [_array(name, part) for part in parts])})
+
+
+def part_files(name: str, parts: int) -> list[str]:
+    """Files of a model whose containers are no text: one for each machine that it can be built for."""
+    return [f"{name}_data.bin"] if parts == 1 else [f"{name}_data_{index}.bin" for index in range(parts)]
+
+
+def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], regions: Sequence = ()) -> str:
+    """C whose array is the content of a file. It has the digest, so it changes where the file does."""
+    rows = [f'#define DATA_FILE "{file}" /* sha256 {hashlib.sha256(part).hexdigest()} */'
+            for file, part in zip(part_files(name, len(parts)), parts, strict=True)]
+    return _render("incbin.c", {"name": name, "version": VERSION, "regions": regions,
+                                "files": by_machine(targets, rows)})
+
+
+def _array(name: str, part: bytes) -> str:
+    words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", part + bytes(-len(part) % 8))]
+    rows = (",".join(words[start:start + 5]) for start in range(0, len(words), 5))
+    return "\n".join([f"ALIGNED const uint64_t {name}_data[{len(words)}] = {{",
+                      *(f"    {row}," for row in rows), "};"])
+
+
+def read_container(folder: Path, name: str, target: Target) -> bytes:
+    """A model's container in a generated folder, with the program for a target: the file, which has all programs, or
+    what is embedded in C for a machine that runs it."""
+    path = folder / f"{name}.megcc"
+    if path.exists():
+        return path.read_bytes()
+    model = next(m for m in read_manifest(folder)["models"] if m["name"] == name)
+    sizes = model.get("embedded_bytes", ())
+    index = min(machine_of([TARGETS[t] for t in model["targets"]], target), max(len(sizes) - 1, 0))
+    part = folder / (part_files(name, len(sizes)) or [f"{name}_data.bin"])[index]
+    if part.exists():
+        return part.read_bytes()
+    arrays = re.findall(r"= \{\n(.*?)\};", (folder / f"{name}_data.c").read_text("ascii", "replace"), re.DOTALL)
+    if not arrays or len(arrays) != len(sizes):
+        raise MegccError(f"{folder} is damaged: {name}_data.c is not the one that was generated; compile it again")
+    words = re.findall(r"\b0x[0-9a-f]+\b", arrays[index])
+    return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:sizes[index]]
+
+
+def _render(name: str, context: Mapping) -> str:
+    return environment().get_template(f"bundle/{name}.j2").render(context)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import types
 import typing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 
 
@@ -26,9 +26,7 @@ class Parameters:
 
     def facts(self) -> tuple[str, ...]:
         """`name = value` of each field that says something, the name alone of a flag that is set."""
-        named = [(field.name, getattr(self, field.name)) for field in fields(self) if field.repr]
-        return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in named
-                     if value is not None and value is not False and value not in ("", ()))
+        return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in _said(self))
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
@@ -55,8 +53,17 @@ def _alternatives(hint) -> tuple:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
+def _said(values) -> list[tuple[str, typing.Any]]:
+    """Name and value of each field of a dataclass that says something."""
+    named = [(field.name, getattr(values, field.name)) for field in fields(values) if field.repr]
+    return [(name, value) for name, value in named
+            if value is not None and value is not False and value not in ("", ())]
+
+
 def _text(value) -> str:
-    """Of a tuple its items, flags as digits."""
+    """Of a tuple its items, flags as digits; of a dataclass that has no text of its own what it says, in words."""
+    if is_dataclass(value) and type(value).__str__ is object.__str__:
+        return " ".join(name if part is True else f"{name} {_text(part)}" for name, part in _said(value))
     if not isinstance(value, tuple):
         return str(int(value) if isinstance(value, bool) else value)
     items = [f"({_text(item)})" if isinstance(item, tuple) and not _flags(item) else _text(item) for item in value]

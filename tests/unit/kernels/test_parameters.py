@@ -18,6 +18,7 @@ from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.kernels.conv2d.geometry import ConvParameters
 from tvm_megcc.kernels.elementwise.loops import LoopParameters
+from tvm_megcc.kernels.integer.rescaled import Closing
 from tvm_megcc.kernels.parameters import Parameters
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.kernels.support import placements, refusal
@@ -126,10 +127,21 @@ class Said(LoopParameters):
     said: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Closed(Parameters):
+    close: Closing
+
+
 def test_facts():
     told = Told(("x0", "x1"), ((True, False), (True, True)), (("H", 3), ("W", 2)), 0, True, False, "a0 + a1")
     assert told.facts() == ("names = x0 x1", "varies = 10 11", "windows = (H 3) (W 2)", "zero = 0", "flag")
     assert PLAIN.facts() == ("kernel = 3x3", "stride = 1x1", "dilation = 1x1", "bias")
+
+
+def test_facts_of_a_part():
+    """In words, not as Python writes a value."""
+    told = Closed(Closing("fixed", "e1[c]", "-7", narrow=True, zero=-1, low=-128, high=127))
+    assert told.facts() == ("close = kind fixed multiplier e1[c] shift -7 narrow zero -1 low -128 high 127",)
 
 
 def test_the_head_of_a_kernel_lists_them():

@@ -25,6 +25,7 @@ from ..ops.demands import conditions
 from ..target import Target
 from .c_source.bind import KernelSpec
 from .c_source.render import render_kernel
+from .c_source.symbols import kernel_file
 from .container import DType, LayoutKind
 from .headers import HEADER
 from .machines import refusal
@@ -101,7 +102,7 @@ def _hash(text: str) -> int:
 
 
 def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]) -> dict[str, str]:
-    """The C files of a model: `kernels/<symbol>.c` for every distinct kernel, the files that some bring along, and
+    """The C files of a model: one below `kernels/` for every distinct kernel, the files that some bring along, and
     `kernels.c`."""
     origins: dict = {}
     for plan in plans:
@@ -109,7 +110,7 @@ def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]
             origins.setdefault(step.spec, []).append(step.op.origin)
     texts: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
     for spec, names in origins.items():
-        path = f"kernels/{spec.symbol}.c"
+        path = kernel_file(spec.symbol)
         if path in texts:
             raise InternalError(f"two kernels are called {spec.symbol}")
         texts[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))

@@ -10,6 +10,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.codegen import bundle
+from tvm_megcc.codegen.c_source.symbols import kernel_file
 from tvm_megcc.codegen.headers import HEADER, kernels_header, seen_by, short_name
 from tvm_megcc.errors import InternalError
 
@@ -25,15 +26,17 @@ def test_each_prototype_stands_once(optimize: str):
     """Of all models and CPUs of a folder; a name followed by a parenthesis is a prototype, a definition or a call."""
     artifacts = [tvm_megcc.compile(DIGITS, "arm64,c", optimize=optimize, name=name) for name in ("one", "two")]
     files = {name: text.decode() for name, text in bundle.contents(artifacts).items() if name.endswith((".c", ".h"))}
-    kernels = [name.removeprefix("kernels/").removesuffix(".c") for name in files if re.match(r"kernels/.*\.c$", name)]
+    kernels = {call["kernel"] for artifact in artifacts for program in artifact.manifest["programs"]
+               for call in program["calls"]}
     assert len(kernels) > 5
+    assert {kernel_file(kernel) for kernel in kernels} == {name for name in files if re.match(r"kernels/.*\.c$", name)}
     declared = re.findall(r"(\w+)\(", code_of(files[HEADER]))
     assert declared == sorted(kernels)
     for kernel in kernels:
         found = [name for name, text in files.items() if re.search(rf"\b{kernel}\(", code_of(text))]
-        assert found == sorted([HEADER, f"kernels/{kernel}.c"], key=list(files).index), kernel
-        assert files[f"kernels/{kernel}.c"].count(f"{kernel}(") == 1
-        assert '#include "kernels.h"\n' in files[f"kernels/{kernel}.c"]
+        assert found == sorted([HEADER, kernel_file(kernel)], key=list(files).index), kernel
+        assert files[kernel_file(kernel)].count(f"{kernel}(") == 1
+        assert '#include "kernels.h"\n' in files[kernel_file(kernel)]
     for table in ("one_kernels.c", "two_kernels.c"):
         assert f'#include "{HEADER}"\n' in files[table]
 
@@ -57,8 +60,9 @@ def test_names_are_identifiers():
 
 def test_short_names():
     """At most 31 characters, all distinct, an identifier; for the kernels of a folder, each defined once."""
-    files = bundle.contents([tvm_megcc.compile(DIGITS, "native,arm64,c")])
-    symbols = [name.removeprefix("kernels/").removesuffix(".c") for name in files if re.match(r"kernels/.*\.c$", name)]
+    artifact = tvm_megcc.compile(DIGITS, "native,arm64,c")
+    files = bundle.contents([artifact])
+    symbols = {call["kernel"] for program in artifact.manifest["programs"] for call in program["calls"]}
     defined = dict(re.findall(r"^#define (\w+) (megcc_\w+)$", files[HEADER].decode(), re.MULTILINE))
     assert defined == {symbol: short_name(symbol) for symbol in symbols}
     assert max(map(len, defined.values())) <= 31 and len(set(defined.values())) == len(symbols)

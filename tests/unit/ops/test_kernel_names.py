@@ -13,7 +13,7 @@ import tvm_megcc
 from tests.kernels.kernel_harness import jobs_of
 from tests.onnx_models import model, node
 from tvm_megcc import paths
-from tvm_megcc.codegen.c_source.symbols import NAMED_EXPRESSIONS
+from tvm_megcc.codegen.c_source.symbols import NAMED_EXPRESSIONS, kernel_file
 from tvm_megcc.ir.types import DTYPES
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.target import ISAS, TARGETS
@@ -90,4 +90,5 @@ def test_kernels_of_a_model(options: dict):
     artifact = tvm_megcc.compile(paths.examples() / "digits.onnx", ",".join(TARGETS), **options)
     called = {call["kernel"] for program in artifact.manifest["programs"] for call in program["calls"]}
     assert {parsed(symbol)["isa"] for symbol in called} == {isa.name for isa in ISAS.values() if not isa.is_half}
-    assert called == {Path(name).stem for name in artifact.sources if name.startswith("kernels/")}
+    assert {kernel_file(symbol) for symbol in called} == {name for name in artifact.sources if "/" in name}
+    assert max(len(Path(name).name) for name in artifact.sources) <= 60

@@ -25,6 +25,17 @@ NAMED_EXPRESSIONS = {
 }
 
 
+#: Characters of the name of a kernel's file: with a few folders before it, it has to fit where paths have 260.
+LONGEST_FILE = 60
+
+
+def kernel_file(symbol: str) -> str:
+    """The file of a kernel in the generated folder: its symbol; of a long one the beginning, a digest and the end."""
+    if len(symbol) + 2 > LONGEST_FILE:
+        symbol = f"{symbol[:LONGEST_FILE - 32].rstrip('_')}_{digest(symbol, 8)}_{symbol[-20:].lstrip('_')}"
+    return f"kernels/{symbol}.c"
+
+
 def expression_name(expr: Expr) -> str:
     """A word for an expression, unique among expressions."""
     if expr in NAMED_EXPRESSIONS:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from ...codegen.c_source.symbols import kernel_file
 from ...codegen.memory.offsets import live_bytes
 from ...codegen.plan import KernelPlan, PlannedMemory, plan_memories
 from ...compiler import context_of, lower
@@ -140,7 +141,7 @@ def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
 
 def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, cc: str | None) -> dict:
     """Bytes. code: by kind of operator, with the runtime; None where there is no compiler for the target."""
-    kinds = {step.spec.symbol: step.op.kind for step in plan.steps}
+    kinds = {Path(kernel_file(step.spec.symbol)).stem: step.op.kind for step in plan.steps}
     found = {"container": next(path.stat().st_size for path in folder.glob("*.megcc")),
              "weights": sum(weight.data.nbytes for weight in plan.weights.values()),
              "weights_in_model": sum(plan.graph.constants[name].nbytes

@@ -64,8 +64,8 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
     (void)demands(program, kernel, extents, first, need); /* megcc_verify_sizes has seen that this succeeds */
     round_demands(program, need + kernel->inputs + kernel->outputs, result);
 #ifndef MEGCC_NO_DYNAMIC
-    /* A count may be 0: kernels that have nothing to write do not run. */
-    int64_t written = program->counts == 0;
+    /* Extents may be 0: kernels that have nothing to write do not run. */
+    int64_t written = kernel->outputs == 0;
     for (uint32_t i = 0; i < kernel->outputs; i++)
         written |= need[kernel->inputs + i];
     if (written == 0)

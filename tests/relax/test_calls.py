@@ -23,7 +23,7 @@ from tvm_megcc.frontends.tvm_versions import RelaxTensor
 from tvm_megcc.runtime.toolchain import PACKAGES, find_compiler, find_emulator, runs_here
 from tvm_megcc.target import TARGETS
 
-from .modules import assert_same, f32, megcc, module, random_inputs, run, tensors, weights
+from .modules import arrays_of, assert_same, f32, megcc, module, random_inputs, run, tensors, weights
 
 
 def network(emit, x):
@@ -69,7 +69,7 @@ def test_in_memory_and_exported(mod, expected, tmp_path):
 
 @pytest.mark.slow
 def test_only_the_entries_are_exported(mod):
-    """Of the object that is linked into a library, nothing but the regions can be seen."""
+    """Of the object that is linked into a library, nothing but the regions and their profiles can be seen."""
     objects: dict[str, str] = {}
 
     def look(_output, files, **_options):
@@ -80,7 +80,29 @@ def test_only_the_entries_are_exported(mod):
     look.output_format = "so"
     tvm_megcc.build(mod).export_library("unused.so", fcompile=look)
     (names,) = [text for text in objects.values() if "megcc" in text]
-    assert [line.split()[-1] for line in names.splitlines()] == [f"__tvm_ffi_{name_of_region(mod)}"]
+    entry = f"__tvm_ffi_{name_of_region(mod)}"
+    assert [line.split()[-1] for line in names.splitlines()] == [entry, f"{entry}_profile"]
+
+
+def test_profile(mod, expected, tmp_path):
+    """Regions by name, and inside them by kernel; in memory and from a library."""
+    executable = tvm_megcc.build(mod, "megcc-c")
+    executable.export_library(str(tmp_path / "model.so"))
+    for library in (executable, tvm.runtime.load_module(str(tmp_path / "model.so"))):
+        machine = relax.VirtualMachine(library, tvm.cpu())
+        profile = megcc.profile(machine, "main", *tensors(random_inputs(mod)))
+        (row,) = (row for row in profile.rows if row.kernels)
+        assert row.function == name_of_region(mod, "megcc-c") and row.seconds > 0
+        kernels = [name for name, seconds in row.kernels if seconds >= 0]
+        assert [name.split("_")[0] for name in kernels] == ["conv2d", "max", "reduce"], kernels
+        assert row.function in str(profile) and kernels[0] in str(profile)
+        assert_same(arrays_of(machine["main"](*tensors(random_inputs(mod)))), expected)
+
+
+def test_a_profile_of_wrong_arguments_is_an_error(mod, region):
+    watched = tvm_megcc.build(mod).jit().get_function(f"{name_of_region(mod)}_profile", query_imports=True)
+    with pytest.raises(TypeError, match="called with 1 arguments; it has 1 inputs and 2 outputs"):
+        watched(*tensors(random_inputs(mod)))
 
 
 @pytest.mark.slow

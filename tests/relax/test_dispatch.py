@@ -108,6 +108,20 @@ def test_clones(dispatched):
     assert one.same_as(other)
 
 
+def test_it_says_what_it_did(dispatched, caplog):
+    """Buckets, and what becomes of other shapes: in the log, and in the report of a module that is partitioned."""
+    text = ("main: 4 buckets over n, h (n 1, h 4 to 8; n 1, h 9 to 19; n 2 to 4, h 4 to 8; n 2 to 4, h 9 to 19); "
+            "another n or h is a ValueError")
+    with caplog.at_level("INFO", logger="tvm_megcc"):
+        Dispatch("main", {"x0": (typing.Any, 3, "any", 8)}, CELLS)(network())
+    assert f"dispatch: {text}" in caplog.messages
+    partitioned = tvm_megcc.partition_for_megcc(dispatched, target="megcc-c")
+    assert f"  dispatch {text}\n" in str(megcc.report(partitioned))
+    whole = Dispatch("main", {"x0": (None, 3, None, 8)}, log_dispatcher(2))(network())
+    assert "81 buckets over n, h (n 1, h 1; " in str(megcc.report(whole)) \
+        and "… 73 more); every shape is in one" in str(megcc.report(whole))
+
+
 def test_tree(dispatched):
     """Comparisons in a tree; a branch is a call and nothing else. The result keeps its type."""
     main = dispatched["main"]
@@ -309,7 +323,7 @@ def results(n: int, h: int):
 
 
 @pytest.mark.parametrize(("shape", "made_for", "message"), [
-    ((5, 3, 6, 8), (5, 6), r"input 0 has shape \(5, 3, 6, 8\), which this was not compiled for; extents are n 1 to 4, "
+    ((5, 3, 6, 8), (5, 6), r"input 0 has shape \(5, 3, 6, 8\), which this was not compiled for; extents are n 0 to 4, "
                            "h 4 to 12"),
     ((1, 3, 13, 8), (1, 13), r"input 0 has shape \(1, 3, 13, 8\)"),
     ((1, 4, 6, 8), (1, 6), "input 0 has extent 4 on axis 1, not 3"),

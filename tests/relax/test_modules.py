@@ -15,7 +15,12 @@ from tvm import relax, te, topi
 from tvm.relax import op
 from tvm.script import relax as R
 
+import tvm_megcc
+from tests.qdq_models import random_model
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.frontends.relax.importer import import_region
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
+from tvm_megcc.target import TARGETS
 
 from . import modules
 from .modules import assert_same, f32, megcc, module, run, weights
@@ -227,6 +232,58 @@ def test_branches(flag):
     exponents = np.exp(np.exp(np.tanh(x)))
     expected = np.maximum(x, 0) ** 2 if flag else exponents / exponents.sum(1, keepdims=True)
     assert_same(run(megcc.build(Branches, "megcc-c"), [np.array(flag), x]), [expected])
+
+
+@tvm.script.ir_module
+class Loop:
+    @R.function
+    def again(i: R.Tensor((), "int32"), x: R.Tensor((3, 8), "float32")) -> R.Tensor((3, 8), "float32"):
+        cls = Loop
+        more = R.less(i, R.const(5, "int32"))
+        if more:
+            n = R.add(i, R.const(1, "int32"))
+            y = R.tanh(R.add(x, x))
+            z: R.Tensor((3, 8), "float32") = cls.again(n, y)
+        else:
+            z: R.Tensor((3, 8), "float32") = x
+        return z
+
+    @R.function
+    def main(x: R.Tensor((3, 8), "float32")) -> R.Tensor((3, 8), "float32"):
+        cls = Loop
+        y: R.Tensor((3, 8), "float32") = cls.again(R.const(0, "int32"), x)
+        z = R.exp(y)
+        return z
+
+
+def test_a_loop_is_a_function_that_calls_itself():
+    """As Relax writes `while`: condition, count and body are ours, the calls are TVM's."""
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype("float32")
+    partitioned = megcc.partition_for_megcc(Loop, target="megcc-c")
+    report = megcc.report(partitioned)
+    assert not report.theirs and len(report.regions) == 4, str(report)
+    expected = x
+    for _ in range(5):
+        expected = np.tanh(expected + expected)
+    assert_same(run(megcc.build(partitioned, "megcc-c"), [x]), [np.exp(expected)])
+
+
+@pytest.mark.parametrize("seed", [3, pytest.param(5, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+def test_integers_of_a_quantised_model(seed, tmp_path):
+    """An ONNX file with nodes that quantise becomes one region, in which convolutions and products work on integers;
+    the bits are those of the file compiled by itself."""
+    from_onnx = pytest.importorskip("tvm.relax.frontend.onnx").from_onnx
+    proto, inputs = random_model(seed)
+    partitioned = megcc.partition_for_megcc(from_onnx(proto, shape_dict={"x": inputs["x"].shape}), target="megcc-c")
+    report = megcc.report(partitioned)
+    assert not report.theirs and len(report.regions) == 1, str(report)
+    (region,) = filter(megcc.is_ours, partitioned.functions.values())
+    made = compile_graph(import_region(region, "region"), [TARGETS["c"]], name="region")
+    kinds = {call["kind"] for call in made.manifest["programs"][0]["calls"]}
+    assert "conv2d_integer" in kinds and not {"conv2d", "matmul"} & kinds, kinds
+    tvm_megcc.compile(proto, "c", name="alone").save(tmp_path / "alone")
+    (expected,) = tvm_megcc.load(tmp_path / "alone", "c").run(inputs).values()
+    np.testing.assert_array_equal(run(megcc.build(partitioned, "megcc-c"), [inputs["x"]]), [expected])
 
 
 def test_detached_parameters():

@@ -51,6 +51,41 @@ def test_exported_program(kept_apart):
     partitioned = tvm_megcc.partition_for_megcc(mod, params)
     report = megcc.report(partitioned)
     assert report.share == 1.0 and not report.theirs and len(report.regions) == 1, str(report)
+    assert_same(run(tvm_megcc.build(partitioned), [x.numpy()]), computed(model, x))
+
+
+def computed(model, x) -> list:
+    """PyTorch's results."""
+    import torch
+
     with torch.no_grad():
-        expected = [value.numpy() for value in model(x)]
-    assert_same(run(tvm_megcc.build(partitioned), [x.numpy()]), expected)
+        return [value.numpy() for value in model(x)]
+
+
+@pytest.mark.slow
+def test_open_batch():
+    """A batch that torch.export leaves open is a symbol of the one region."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from tvm.relax.frontend.torch import from_exported_program
+
+    model, generator = network(), torch.Generator().manual_seed(1)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (torch.randn(2, 3, 24, 20),), dynamic_shapes={"x": {0: batch}})
+    partitioned = tvm_megcc.partition_for_megcc(from_exported_program(program), target="megcc-c")
+    report = megcc.report(partitioned)
+    assert report.share == 1.0 and not report.theirs and len(report.regions) == 1, str(report)
+    executable = tvm_megcc.build(partitioned, "megcc-c")
+    for count in (1, 2, 5):
+        x = torch.randn(count, 3, 24, 20, generator=generator)
+        assert_same(run(executable, [x.numpy()]), computed(model, x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_programs_of_16_bits(dtype):
+    """TVM's importer gives convolutions and products float32 results, which do not fit the rest: the message says what
+    to do."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    model, x = network().to(getattr(torch, dtype)), torch.randn(2, 3, 24, 20).to(getattr(torch, dtype))
+    with pytest.raises(tvm_megcc.MegccError, match=f"are {dtype}, .*: export the network in float32"):
+        tvm_megcc.compile(torch.export.export(model, (x,)), "c")

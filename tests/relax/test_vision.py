@@ -8,9 +8,10 @@ import pytest
 
 pytest.importorskip("tvm", reason="TVM is not installed")
 
+import tvm
 from tvm import relax
 
-from .modules import assert_same, check, f32, megcc, module, random_inputs, run, weights
+from .modules import RELEASE, assert_same, check, f32, megcc, module, random_inputs, run, weights
 
 nn, image, vision = relax.op.nn, relax.op.image, relax.op.vision
 REGIONS = relax.const(np.array([[1, 0.5, 1, 4.2, 4.9], [0, 0, 0, 3, 2], [1, 2, 1, 2.4, 5]], np.float32))
@@ -40,8 +41,8 @@ IMAGES = {
         emit(image.grid_sample(x, weights(2, 2, 4, 3, scale=0.7), method="bicubic", align_corners=True)),
         emit(image.grid_sample(x, weights(2, 2, 4, 3, scale=0.7), padding_mode="border")),
         emit(vision.roi_align(x, REGIONS, (2, 3), 0.5, sample_ratio=2)),
-        emit(vision.roi_align(x, REGIONS, (2, 3), 1.0, aligned=True)),
         emit(vision.roi_pool(x, REGIONS, (2, 2), 0.9)))),
+    "aligned": ((2, 3, 6, 5), lambda emit, x: emit(vision.roi_align(x, REGIONS, (2, 3), 1.0, aligned=True))),
     "volumes": ((1, 3, 5, 6, 7), lambda emit, x: (
         relu(emit, nn.conv3d(x, weights(5, 3, 3, 2, 3), strides=(1, 2, 1), padding=(1, 0, 1))),
         emit(nn.conv3d_transpose(x, weights(3, 2, 2, 3, 2), strides=(2, 1, 2))),
@@ -50,9 +51,15 @@ IMAGES = {
 }
 
 
+#: The first release whose own build of a module, which is the judge, does not end in an internal error.
+BUILT_SINCE = {"aligned": (0, 27)}
+
+
 @pytest.mark.parametrize("name", [name if name == "pools" else pytest.param(name, marks=pytest.mark.slow)
                                   for name in IMAGES])
 def test_images(name: str):
+    if RELEASE < BUILT_SINCE.get(name, ()):
+        pytest.skip(f"TVM {tvm.__version__} does not build it")
     shape, build = IMAGES[name]
     report = check(module(build, f32(*shape)), share=None)
     assert not report.theirs, str(report)

@@ -83,7 +83,8 @@ except ImportError as error:
 @needs_entry_point
 @pytest.mark.slow
 @pytest.mark.parametrize("imports", ["import tvm", "import tvm_megcc; from tvm import relax; import tvm",
-                                     "import tvm, tvm_megcc", "import tvm_megcc, tvm"])
+                                     "import tvm, tvm_megcc", "import tvm_megcc, tvm",
+                                     "from tvm_megcc.frontends.relax import report; import tvm"])
 def test_every_order_registers(imports):
     """By the entry point: nothing hooks into imports, and nothing warns."""
     assert python("import warnings; warnings.simplefilter('error', UserWarning)\n" + imports + CHECK + """

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .dims import Dim, Symbol, SymbolicDim, interval, likely, substitute, symbols
+from .dims import Dim, Symbol, SymbolicDim, free, interval, likely, substitute, symbols
 from .graph import EXTENT, Attrs, Body, Graph, bodies_of
 from .types import TensorType
 
@@ -36,7 +36,7 @@ class Bucket:
     @property
     def representative(self) -> dict[str, int]:
         """The shape that choices of speed are made for: the largest, or a little more than the least."""
-        return {name: 2 * low if high is None else high for name, low, high in self.bounds}
+        return {name: 2 * max(low, 1) if high is None else high for name, low, high in self.bounds}
 
     def largest(self, dim: Dim) -> int | None:
         """The largest value of an extent or size in this bucket; None if it has no limit.
@@ -124,7 +124,8 @@ def with_counts(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
     """The graph with these as the likely values of the symbols of its inputs; counts have a share of their bounds."""
-    found = {name: Symbol(name, value) for name, value in values.items()}
+    least = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
+    found = {name: Symbol(name, value, least[name][0]) for name, value in values.items()}
     for count in counts_of(graph):
         most = LIKELY_COUNT if count.bound is None else likely(substitute(count.bound, found))
         found[count.symbol] = Symbol(count.symbol, min(most, max(LIKELY_COUNT, most // 4)), 0)

@@ -28,6 +28,8 @@ from .toolchain import Compiler, find_compiler
 #: How TVM's runtime calls compiled code, by the template that has it, and what it puts in front of the C symbols:
 #: the FFI of today, the C API of the versions that have Relay.
 ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
+#: What the name of a function ends in that runs a region and returns the times of its kernels, as a text of JSON.
+PROFILE = "_profile"
 #: Characters of the ranges of shapes in an error message.
 MOST_TEXT = 240
 
@@ -56,9 +58,14 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
         compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", *fixed))
         joined = folder / "regions.o"
         run_tool([*compiler.command, *target.cflags, "-r", "-nostdlib", *map(str, compiled), "-o", str(joined)])
-        symbols = [ABIS[abi] + symbol for symbol in regions]
+        symbols = [ABIS[abi] + symbol for region in regions for symbol in _functions(region, abi)]
         run_tool([*find_objcopy(compiler), *(f"--keep-global-symbol={symbol}" for symbol in symbols), str(joined)])
         yield joined, symbols
+
+
+def _functions(region: str, abi: str) -> list[str]:
+    """What a region is called by: itself, and where TVM's FFI returns texts its profile."""
+    return [region, region + PROFILE] if abi == "ffi" else [region]
 
 
 @contextmanager
@@ -103,9 +110,10 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
         (folder / f"{artifact.name}.megcc").write_bytes(artifact.container)
         models.append({"name": artifact.name, "size": len(artifact.container), "ranges": _ranges(artifact),
                        "digest": hashlib.sha256(artifact.container).hexdigest()})
-    rows = [{"symbol": symbol, "model": artifacts.index(artifact)} for symbol, artifact in regions.items()]
+    rows = [{"symbol": symbol, "name": symbol, "profile": symbol + PROFILE, "model": artifacts.index(artifact)}
+            for symbol, artifact in regions.items()]
     texts["module.c"] = environment().get_template("tvm/module.c.j2").render(
-        models=models, regions=rows, abi=abi, version=VERSION,
+        models=models, regions=rows, abi=abi, library=None, version=VERSION,
         alignment=max(artifact.manifest["alignment"] for artifact in artifacts))
     (folder / "runtime").symlink_to(paths.c_runtime())
     for name, text in texts.items():

@@ -61,12 +61,13 @@ def test_folders(options: dict):
         assert_braced(files[name].decode(), name)
 
 
-@pytest.mark.parametrize("abi", ["ffi", "packed"])
-def test_modules_of_tvm(abi: str):
-    region = {"symbol": "f", "model": 0}
+@pytest.mark.parametrize(("abi", "library"), [
+    ("ffi", None), ("packed", None), ("ffi", {"inputs": ['"x"'], "outputs": ['"y"'], "description": '"{}"'})])
+def test_modules_of_tvm(abi: str, library):
+    region = {"symbol": "f", "name": "f", "profile": "f_profile", "model": 0}
     model = {"name": "m", "size": 1, "ranges": "", "digest": "0"}
     text = environment().get_template("tvm/module.c.j2").render(models=[model], regions=[region], abi=abi, version="0",
-                                                                 alignment=64)
+                                                                 library=library, alignment=64)
     assert_braced(text, abi)
 
 

@@ -25,7 +25,8 @@ from ..tvm_common.link import MARK
 from ..tvm_common.target import our_target
 from . import patterns as relax_patterns
 from .importer import import_region, region_bucket
-from .prepare import prepare
+from .prepare import is_partitioned, prepare, rewrite
+from .recursion import Cut, Joined
 from .regions import digest_of, is_ours, merge
 from .tune import LOG, log_of, tune_regions, with_log
 
@@ -130,7 +131,10 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
     cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
     if log is not None:
         mod = with_log(mod, TuningLog.read(log), cpu, _optimize(regions[0]))
-    return relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(mod)
+    # TVM's pass follows calls from its entries without end where functions call themselves; here each one is an entry.
+    cut = rewrite(mod, Cut) if relax.analysis.detect_recursion(mod) else mod
+    made = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
+    return rewrite(made, Joined) if cut is not mod else made
 
 
 def _optimize(region) -> str:
@@ -177,7 +181,7 @@ def _is_partitioned(mod: tvm.IRModule) -> bool:
 
 def _entries(mod: tvm.IRModule) -> list[str]:
     return [var.name_hint for var, function in mod.functions.items()
-            if isinstance(function, relax.Function) and not is_ours(function)]
+            if isinstance(function, relax.Function) and not is_partitioned(function)]
 
 
 def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = None, **options) -> relax.VMExecutable:

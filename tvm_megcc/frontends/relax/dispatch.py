@@ -4,6 +4,7 @@ and a tree of comparisons that calls the clone that a shape belongs to."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,14 @@ from tvm import ir, relax, tirx
 from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
-from ..tvm_common.dispatch import balanced, clipped, joined, outside_text, segments, suffix, word
+from ..tvm_common.dispatch import balanced, clipped, described, joined, outside_text, segments, suffix, word
 from ..tvm_versions import Call, RelaxTensor, Tuple, Var, as_argument, assertion, name_of, result_type_of, type_of
 from .extents import LOWER, OUTSIDE, UPPER, bounds_of
+
+logger = logging.getLogger(__name__)
+
+#: Attribute of modules: what became of the functions that went through the pass.
+DISPATCHED = "megcc_dispatch"
 
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
@@ -33,7 +39,7 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
             limit; or such a dictionary.
 
     The function's attributes tir_var_lower_bound and tir_var_upper_bound cut the ranges. A shape in none is a
-    ValueError of the call that names function, input and axis.
+    ValueError of the call that names function, input and axis. The pass logs its buckets, and `report` lists them.
 
     Raises:
         MegccError: when the pass runs, for functions, inputs and axes that are not there or not open.
@@ -60,7 +66,10 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     functions = dict(mod.functions.items())
     functions[var] = function
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    return _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
+    text = described(func_name, buckets)
+    logger.info("dispatch: %s", text)
+    mod = _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
+    return mod.with_attr(DISPATCHED, [*(mod.attrs or {}).get(DISPATCHED, ()), text])
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------
@@ -158,7 +167,7 @@ class _Writer:
         if known:
             clone = clone.bind_symbolic_vars(known)
         limits = {**bounds_of(self.function), **bucket.limits}
-        lower = {name: low for name, (low, _) in limits.items() if name not in known}
+        lower = {name: low for name, (low, _) in limits.items() if name not in known and low}
         upper = {name: high for name, (_, high) in limits.items() if name not in known and high is not None}
         for key, values in ((LOWER, lower), (UPPER, upper)):
             clone = clone.with_attr(key, values) if values else clone.without_attr(key)

@@ -81,7 +81,7 @@ class Extents:
         while name in self.declared:
             name += "_"
         self.declared[name] = raw
-        self.bind(raw, Symbol(name))
+        self.bind(raw, Symbol(name, least=0))
 
     def bind(self, raw: Dim, ours: Dim) -> None:
         """Says what an expression over TVM's variables is, and with it the variable of `n + 1`."""
@@ -150,9 +150,9 @@ class Extents:
         """The bounds of the declared symbols that follow from those of TVM's variables, by name."""
         bounds = []
         for name, raw in self.declared.items():
-            low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (1, None))
+            low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (0, None))
                                        for variable in symbols(raw)})
-            bounds.append((name, max(low or 1, 1), high))
+            bounds.append((name, max(low or 0, 0), high))
         return Bucket(tuple(bounds))
 
 
@@ -160,7 +160,7 @@ def bounds_of(function) -> dict[str, tuple[int, int | None]]:
     """Least and largest values that a function's attributes state, by name of the symbolic extent."""
     attrs = function.attrs or {}
     lower, upper = ({str(name): int(value) for name, value in (attrs.get(key) or {}).items()} for key in (LOWER, UPPER))
-    return {name: (max(lower.get(name, 1), 1), upper.get(name)) for name in (*lower, *upper)}
+    return {name: (max(lower.get(name, 0), 0), upper.get(name)) for name in (*lower, *upper)}
 
 
 def _axes(types: Iterable) -> Iterable:

@@ -10,6 +10,7 @@ from pathlib import Path
 import tvm
 
 from ...errors import MegccError, MegccWarning
+from ...ir.narrow import SIXTEEN_BITS
 from .module import OUTPUTS
 from .tflite import of_tflite
 
@@ -55,8 +56,17 @@ def _of_program(program, where: str) -> tvm.IRModule:
     try:
         mod = from_exported_program(program)
     except Exception as error:  # likewise
-        raise MegccError(f"{where}: TVM's importer does not take it: {_line(error)}") from error
+        raise MegccError(f"{where}: TVM's importer does not take it: {_line(error)}{_of_16_bits(program)}") from error
     return mod.with_attr(OUTPUTS, [str(name) for name in program.graph_signature.user_outputs])
+
+
+def _of_16_bits(program) -> str:
+    """Advice for a program of 16-bit floats: the importer gives convolutions and products float32 results, and stops
+    where they meet the others."""
+    found = {str(value.dtype).removeprefix("torch.") for value in program.state_dict.values()}
+    kinds = " and ".join(sorted(found & set(SIXTEEN_BITS)))
+    return f". Weights are {kinds}, of which it makes products of float32: export the network in float32 " \
+           "(model.float()), or to ONNX (torch.onnx.export), which keeps the type" if kinds else ""
 
 
 def _hint_at_recurrent(program, where: str) -> None:

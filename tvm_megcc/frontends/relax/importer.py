@@ -15,7 +15,7 @@ from ...foreign import identifier
 from ...ir.dims import Dim
 from ...ir.graph import Graph
 from ...ir.shapes import Bucket
-from ...ir.types import TensorType
+from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
 from ..tir.legalize import legalized, loops_of
 from ..tvm_common.node import TvmNode, check_types, dtype_name, require_known
@@ -46,6 +46,8 @@ REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowErr
 #: Operators with a shape among their operands whose results keep it when TVM makes that operand a parameter.
 KEEP_SHAPES = ("relax.reshape",)
 
+#: Element types of the tensors that TVM passes.
+ELEMENT_TYPES = (*ORDINARY, "bfloat16")
 CALL_TIR = "relax.call_tir"
 #: In front of the names of composites whose operators are imported as TIR loops.
 TIR_PREFIX = "megcc.tir."
@@ -70,7 +72,7 @@ def tensor_type(type_, extents: Extents) -> TensorType:
         raise MegccError(f"a tensor of shape {shape} has no elements")
     if len(shape) > 8:
         raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
-    return TensorType(dtype_name(type_.dtype), shape)
+    return TensorType(dtype_name(type_.dtype, ELEMENT_TYPES), shape)
 
 
 def result_types(type_, extents: Extents) -> tuple[TensorType, ...]:
@@ -280,7 +282,7 @@ def tensors_of(arguments: Sequence) -> list:
 
 
 def array_of(constant: Constant) -> np.ndarray:
-    dtype_name(type_of(constant).dtype)
+    dtype_name(type_of(constant).dtype, ELEMENT_TYPES)
     return value_of(constant).numpy()
 
 

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 
 import tvm
 from tvm import ir, relax, tirx
 
-from ..tvm_versions import Tuple, Var, as_argument, element_type, is_number, number_of, with_arguments
+from ..tvm_versions import Tuple, Var, as_argument, element_type, is_number, number_of, type_of, with_arguments
 from .extents import LOWER, UPPER
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
 from .prepare import has_branches, is_partitioned
@@ -17,6 +18,12 @@ from .prepare import has_branches, is_partitioned
 #: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
 #: that the regions of several modules can be in one library.
 NAME = "megcc_region{}_{}"
+#: In front of the names of what is set aside while composites are merged.
+_ASIDE = "megcc.aside."
+
+
+def is_region_name(name: str) -> bool:
+    return re.fullmatch(r"megcc_region\d+_[0-9a-f]{12}", name) is not None
 
 
 def is_ours(function) -> bool:
@@ -36,14 +43,15 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
-        function, regions = _merged(composites, result, var, _Shielded().visit_expr(function))
+        shield = _Shielded()
+        function, regions = _merged(composites, result, var, shield.visit_expr(function))
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
         regions = {region: _with_tir(body, mod) for region, body in regions.items()}
         for region in regions:
             names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
             count += 1
-        renamed = _Renamed(tvm.IRModule(regions), names)
+        renamed = _Renamed(tvm.IRModule(regions), names, shield.aside)
         result[var] = renamed.visit_expr(function)
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
@@ -96,8 +104,22 @@ def _opaque(function: relax.Function) -> relax.Function:
 
 @relax.expr_functor.mutator
 class _Shielded(relax.PyExprMutator):
-    """Symbolic extents among the arguments of operators become products: the pass that merges looks for an operator
-    that computes a bare variable, and ends TVM when it finds none."""
+    """Without what the pass that merges does not know. Symbolic extents among the arguments of operators become
+    products: it looks for an operator that computes a bare variable, and ends TVM when it finds none. External
+    functions, texts and element types become global functions, which it passes by; `_Renamed` puts back what is in
+    `aside`."""
+
+    def __init__(self):
+        super().__init__()
+        self.aside: dict[str, ir.BaseExpr] = {}
+
+    def _set_aside(self, leaf):
+        stand_in = ir.GlobalVar(f"{_ASIDE}{len(self.aside)}")
+        relax.expr._update_type(stand_in, type_of(leaf))
+        self.aside[stand_in.name_hint] = leaf
+        return stand_in
+
+    visit_extern_func_ = visit_string_imm_ = visit_data_type_imm_ = _set_aside
 
     def visit_call_(self, call):
         if is_number(call):
@@ -124,12 +146,13 @@ class _Shielded(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class _Renamed(relax.PyExprMutator):
-    """Calls of some functions under their new names."""
+    """Calls of some functions under their new names, and what `_Shielded` set aside."""
 
-    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str]):
+    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], aside: Mapping[str, ir.BaseExpr]):
         super().__init__(mod)
+        self.aside = aside
         self.names = {old: self.builder_.add_func(mod[old].without_attr("global_symbol"), name)
                       for old, name in names.items()}
 
     def visit_global_var_(self, var):
-        return self.names.get(var, var)
+        return self.aside[var.name_hint] if var.name_hint in self.aside else self.names.get(var, var)

@@ -16,6 +16,7 @@ from ..tvm_common.questions import macs
 from ..tvm_common.reports import SYMBOLIC, Report, drawn
 from ..tvm_common.target import our_target
 from ..tvm_versions import Call, Var
+from .dispatch import DISPATCHED
 from .extents import OUTSIDE
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .patterns import refusal, tir_functions
@@ -27,7 +28,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
     Args:
         target: as there; by default the one that the module was partitioned for.
     """
-    result = Report()
+    result = Report(dispatched=[str(text) for text in (mod.attrs or {}).get(DISPATCHED, ())])
     functions = {var.name_hint: function for var, function in mod.functions.items()
                  if isinstance(function, relax.Function)}
     regions = {name: f for name, f in functions.items() if f.attrs is not None and f.attrs.get("Codegen") == "megcc"}
@@ -47,10 +48,12 @@ def report(mod: tvm.IRModule, target=None) -> Report:
     for name, function in functions.items():
         if name in regions or OUTSIDE in (function.attrs or {}):
             continue
+        other = (function.attrs or {}).get("Codegen")
         for call, _ in _calls(function):
             label = _label(call)
             result.theirs[label] += 1
-            result.reasons.setdefault(label, Counter())[_reason(call, cpu, tir)] += 1
+            reason = f"it is in {name}, which is for {other}" if other else _reason(call, cpu, tir)
+            result.reasons.setdefault(label, Counter())[reason] += 1
             count = _macs(call, False, tir)
             unknown = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
             result.their_macs = None if unknown or result.their_macs is None else result.their_macs + (count or 0)

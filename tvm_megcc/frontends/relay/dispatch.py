@@ -5,6 +5,7 @@ and a tree of Ifs that calls the clone that a shape belongs to."""
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,11 @@ from tvm import relay, tir
 from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
-from ..tvm_common.dispatch import balanced, clipped, joined, outside_text, segments, suffix, word
+from ..tvm_common.dispatch import balanced, clipped, described, joined, outside_text, segments, suffix, word
 from .expressions import kind_of
 from .regions import BOUNDS, DISPATCH, OUTSIDE, attr
+
+logger = logging.getLogger(__name__)
 
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
@@ -58,6 +61,7 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within the function's bounds {limits}")
     mod[func_name] = function
+    logger.info("dispatch: %s", described(func_name, buckets))
     if buckets[0].bounds:
         _Writer(mod, func_name, function, inputs, buckets).write()
     return relay.transform.InferType()(mod)

@@ -78,12 +78,12 @@ class Importer:
         self._functions, self._unknown = functions or {}, 0
 
     def add_input(self, var, name: str) -> Value:
-        """An input of the graph, a tuple as several; Any is a symbol with the name of the input and the axis."""
+        """An input of the graph, a tuple as several; Any, which is 0 or more, is a symbol: name of the input, axis."""
         type_ = type_of(var)
         if kind_of(type_) == "TupleType":
             raise MegccError(f"operand {name} is a tuple")
         name = self.builder.unique(name)
-        self.builder.add_input(name, tensor_type(type_, lambda axis: Symbol(f"{name}_{axis}")))
+        self.builder.add_input(name, tensor_type(type_, lambda axis: Symbol(f"{name}_{axis}", least=0)))
         self.values[var] = name
         return name
 

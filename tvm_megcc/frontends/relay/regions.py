@@ -174,6 +174,6 @@ def buckets_of(function: relay.Function) -> tuple[Bucket, ...]:
         return (EVERYTHING,)
     found = []
     for bounds in json.loads(str(attr(function, BUCKETS, "[{}]"))):
-        limits = {name: tuple(bounds.get(name, (1, None))) for name in symbols}
+        limits = {name: tuple(bounds.get(name, (0, None))) for name in symbols}
         found.append(Bucket(tuple((name, low, high) for name, (low, high) in limits.items())))
     return tuple(dict.fromkeys(found))

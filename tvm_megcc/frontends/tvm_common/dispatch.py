@@ -73,6 +73,22 @@ def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Seque
             f"{', '.join(texts)}")
 
 
+#: Buckets that are listed one by one.
+_LISTED = 8
+
+
+def described(function: str, buckets: Sequence[Bucket]) -> str:
+    """The buckets of a function, and what becomes of a shape that is in none."""
+    symbols = [symbol for symbol, _, _ in buckets[0].bounds]
+    if not symbols:
+        return f"{function}: all extents are known, so there is one version"
+    more = f"; … {len(buckets) - _LISTED} more" if len(buckets) > _LISTED else ""
+    missed = [symbol for symbol in symbols if not all(inside for _, inside in segments(buckets, symbol))]
+    others = f"another {' or '.join(missed)} is a ValueError" if missed else "every shape is in one"
+    return (f"{function}: {len(buckets)} buckets over {', '.join(symbols)} "
+            f"({'; '.join(map(str, buckets[:_LISTED]))}{more}); {others}")
+
+
 def suffix(bucket: Bucket) -> str:
     """Of the name of the clone for a bucket."""
     return "".join(f"_{word(name)}_{low}_{'up' if high is None else high}" for name, low, high in bucket.bounds)

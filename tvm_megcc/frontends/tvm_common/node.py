@@ -12,8 +12,10 @@ import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, symbols
+from ...ir.narrow import SIXTEEN_BITS
 from ...ir.types import ORDINARY, TensorType
 from ...ops.base import OPERATORS, Operator
+from ...ops.elementwise import cast_to
 from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode, onnx_importer
 
@@ -58,6 +60,13 @@ class TvmNode:
 
     def is_constant(self, value: str) -> bool:
         return value in self.builder.constants
+
+    def widened(self) -> Values:
+        """The operands, as float32 where they are 16-bit floats of which the operator makes float32 (`out_dtype`)."""
+        if self.types[0].dtype != "float32":
+            return self.inputs
+        return tuple(value if self.type_of(value).dtype not in SIXTEEN_BITS
+                     else cast_to(self.spelled(), value, "float32")[0] for value in self.inputs)
 
     def reshaped(self, value: str, shape: Sequence[Dim]) -> str:
         return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
@@ -111,10 +120,10 @@ def ints(values) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
-def dtype_name(dtype) -> str:
+def dtype_name(dtype, known: Sequence[str] = ORDINARY) -> str:
     """Raises MegccError for element types that we do not have."""
     name = str(dtype)
-    if name not in ORDINARY:
+    if name not in known:
         raise MegccError(f"element type {name} is not supported")
     return name
 

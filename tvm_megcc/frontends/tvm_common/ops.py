@@ -21,7 +21,7 @@ imports = into(IMPORTERS)
 
 # --- the same operator under another name ----------------------------------------------------------------------------
 
-_SAME = {"power": "Pow", "isnan": "IsNaN", "isinf": "IsInf", "matmul": "MatMul", "where": "Where", "nn.gelu": "Gelu"}
+_SAME = {"power": "Pow", "isnan": "IsNaN", "isinf": "IsInf", "where": "Where", "nn.gelu": "Gelu"}
 
 
 def _same(op_type: str) -> Importer:
@@ -30,6 +30,11 @@ def _same(op_type: str) -> Importer:
 
 for _name, _op_type in _SAME.items():
     imports(_name)(_same(_op_type))
+
+
+@imports("matmul")
+def matmul(node: TvmNode) -> Values:
+    return node.onnx("MatMul", *node.widened())
 
 
 @imports("nn.leakyrelu")
@@ -81,8 +86,9 @@ def pads_of(padding, axes: int) -> tuple[int, ...]:
 def conv(node: TvmNode) -> Values:
     a = node.attrs
     transposed, spatial = node.op.endswith("_transpose"), SPATIAL[len(a.strides)]
-    x = node.transposed(node.inputs[0], a.data_layout, f"NC{spatial}")
-    w = node.transposed(node.inputs[1], a.kernel_layout, ("IO" if transposed else "OI") + spatial)
+    x, w = node.widened()
+    x = node.transposed(x, a.data_layout, f"NC{spatial}")
+    w = node.transposed(w, a.kernel_layout, ("IO" if transposed else "OI") + spatial)
     more = {"output_padding": ints(a.output_padding)} if transposed else {}
     (y,) = node.onnx("ConvTranspose" if transposed else "Conv", x, w, strides=ints(a.strides),
                      pads=pads_of(a.padding, len(a.strides)), dilations=ints(a.dilation), group=int(a.groups), **more)

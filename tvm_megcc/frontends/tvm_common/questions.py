@@ -9,13 +9,15 @@ from ...ir.dims import Dim
 from ...ir.graph import Graph
 from ...ops.base import operator
 from ...passes.layout.choose import choose_layouts
+from ...passes.precision.storage_types import widen_stored
 from ...target import Target
 
 
 def unsupported(graph: Graph, target: Target) -> str | None:
     """Why no kernel realises some operator of a graph; None if every one has a kernel."""
     try:
-        choose_layouts(graph, Context(target))
+        context = Context(target)
+        choose_layouts(widen_stored(graph, context), context)
     except ModelError as error:
         return "; ".join(error.findings)
     except (ShapeError, MegccError) as error:

@@ -20,7 +20,8 @@ class Report:
     """regions: name → number of operators. ours, theirs: operator → number of calls. reasons: for what is theirs.
 
     our_macs, their_macs: multiply-accumulates, with symbolic extents at `SYMBOLIC`; None where shapes are not known.
-    tir, tir_macs: those of ours whose kernels are not hand-written, but made of TVM's loops.
+    tir, tir_macs: those of ours whose kernels are not hand-written, but made of TVM's loops. dispatched: functions that
+    have a version for each range of shapes, a text each.
     """
 
     regions: dict[str, int] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class Report:
     their_macs: int | None = 0
     tir: Counter = field(default_factory=Counter)
     tir_macs: int = 0
+    dispatched: list[str] = field(default_factory=list)
 
     @property
     def share(self) -> float | None:
@@ -54,6 +56,7 @@ class Report:
         share = "?" if self.share is None else f"{self.share:.1%}"
         lines = [f"megcc: {ours} of {ours + theirs} operators in {len(self.regions)} regions, {share} of "
                  f"{self.our_macs + (self.their_macs or 0):,} MACs"]
+        lines += [f"  dispatch {text}" for text in self.dispatched]
         if self.tir:
             listed = ", ".join(f"{count} x {name}" for name, count in sorted(self.tir.items()))
             part = f"{self.tir_macs / self.our_macs:.1%}" if self.our_macs else "none"

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of ONNX files inside TVM, beside the same files compiled by themselves.
+
+    python benchmarks/tvm_regions.py MODELS/resnet8/model.onnx … [--calls 200]
+
+A row for each file that TVM's importer takes: regions, share of the multiply-accumulates, whether both have the same
+kernels, whether both give the same bits, and the time of a call of TVM's virtual machine over that of a run of the
+session: the median of pairs that take turns, so that a busy machine slows down both. Inputs are those of
+`reference.npz` beside the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+import tvm_megcc
+from tvm_megcc.compiler import compile_graph
+from tvm_megcc.frontends.relax import is_ours, partition_for_megcc, report
+from tvm_megcc.frontends.relax.importer import import_region
+from tvm_megcc.target import native
+
+
+def kernels(artifact) -> Counter:
+    """How often each kernel is called."""
+    return Counter(call["kernel"] for call in artifact.manifest["programs"][0]["calls"])
+
+
+def seconds(call) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def row(path: Path, calls: int, folder: Path) -> str:
+    """A line of the table.
+
+    Raises:
+        Exception: whatever TVM's importer raises for a file that it does not take.
+    """
+    stored = np.load(path.parent / "reference.npz")
+    inputs = {key[3:]: stored[key] for key in stored.files if key.startswith("in:")}
+    proto = onnx.load(path)
+    mod = from_onnx(proto, shape_dict={name: list(array.shape) for name, array in inputs.items()})
+    partitioned = partition_for_megcc(mod, target="megcc-native")
+    found = report(partitioned)
+    shapes = ";".join(f"{name}=({','.join(map(str, array.shape))})" for name, array in inputs.items())
+    alone = tvm_megcc.compile(path, "native", input_shapes=shapes, name="alone")
+    inside = Counter()
+    for region in filter(is_ours, partitioned.functions.values()):
+        inside += kernels(compile_graph(import_region(region, "region"), [native()], name="region"))
+    session = tvm_megcc.load(alone.save(folder / path.parent.name))
+    machine = relax.VirtualMachine(tvm.compile(partitioned, target="megcc-native"), tvm.cpu())
+    names = [value.name for value in proto.graph.input if value.name in inputs]
+    tensors = [tvm.runtime.tensor(inputs[name]) for name in names]
+    given = machine["main"](*tensors)
+    arrays = [given.numpy()] if hasattr(given, "numpy") else [tensor.numpy() for tensor in given]
+    same = all(np.array_equal(ours, theirs, equal_nan=True) for ours, theirs in
+               zip(arrays, session.run(inputs).values(), strict=True))
+    run = machine["main"]
+    pairs = [seconds(lambda: run(*tensors)) / seconds(lambda: session.run(inputs)) for _ in range(calls)]
+    others = (inside - kernels(alone)) + (kernels(alone) - inside)
+    return (f"| {path.parent.name} | {len(found.regions)} | {100 * found.share:.1f} % | "
+            f"{'the same' if not others else f'{others.total()} of {kernels(alone).total()} differ'} | "
+            f"{'the same' if same else 'differ'} | {statistics.median(pairs):.3f} |")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--calls", type=int, default=200)
+    args = parser.parse_args(arguments)
+    print("| model | regions | MACs | kernels | bits | VM over session |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for path in args.models:
+            try:
+                print(row(path, args.calls, Path(folder)), flush=True)
+            except Exception as error:  # TVM's importer raises many kinds
+                print(f"| {path.parent.name} | {type(error).__name__} | | | | |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

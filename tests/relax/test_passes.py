@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that went through passes of TVM before ours, or go through some afterwards; other code generators beside
+ours."""
+
+from __future__ import annotations
+
+import subprocess
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm", reason="TVM is not installed")
+
+import tvm_ffi  # noqa: E402
+from tvm import relax  # noqa: E402
+from tvm.relax import op  # noqa: E402
+from tvm.relax.backend import get_patterns_with_prefix  # noqa: E402
+from tvm.relax.dpl import is_op, wildcard  # noqa: E402
+from tvm.relax.transform import FusionPattern  # noqa: E402
+
+from tvm_megcc import build_megcc_kernels, partition_for_megcc  # noqa: E402
+from tvm_megcc.frontends.tvm_versions import RelaxTensor, value_of  # noqa: E402
+from tvm_megcc.runtime.toolchain import find_compiler  # noqa: E402
+from tvm_megcc.target import TARGETS  # noqa: E402
+
+from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, weights  # noqa: E402
+
+TARGET = "megcc-c"
+STATISTICS = tuple(np.linspace(low, high, 8, dtype="float32") for low, high in
+                   ((0.5, 1.5), (-1, 1), (-0.2, 0.2), (0.7, 1.3)))
+
+
+def typed(dtype: str):
+    """Weights of an element type."""
+    return lambda *shape: relax.const(value_of(weights(*shape)).numpy().astype(dtype), dtype)
+
+
+def network(emit, x, weight=weights, dtype: str = "float32"):
+    """Two convolutions, a batch norm, pools, a product."""
+    y = emit(op.nn.relu(emit(op.nn.conv2d(x, weight(8, 3, 3, 3), padding=1))))
+    normalised = emit(op.nn.batch_norm(y, *(relax.const(s.astype(dtype), dtype) for s in STATISTICS), axis=1,
+                                       training=False))
+    y = emit(op.nn.conv2d(emit(relax.TupleGetItem(normalised, 0)), weight(12, 8, 3, 3)))
+    y = emit(op.mean(emit(op.nn.max_pool2d(y, 2, 2)), [2, 3]))
+    return emit(op.nn.softmax(emit(op.matmul(y, weight(12, 5)))))
+
+
+@pytest.fixture(scope="module")
+def mod():
+    return module(network, f32(2, 3, 10, 8))
+
+
+@pytest.fixture(scope="module")
+def expected(mod):
+    return run(reference(mod), random_inputs(mod))
+
+
+#: How far results may be off: half of a unit in the last of 11 bits for each of a few roundings of probabilities.
+PASSES = {
+    "DecomposeOpsForInference": (relax.transform.DecomposeOpsForInference(), 1e-5),
+    "ConvertLayout": (relax.transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}), 1e-5),
+    "ToMixedPrecision to float32": (relax.transform.ToMixedPrecision(out_dtype="float32"), 4e-3),
+    "ToMixedPrecision to float16": (relax.transform.ToMixedPrecision(out_dtype="float16"), 4e-3),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_before(mod, expected, name):
+    passed, tolerance = PASSES[name]
+    partitioned = partition_for_megcc(passed(mod), target=TARGET)
+    report = megcc.report(partitioned)
+    assert len(report.regions) == 1 and not report.theirs, str(report)
+    assert_same(run(tvm.compile(partitioned, target=TARGET), random_inputs(mod)), expected, tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
+def test_floats_of_16_bits(expected, dtype, tolerance):
+    """One region, which computes in float32 between its ends: nearer to the network of float32 than its type asks."""
+    half = module(lambda emit, x: network(emit, x, typed(dtype), dtype), RelaxTensor((2, 3, 10, 8), dtype))
+    partitioned = partition_for_megcc(half, target=TARGET)
+    report = megcc.report(partitioned)
+    assert len(report.regions) == 1 and not report.theirs, str(report)
+    (x,) = random_inputs(module(network, f32(2, 3, 10, 8)))
+    (got,) = run(tvm.compile(partitioned, target=TARGET), [x.astype(np.dtype(dtype))])
+    assert got.dtype == np.dtype(dtype)
+    assert_same([got.astype(np.float32)], expected, tolerance)
+
+
+@pytest.mark.parametrize("annotated", [False, True], ids=["MergeCompositeFunctions", "annotate_codegen"])
+def test_by_hand(mod, expected, annotated):
+    """TVM's own passes with our patterns, step by step."""
+    mod = relax.transform.FuseOpsByPattern(get_patterns_with_prefix("megcc"), bind_constants=True,
+                                           annotate_codegen=annotated)(mod)
+    if not annotated:
+        mod = relax.transform.MergeCompositeFunctions()(mod)
+    mod = relax.transform.RunCodegen({"megcc": {"target": "c"}})(mod)
+    assert all("Codegen" not in (function.attrs or {}) for function in mod.functions.values())
+    assert_same(run(tvm.compile(mod, target="llvm"), random_inputs(mod)), expected)
+
+
+def between(emit, x):
+    """An operator that is not ours between two that are."""
+    y = emit(op.nn.relu(emit(op.nn.conv2d(x, weights(4, 3, 3, 3)))))
+    y = emit(op.atan2(y, relax.const(np.float32(0.5))))
+    return emit(op.matmul(emit(op.tanh(y)), weights(6, 5)))
+
+
+def test_schedules_of_what_stays_with_tvm():
+    """Our regions are compiled first; then the rest is TVM's to schedule."""
+    from tvm.s_tir import dlight
+
+    mod = module(between, f32(1, 3, 8, 8))
+    built = build_megcc_kernels(partition_for_megcc(mod, target=TARGET))
+    with tvm.target.Target("llvm"):
+        built = dlight.ApplyDefaultSchedule(dlight.cpu.GEMV())(relax.transform.LegalizeOps()(built))
+    inputs = random_inputs(mod)
+    assert_same(run(tvm.compile(built, target="llvm"), inputs), run(reference(mod), inputs))
+
+
+#: A function of TVM's FFI that computes tanh of float32.
+TANH = """
+#include <math.h>
+#include <stdint.h>
+typedef struct {{ int32_t index, zero; void *pointer; }} any;
+typedef struct {{ void *data; int32_t device, id, ndim, type; int64_t *shape; }} tensor;
+static tensor *of(const any *a) {{ return (tensor *)(void *)((char *)a->pointer + (a->index == 7 ? 0 : 24)); }}
+int __tvm_ffi_{name}(void *self, const any *given, int32_t count, any *result);
+int __tvm_ffi_{name}(void *self, const any *given, int32_t count, any *result)
+{{
+    tensor *x = of(given), *y = of(given + 1);
+    int64_t size = 1;
+    for (int axis = 0; axis < x->ndim; axis++) size *= x->shape[axis];
+    for (int64_t i = 0; i < size; i++) ((float *)y->data)[i] = tanhf(((float *)x->data)[i]);
+    (void)self, (void)count, (void)result;
+    return 0;
+}}
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    """A second code generator, `relax.ext.other`; gives its patterns."""
+    def codegen(functions, _options, _constants):
+        made = []
+        for name in (str(function.attrs["global_symbol"]) for function in functions):
+            source = tmp_path / f"{name}.c"
+            source.write_text(TANH.format(name=name))
+            subprocess.run([*find_compiler(TARGETS["c"]).command, "-fPIC", "-c", source, "-o",
+                            source.with_suffix(".o")], check=True)
+            made.append(tvm.runtime.load_static_library(str(source.with_suffix(".o")), [f"__tvm_ffi_{name}"]))
+        return made
+
+    tvm_ffi.register_global_func("relax.ext.other", codegen, override=True)
+    yield [FusionPattern("other.tanh", is_op("relax.tanh")(wildcard()), {}, None)]
+    tvm_ffi.registry.remove_global_func("relax.ext.other")
+
+
+def test_another_code_generator(other, tmp_path):
+    """What it took stays its own, one library holds both."""
+    mod = module(between, f32(1, 3, 8, 8))
+    inputs = random_inputs(mod)
+    partitioned = partition_for_megcc(relax.transform.FuseOpsByPattern(other, annotate_codegen=True)(mod),
+                                      target=TARGET)
+    report = megcc.report(partitioned)
+    assert dict(report.theirs) == {"relax.atan2": 1, "relax.tanh": 1} and len(report.regions) == 2, str(report)
+    assert "it is in fused_relax_tanh_other, which is for other" in str(report)
+    executable = tvm.compile(partitioned, target=TARGET)
+    assert_same(run(executable, inputs), run(reference(mod), inputs))
+    executable.export_library(str(tmp_path / "both.so"))
+    assert_same(run(tvm.runtime.load_module(str(tmp_path / "both.so")), inputs), run(reference(mod), inputs))

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of a function of TVM's virtual machine goes: by the functions that it calls, and inside our regions by
+kernel."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+
+from tvm import relax
+
+from ...runtime.tvm_module import PROFILE
+from .regions import is_region_name
+
+
+@dataclass(frozen=True)
+class Row:
+    """A call. kernels: (name, seconds) of those that a region of ours ran, in order."""
+
+    function: str
+    seconds: float
+    kernels: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The calls of one run, in order; as text a table."""
+
+    rows: tuple[Row, ...] = field(default=())
+
+    def __str__(self) -> str:
+        lines = []
+        for row in self.rows:
+            lines.append(f"{1e6 * row.seconds:10.1f} µs  {row.function}")
+            lines += [f"{1e6 * seconds:10.1f} µs      {name}" for name, seconds in row.kernels]
+        return "\n".join(lines)
+
+
+def profile(machine: relax.VirtualMachine, name: str, *arguments) -> Profile:
+    """Runs a function once and says what it called. Regions run a second time for the times of their kernels, so
+    these do not add up to the time of the region.
+
+    Args:
+        machine: of an executable that has regions of ours, or none.
+        name: of the function.
+        arguments: what the function takes; any tensors that TVM takes.
+    """
+    begun: list[float] = []
+    rows: list[Row] = []
+
+    def instrument(_function, symbol, before, _result, *given):
+        if before:
+            begun.append(time.perf_counter())
+            return
+        seconds = time.perf_counter() - begun.pop()
+        kernels: tuple[tuple[str, float], ...] = ()
+        if is_region_name(str(symbol)):
+            found = json.loads(str(machine.module.get_function(f"{symbol}{PROFILE}", query_imports=True)(*given)))
+            kernels = tuple((call["kernel"], call["nanoseconds"] * 1e-9) for call in found)
+        rows.append(Row(str(symbol), seconds, kernels))
+
+    machine.set_instrument(instrument)
+    try:
+        machine[name](*arguments)
+    finally:
+        machine.set_instrument(lambda *_: None)
+    return Profile(tuple(rows))

@@ -15,7 +15,7 @@ from . import verbs as run
 #: Build systems that `megcc export` writes packages for; what each gets is in codegen/packages/base.py, which would
 #: take longer to import than to print the help.
 SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
-           "rust", "cpp", "go", "android", "swift", "npm", "wheel")
+           "rust", "cpp", "go", "android", "swift", "npm", "wheel", "tvm-ffi")
 
 
 class _Verb(argparse.ArgumentParser):

@@ -11,18 +11,20 @@ from ...codegen.manifest import read_manifest
 from ...codegen.packages import base as sources
 from ...errors import MegccError, refused_by_system
 from ...target import machine
-from . import npm, wheel
+from . import npm, tvm_ffi, wheel
 
 #: Systems whose packages have something built in them, and what `megcc export` writes for them.
 BUILT = {"npm": "an ES module with the network in WebAssembly",
-         "wheel": "a Python package with the network compiled in"}
+         "wheel": "a Python package with the network compiled in",
+         "tvm-ffi": "a library of functions for TVM's FFI"}
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
 #: What a model is compiled for where no --target says it: what runs everywhere where the system has many CPUs.
 TARGETS = {"zephyr": "c", "esp-idf": "c", "arduino": "c", "platformio": "c", "cmake": "c", "cmsis-pack": "cortex-m4",
            "stm32cube": "cortex-m4", "mlperf-tiny": "cortex-m4",
            "npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
            "go": "x86-64-v3,arm64,c", "android": "arm64,arm64-v82,armv7,x86-64",
-           "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native")}
+           "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native"),
+           "tvm-ffi": wheel.TARGETS_OF.get(machine(), "native")}
 #: Those that have the weights in a file of their own.
 BESIDE = {"wheel"}
 
@@ -58,8 +60,8 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
                          "--region, or take the folder as it is")
     if system == "npm":
         files = npm.package(folder, name, version, url, cc)
-    elif system == "wheel":
-        files = wheel.package(folder, name, version, cc)
+    elif system in BUILT:
+        files = {"wheel": wheel, "tvm-ffi": tvm_ffi}[system].package(folder, name, version, cc)
     else:
         files = sources.package(folder, system, version, url, name)
     names = [model["name"] for model in read_manifest(folder)["models"]]

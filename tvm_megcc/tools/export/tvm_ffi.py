@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc export --for tvm-ffi`: a generated folder as a shared library that `tvm_ffi.load_module` takes, with examples
+in Python, C++ and Rust."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ...codegen.c_source.render import environment
+from ...codegen.embedding import data_source, read_container
+from ...codegen.manifest import read_manifest
+from ...codegen.packages.base import package_name, package_version
+from ...codegen.packages.languages import ELEMENTS, Port, ports
+from ...errors import MegccError
+from ...foreign import c_string, printable
+from ...runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
+from ...runtime.toolchain import find_compiler
+from ...target import TARGETS, Target
+from ...version import VERSION
+
+#: Machines that TVM's FFI is published for, and that have an operating system with shared libraries in ELF.
+MACHINES = ("x86_64", "aarch64")
+#: DLPack's codes of element types, by numpy's kind.
+CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+
+
+def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: str | None = None) -> dict[str, bytes]:
+    """The library, a README.md and the examples.
+
+    Args:
+        folder: as `megcc compile` writes it, for levels of one machine that runs Linux.
+        name: of the package and the library, by default the model's.
+        cc: the compiler, by default one that is found.
+
+    Raises:
+        MegccError: if the folder is for no such machine, or for several, has several models, shapes that change or
+            states, or the name or the version is none.
+        ToolError: if there is no compiler, or it fails.
+    """
+    row = model_of(read_manifest(folder), None, folder)
+    targets = [TARGETS[target] for target in row["targets"]]
+    machines = {target.machine for target in targets} - {"any"}
+    if len(machines) > 1 or not machines <= set(MACHINES):
+        raise MegccError(f"{folder} is for {', '.join(row['targets'])}, but a library is for levels of one machine "
+                         f"that TVM's FFI runs on: {', '.join(MACHINES)}")
+    if row["states"]:
+        kept = ", ".join(printable(state["input"]) for state in row["states"])
+        raise MegccError(f"{folder} keeps states ({kept}), and functions of a library have none: compile the model "
+                         "without --states, then they are inputs and outputs")
+    package_version(version)
+    name = package_name(name or row["name"], "tvm-ffi")
+    inputs, outputs = ports(row)
+    for port in (*inputs, *outputs):
+        if not all(isinstance(extent, int) for extent in port.shape):
+            raise MegccError(f"the shape of '{printable(port.name)}' changes from run to run, which this library "
+                             "leaves out: compile it again with --input-shapes")
+        if port.dtype not in np.sctypeDict:
+            raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have")
+    chosen = next((target for target in targets if target.machine in machines), targets[0])
+    context = {"generator": f"tvm_megcc {VERSION}", "name": name, "inputs": inputs, "outputs": outputs,
+               "targets": row["targets"], "elements": ELEMENTS,
+               "code": {port.word: CODES[np.dtype(port.dtype).kind] for port in (*inputs, *outputs)}}
+    files = {f"{name}.so": _library(folder, row, chosen, cc, (inputs, outputs))}
+    for path in ("README.md", "example/run.py", "example/run.cpp", "example/run.rs"):
+        files[path] = environment().get_template(f"export/tvm-ffi/{path}.j2").render(context).encode()
+    return files
+
+
+def _description(row: Mapping) -> str:
+    """JSON: what the function `describe` says."""
+    return json.dumps({"name": row["name"], "generator": f"tvm_megcc {VERSION}", "targets": row["targets"], **{
+        end: [{key: port[key] for key in ("name", "dtype", "shape", "quant") if key in port} for port in row[end]]
+        for end in ("inputs", "outputs")}}, ensure_ascii=True)
+
+
+def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: tuple[list[Port], list[Port]]) -> bytes:
+    """The folder's C and what TVM's FFI calls, linked; libtvm_ffi is in the process that loads it."""
+    name, container = row["name"], read_container(folder, row["name"], target)
+    model = {"name": name, "size": len(container), "ranges": "", "digest": hashlib.sha256(container).hexdigest()}
+    functions = [{"symbol": "run", "name": name, "profile": "profile", "model": 0}]
+    library = {"inputs": [c_string(port.name) for port in both[0]],
+               "outputs": [c_string(port.name) for port in both[1]], "description": c_string(_description(row))}
+    written = {"functions.c": environment().get_template("tvm/module.c.j2").render(
+        models=[model], regions=functions, abi="ffi", library=library, version=VERSION, alignment=row["alignment"]),
+        "data.c": data_source(name, [target], [container], declared=False)}
+    with building_in(folder), tempfile.TemporaryDirectory() as aside:
+        compiler = find_compiler(target, cc)
+        for file, text in written.items():
+            (Path(aside) / file).write_text(text)
+        objects = Objects(folder, folder / "build" / target.name / "tvm-ffi", compiler)
+        sources = [path for path in c_sources(folder) if path.name != f"{name}_data.c"]
+        flags = (*CFLAGS, *target.cflags, "-DMEGCC_NO_DYNAMIC", "-fPIC")
+        made = objects.compile_all([*sources, *(Path(aside) / file for file in written)], flags)
+        output = Path(aside) / "network.so"
+        link(compiler, ("-shared", "-Wl,--gc-sections", "-s", *target.cflags, "-pthread"), made, output)
+        return output.read_bytes()

@@ -3,6 +3,7 @@
 
 import importlib.util
 import os
+import runpy
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,23 @@ import tvm_megcc
 
 #: What a notebook imports that may not be there, and what is said then.
 NEEDS = {"03_inside_tvm": ("tvm.relax", "TVM with Relax is not installed"),
+         "09_bring_your_own_codegen": ("tvm.relax", "TVM with Relax is not installed"),
+         "10_microcontroller_from_tvm": ("tvm.relax", "TVM with Relax is not installed"),
          "07_relay": ("tvm.relay", "TVM with Relay (0.9 to 0.19) is not installed")}
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[3] / "tutorials").glob("*.ipynb"))
+
+
+#: Notebooks that are made of scripts in the form of sphinx-gallery.
+SCRIPTS = {"09_bring_your_own_codegen": "bring_your_own_codegen",
+           "10_microcontroller_from_tvm": "microcontroller_from_tvm"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_notebooks_are_those_of_their_scripts(name):
+    """`python3 scripts/notebook_of.py SCRIPT NOTEBOOK` writes them anew."""
+    made = runpy.run_path(str(NOTEBOOKS[0].parents[1] / "scripts" / "notebook_of.py"))["notebook"]
+    folder = NOTEBOOKS[0].parent
+    assert (folder / f"{name}.ipynb").read_text("utf-8") == made((folder / f"{SCRIPTS[name]}.py").read_text("utf-8"))
 
 
 @pytest.mark.slow
@@ -21,7 +37,7 @@ def test_notebook(path, tmp_path, monkeypatch):
     if path.stem in NEEDS:
         module, reason = NEEDS[path.stem]
         pytest.importorskip(module, reason=reason)
-    if path.stem == "03_inside_tvm" and importlib.util.find_spec("tvm.relay"):
+    if NEEDS.get(path.stem, ("",))[0] == "tvm.relax" and importlib.util.find_spec("tvm.relay"):
         pytest.skip("this TVM has Relay, which goes first")
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

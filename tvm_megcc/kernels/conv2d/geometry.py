@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import PLAIN, Layout, nchwc
@@ -42,8 +42,17 @@ class Geometry:
     def of(site: Site) -> Geometry:
         (n, _, ih, iw), (oc, ic, kh, kw) = site.x.shape, site.inputs[1].shape
         groups = site.attrs.groups
-        return Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
-                        tuple(site.attrs.dilations), tuple(site.attrs.pads), site.has(2))
+        own = Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
+                       tuple(site.attrs.dilations), tuple(site.attrs.pads), site.has(2))
+        one_column = own.iw == own.ow == own.kw == 1 and not (own.pads[1] or own.pads[3])
+        # Without vectors a kernel has no tile of pixels, and less workspace where rows are short.
+        return own._as_row() if one_column and site.isa.lanes > 1 else own
+
+    def _as_row(self) -> Geometry:
+        """An image of one column as one of one row, which lies in memory alike in every layout: tiles go along rows."""
+        top, _, bottom, _ = self.pads
+        return replace(self, ih=1, iw=self.ih, oh=1, ow=self.oh, kh=1, kw=self.kh, strides=self.strides[::-1],
+                       dilations=self.dilations[::-1], pads=(0, top, 0, bottom))
 
     @property
     def is_static(self) -> bool:

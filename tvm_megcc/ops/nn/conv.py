@@ -114,6 +114,10 @@ Conv2d.cases = (
     _case((1, 16, 3, 2), (16, 16, 5, 5), pads=(3, 3, 3, 3)),
     _case((1, 4, 2, 2), (5, 4, 3, 3), pads=(4, 4, 4, 4), strides=(2, 3)),
     _case((1, 18, 1, 29), (19, 18, 1, 5), pads=(0, 2, 0, 2)),
+    # Images of one column.
+    _case((1, 18, 29, 1), (19, 18, 5, 1), pads=(2, 0, 3, 0), strides=(2, 1)),
+    _case((2, 16, 13, 1), (16, 1, 3, 1), pads=(4, 0, 1, 0), dilations=(2, 1), groups=16),
+    _case((1, 5, 4, 1), (6, 5, 3, 1), pads=(1, 1, 1, 0), strides=(1, 2)),
     _case((1, 96, 4, 4), (80, 96, 3, 3), pads=_SAME, bias=False),
     _case((1, 32, 8, 8), (32, 16, 3, 3), pads=_SAME, groups=2),
     _case((2, 64, 6, 5), (96, 32, 1, 1), groups=2),

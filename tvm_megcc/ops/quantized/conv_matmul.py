@@ -156,6 +156,8 @@ Conv2dInteger.cases = (
     _case((1, 33, 6, 19), (33, 1, 5, 5), pads=(2, 2, 2, 2), groups=33, x_zero=255, dtypes=("uint8", "int8")),
     _case((2, 11, 3, 2), (11, 1, 3, 3), bias=False, pads=_SAME, groups=11, x_zero=47),
     _case((1, 10, 24, 1), (10, 1, 10, 1), groups=10, x_zero=12),
+    _case((1, 18, 29, 1), (19, 18, 5, 1), pads=(2, 0, 3, 0), strides=(2, 1), x_zero=-128),
+    _case((1, 5, 4, 1), (6, 5, 3, 1), pads=(1, 1, 1, 0), strides=(1, 2), x_zero=9, w_zero=-9),
     _case((1, 7, 1, 12), (7, 1, 1, 5), strides=(1, 2), groups=7, x_zero=-9),
     _case((1, 20, 4, 4), (20, 1, 3, 3), pads=_SAME, strides=(2, 2), groups=20, x_zero=30),
     _case((1, 16, 5, 5), (15, 16, 3, 3), pads=_SAME, strides=(2, 2), x_zero=-20),

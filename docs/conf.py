@@ -24,7 +24,7 @@ NAVIGATION = (
         "06_changing_shapes", "07_relay", "08_quantise", "09_bring_your_own_codegen",
         "10_microcontroller_from_tvm"))),
     ("Work on it", ("ARCHITECTURE", "docs/design", "docs/adding-an-operator", "docs/extern", "docs/porting",
-                    "docs/debugging", "docs/glossary", "CONTRIBUTING", "CHANGELOG")),
+                    "docs/debugging", "docs/coverage", "docs/glossary", "CONTRIBUTING", "CHANGELOG")),
 )
 
 project = "tvm_megcc"

@@ -11,6 +11,7 @@ from tvm_megcc.errors import MegccError, ToolError
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
+from .coverage import REFUSED, refusals  # noqa: E402
 from .families import FAMILIES  # noqa: E402
 from .family import Failed, Family, features_of, merged, value_class  # noqa: E402
 from .schedule import Plan, verdicts  # noqa: E402
@@ -106,6 +107,8 @@ def test_drawn_models(family: str, tmp_path):
     found = list(verdicts(Plan(family, seed=3, objects=tmp_path, first=400, count=300, targets=["native"], unit=3)))
     bad = [f"{each.target} {each.label}: {each.reason}" for each in found if each.verdict in BAD]
     assert not bad, "\n".join(bad)
+    new = set(refusals((family, each) for each in found if not each.target)) - set(REFUSED.read_text().splitlines())
+    assert not new, "refused, and not in refused.txt"
     for target in ("", "native"):
         verdicts_ = [each.verdict for each in found if each.target == target]
         assert verdicts_.count("right") > 0.8 * len(verdicts_) > 60

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of what drawn models have tested: python -m tests.differential.coverage LOG... [--refused FILE]
+
+Logs are those of `python -m tests.differential --log`. The page goes to docs/coverage.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .verdict import ROOT, Verdict
+
+PAGE = ROOT / "docs" / "coverage.md"
+#: A line for each operator and reason of a refusal.
+REFUSED = Path(__file__).with_name("refused.txt")
+TITLES = {"onnx": "ONNX", "chains": "Graphs of several operators", "ml": "ai.onnx.ml", "contrib": "com.microsoft",
+          "tflite": "TFLite"}
+_HEAD = """\
+# Coverage of drawn models
+
+`make graphs` draws models by the schemas of their formats, computes each in numpy and compiled for one target after the
+other, and compares the results with a reference: ONNX Runtime without optimisation and ONNX's reference evaluator, or
+LiteRT's reference kernels. `python -m tests.differential.coverage LOG...` writes this page from its logs.
+
+A row is an operator: how many cases of it were right, of how many that had a reference, in numpy and on each target;
+the dtypes of its operands; the values of its attributes; refusals, by reason.
+"""
+_TABLE = "| operator | right of cases | dtypes | attributes | refused |\n|---|---|---|---|---|\n"
+
+
+@dataclass
+class Row:
+    """right, judged: cases by target, "" for numpy. refused: reason -> cases."""
+
+    right: collections.Counter[str] = field(default_factory=collections.Counter)
+    judged: collections.Counter[str] = field(default_factory=collections.Counter)
+    dtypes: set[str] = field(default_factory=set)
+    attributes: dict[str, set[str]] = field(default_factory=dict)
+    refused: collections.Counter[str] = field(default_factory=collections.Counter)
+
+
+def read(paths: Iterable[Path]) -> Iterator[tuple[str, Verdict]]:
+    for path in paths:
+        for line in path.read_text("utf-8").splitlines():
+            family, *verdict = json.loads(line)
+            yield family, Verdict.of(verdict)
+
+
+def collected(found: Iterable[tuple[str, Verdict]]) -> dict[tuple[str, str], Row]:
+    """By family and operator."""
+    rows: dict[tuple[str, str], Row] = {}
+    for family, verdict in found:
+        for feature in verdict.features:
+            row = rows.setdefault((family, feature.operator.rpartition("::")[2]), Row())
+            if verdict.verdict in ("right", "wrong", "crash"):
+                row.judged[verdict.target] += 1
+                row.right[verdict.target] += verdict.verdict == "right"
+                row.dtypes |= set(feature.dtypes)
+                for text in feature.attributes:
+                    name, _, value = text.partition("=")
+                    row.attributes.setdefault(name, set()).add(value)
+            elif verdict.verdict == "refused" and len(verdict.features) == 1:
+                row.refused[f"{verdict.target and verdict.target + ': '}{verdict.reason}"] += 1
+    return rows
+
+
+def page(rows: dict[tuple[str, str], Row]) -> str:
+    parts = [_HEAD]
+    for family in dict.fromkeys(family for family, _ in sorted(rows)):
+        parts.append(f"\n## {TITLES.get(family, family)}\n\n{_TABLE}")
+        for (own, operator), row in sorted(rows.items()):
+            if own == family:
+                cells = (f"`{operator}`", _counts(row), ", ".join(sorted(row.dtypes)), _attributes(row),
+                         "<br>".join(f"{reason}: {count}" for reason, count in sorted(row.refused.items())))
+                parts.append("| " + " | ".join(_cell(text) for text in cells) + " |\n")
+    return "".join(parts)
+
+
+def _counts(row: Row) -> str:
+    return "<br>".join(f"{target or 'numpy'}: {row.right[target]:,} of {count:,}"
+                       for target, count in sorted(row.judged.items()))
+
+
+def _attributes(row: Row) -> str:
+    return "<br>".join(f"{name}: {', '.join(sorted(values)[:12])}" for name, values in sorted(row.attributes.items()))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("&lt;br>", "<br>").replace("\n", " ")
+
+
+def refusals(found: Iterable[tuple[str, Verdict]]) -> list[str]:
+    """Lines of the list: family, operator, reason."""
+    return sorted({f"{family} {feature.operator.rpartition('::')[2]}: {verdict.reason}"
+                   for family, verdict in found if verdict.verdict == "refused" and len(verdict.features) == 1
+                   for feature in verdict.features})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("logs", type=Path, nargs="+")
+    parser.add_argument("--output", type=Path, default=PAGE)
+    parser.add_argument("--refused", type=Path, help="keep of this list what the logs still refuse")
+    args = parser.parse_args()
+    found = list(read(args.logs))
+    args.output.write_text(page(collected(found)), "utf-8")
+    if args.refused:
+        now, known = refusals(found), args.refused.read_text("utf-8").splitlines() if args.refused.exists() else None
+        kept = now if known is None else [line for line in known if line in now]
+        args.refused.write_text("".join(f"{line}\n" for line in kept), "utf-8")
+        new = [line for line in now if line not in kept]
+        print("\n".join(["refused, and not in the list:", *new] if new else ["no new refusal"]))
+        return int(bool(new))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -88,7 +88,15 @@ def _counts(row: Row) -> str:
 
 
 def _attributes(row: Row) -> str:
-    return "<br>".join(f"{name}: {', '.join(sorted(values)[:12])}" for name, values in sorted(row.attributes.items()))
+    return "<br>".join(f"{name}: {_values(values)}" for name, values in sorted(row.attributes.items()))
+
+
+def _values(values: set[str]) -> str:
+    """Words as they are, and lists by the numbers of their elements."""
+    lengths = sorted(int(text.split()[0]) for text in values if text.endswith(" values"))
+    words = sorted(text for text in values if not text.endswith(" values"))
+    lists = [f"lists of {lengths[0]}" + (f" to {lengths[-1]}" if len(lengths) > 1 else "")] if lengths else []
+    return ", ".join([*words[:12], *lists])
 
 
 def _cell(text: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from tvm_megcc.context import Context
-from tvm_megcc.errors import MegccError
+from tvm_megcc.errors import InternalError, MegccError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference
@@ -38,9 +38,9 @@ def judged(case: Case) -> Verdict:
         return Verdict(case.number, case.label, "no reference")
     try:
         found = in_numpy(case)
-    except MegccError as error:
-        return Verdict(case.number, case.label, "refused", brief(error))
     except Exception as error:
+        if isinstance(error, MegccError) and not isinstance(error, InternalError):
+            return Verdict(case.number, case.label, "refused", brief(error))
         return Verdict(case.number, case.label, "crash", f"{type(error).__name__}: {brief(error)}")
     if case.kind in RANDOM:  # each has its own numbers
         found, first = ({name: np.zeros_like(array) for name, array in each.items()} for each in (found, first[0]))

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
+from tvm_megcc.errors import InternalError, MegccError
+
 from . import judge
 from .cases import OPSETS, RANDOM, drawn, kinds
 from .decided import DECIDED
@@ -84,3 +86,13 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch):
     passed = [each for each in verdicts if each.number in found and each.verdict not in (
         *BAD, "no reference") and each.label.split()[1].split("-")[0] not in RANDOM]
     assert len(set(found)) > 20 and not passed
+
+
+@pytest.mark.parametrize("error, verdict", [
+    (MegccError("not supported"), "refused"), (InternalError("no kernel"), "crash"), (KeyError("x"), "crash")])
+def test_faults_are_no_refusals(monkeypatch, error: Exception, verdict: str):
+    def failing(case):
+        raise error
+
+    monkeypatch.setattr(judge, "in_numpy", failing)
+    assert judge.judged(next(some("Relu", 1))).verdict == verdict

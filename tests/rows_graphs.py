@@ -18,8 +18,8 @@ class Bytes(Builder):
         self.zero, self.w_zero = (-3, 0) if dtype == "int8" else (125, 99)
 
     def layer(self, x: str, channels: int, kernel: int = 3, stride: int = 1, groups: int = 1, pad: int | None = None,
-              dilation: int = 1) -> str:
-        """A convolution whose sums become bytes again."""
+              dilation: int = 1, scales: float | np.ndarray = 2e-4) -> str:
+        """A convolution whose sums become bytes again. scales: of the sums, one or one a channel."""
         name = f"c{len(self.ops)}"
         shape = (channels, self.types[x].shape[1] // groups, kernel, kernel)
         lowest = np.iinfo(self.dtype).min
@@ -28,10 +28,15 @@ class Bytes(Builder):
         pads = ((kernel - 1) * dilation // 2 if pad is None else pad,) * 4
         sums = self.op("conv2d_integer", x, w, b, name=f"{name}.sums", strides=(stride, stride), pads=pads,
                        dilations=(dilation, dilation), groups=groups, x_zero=self.zero, w_zero=self.w_zero)
-        reals = self.op("dequantize_linear", sums, self.const(f"{name}.s", value=np.float32(2e-4)),
-                        self.const(f"{name}.z", value=np.int32(0)), name=f"{name}.reals", axis=1, block=0,
-                        dtype="float32")
+        scales = np.float32(scales)
+        reals = self.op("dequantize_linear", sums, self.const(f"{name}.s", value=scales),
+                        self.const(f"{name}.z", value=np.zeros(scales.shape, np.int32)), name=f"{name}.reals", axis=1,
+                        block=0, dtype="float32")
         return self.quantised(reals, name)
+
+    def scaled(self, x: str, channels: int, **window: int) -> str:
+        """A layer with a scale a channel."""
+        return self.layer(x, channels, scales=self.generator.uniform(1e-4, 3e-4, channels), **window)
 
     def quantised(self, reals: str, name: str) -> str:
         return self.op("quantize_linear", reals, self.const(f"{name}.qs", value=np.float32(0.02)),
@@ -83,6 +88,25 @@ def wide_pads() -> Graph:
     x = b.layer(b.input("x", 1, 3, 14, 6, dtype="int8"), 8, kernel=3, pad=4)
     x = b.layer(b.layer(x, 8, kernel=1, pad=2), 8, groups=8, pad=3, stride=2)
     return b.graph(b.layer(x, 4, kernel=2, pad=3, dilation=2))
+
+
+def columns() -> Graph:
+    """One place wide: a strip of one row has the shape of the scales of its channels."""
+    b = Bytes()
+    x = b.scaled(b.input("x", 1, 4, 9, 1, dtype="int8"), 1024, kernel=1)
+    return b.graph(b.scaled(b.scaled(x, 1024, groups=1024), 4, kernel=1))
+
+
+def broadcast() -> Graph:
+    """One place wide, with operands that are broadcast along each axis, of three and of four axes."""
+    b = Bytes()
+    x = b.scaled(b.scaled(b.input("x", 1, 4, 23, 1, dtype="int8"), 32, stride=2), 32, groups=32)
+    for shape in ((1, 32, 1, 1), (12, 1), (1, 1, 12, 1), (32, 12, 1)):
+        other = b.const(f"other{shape}", value=b.generator.integers(-99, 99, shape).astype(np.int8))
+        x = b.scaled(b.added(x, other), 32, kernel=1)
+    for name, shape in (("channels", (1, 32, 1, 1)), ("rows", (1, 1, 12, 1)), ("places", (1, 32, 12, 1))):
+        x = b.scaled(b.added(x, b.input(name, *shape, dtype="int8")), 32, kernel=1)
+    return b.graph(b.scaled(x, 1))
 
 
 def person_detection(channels: int = 1) -> Graph:

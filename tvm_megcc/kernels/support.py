@@ -40,8 +40,9 @@ def limit_exceeded(op: Op, inputs, outputs) -> str | None:
 
 
 def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
-    """How an elementwise operand relates to the output: "full", "channel", "scalar", or None (other broadcast)."""
-    if operand.shape == output.shape:
+    """How an elementwise operand relates to the output: "full", "channel", "scalar", or None (other broadcast, or of
+    the output's shape in another layout)."""
+    if operand.shape == output.shape and operand.layout == output.layout:
         return "full"
     if operand.size == 1:
         return "scalar"
@@ -61,11 +62,8 @@ def epilogue_refusal(site: Site, kernel: Kernel) -> str | None:
         return "does not fuse an epilogue"
     axis, y = operator(site.kind).channel_axis, site.y
     for type_ in site.types[site.op.epilogue_start:]:
-        kind = operand_class(type_, y, axis)
-        if kind is None:
-            return f"epilogue operand {type_} is neither full, per channel nor scalar"
-        if kind == "full" and type_.layout != y.layout:
-            return f"epilogue operand has layout {type_.layout}, the output {y.layout}"
+        if operand_class(type_, y, axis) is None:
+            return f"epilogue operand {type_} is neither full as {y}, per channel nor scalar"
     return None
 
 

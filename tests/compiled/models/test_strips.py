@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import Builder
-from tests.rows_graphs import GRAPHS, fed, residual, separable, unsigned
+from tests.rows_graphs import GRAPHS, columns, fed, residual, separable, unsigned
 from tvm_megcc.codegen import container
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import MegccError, MissingTool
@@ -39,11 +39,12 @@ def floats():
 
 
 #: The graphs at `-O speed` and at `-O size`.
-EVERYTHING = tuple((make, optimize) for make in (*GRAPHS, floats) for optimize in ("speed", "size"))
+EVERYTHING = tuple((make, optimize) for make in (*GRAPHS, columns, floats) for optimize in ("speed", "size"))
 
 
 @pytest.mark.parametrize("target,cases", [
     ("c", [(separable, "speed")]),
+    pytest.param("c", [(columns, "speed")], marks=pytest.mark.slow),
     pytest.param("cortex-m4", [(residual, "speed"), (unsigned, "speed")], marks=pytest.mark.slow),
     pytest.param("cortex-m3", [(unsigned, "speed")], marks=pytest.mark.slow),
     *(pytest.param(name, EVERYTHING, marks=pytest.mark.long)

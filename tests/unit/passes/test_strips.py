@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import Builder, assert_golden
-from tests.rows_graphs import GRAPHS, fed, separable, unsigned, wide_pads
+from tests.rows_graphs import GRAPHS, broadcast, columns, fed, separable, unsigned, wide_pads
 from tvm_megcc.codegen import container
 from tvm_megcc.codegen.plan import plan_memory
 from tvm_megcc.compiler import compile_graph, context_of, lower
@@ -54,7 +54,7 @@ def test_rows_are_kept():
     assert_golden("compute_by_rows_kept", graph_text(cut.graph))
 
 
-@pytest.mark.parametrize("make", [*GRAPHS, wide_pads])
+@pytest.mark.parametrize("make", [*GRAPHS, wide_pads, columns, broadcast])
 def test_every_region_computes_the_same(make):
     """In every number of strips; where a strip would have nothing to read it is refused."""
     graph = make()

@@ -20,7 +20,7 @@ from ...ir.dims import number
 from ...ir.graph import Attrs, Graph, Op, prune, unused
 from ...ir.types import TensorType
 from ...kernels.base import View
-from ...kernels.choice import Choice, choose
+from ...kernels.choice import Choice, choose, options
 from ...kernels.site import Site
 from ...kernels.support import refusal
 from ...ops.base import operator
@@ -236,9 +236,10 @@ class _Cutter:
         (y,) = (self.types[name] for name in part.outputs)
         site = Site(part, tuple(types), (y,), self.context, frozenset(known), known)
         if refusal(site, choice.kernel) is not None:
-            if op.kind != "conv2d_integer":
+            others, refused = options(site, here=True) if op.kind == "conv2d_integer" else ([], {})
+            if not others:
                 return False
-            choice = choose(site)
+            choice = min(others, key=lambda option: option.cost).among(others, refused)
         self.choices[part.outputs[0]] = Choice(choice.kernel, choice.cost, choice.refused)
         self.alike[part.outputs[0]] = op.outputs[0]
         return True

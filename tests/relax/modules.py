@@ -13,7 +13,7 @@ from tvm import relax  # noqa: E402
 import tvm_megcc.frontends.relax as megcc  # noqa: E402
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of  # noqa: E402
 
-#: Of the TVM that is installed: (0, 27).
+#: The release of the TVM that is installed, such as (0, 27).
 RELEASE = tuple(int(number) for number in tvm.__version__.split(".")[:2])
 
 

@@ -42,7 +42,7 @@ NETWORKS = (
     Network("mobilenet_v1_025_224_f32"), Network("super_resolution_10"), Network("sinet_portrait_seg", since=(0, 27)),
     Network("lw_person_detector_192", long=True), Network("yolox_nano_416", long=True), Network("yunet_n_dynamic"),
     Network("ad_autoencoder_f32"), Network("dtln_stage2"), Network("kwt1_keyword_transformer"),
-    Network("minilm_l1_f32"),
+    Network("minilm_l1_f32"), Network("minilm_l2_int8dyn", long=True),
     Network("ad_autoencoder_int8"), Network("resnet8_cifar10_int8"), Network("kws_dscnn_int8"),
     Network("mobilenet_v1_025_224_uint8"),
 )

@@ -234,6 +234,24 @@ def test_branches(flag):
     assert_same(run(megcc.build(Branches, "megcc-c"), [np.array(flag), x]), [expected])
 
 
+def test_products_of_bytes(check):
+    """As TVM's ONNX importer writes MatMulInteger: of int32, less zero points, of which one is measured. They are
+    products of bytes; those of other numbers stay products of int32."""
+    values = np.random.default_rng(0).integers(-127, 128, (8, 5)).astype("int32")
+
+    def build(emit, x, z, wide):
+        centred = emit(op.subtract(emit(op.astype(x, "int32")), emit(op.astype(z, "int32"))))
+        return [emit(op.matmul(operand, relax.const(weight))) for operand, weight in (
+            (centred, values), (emit(op.astype(x, "int32")), values - 30), (centred, 2 * values), (wide, values))]
+
+    types = RelaxTensor((3, 8), "uint8"), RelaxTensor((), "uint8"), RelaxTensor((3, 8), "int32")
+    mod = module(build, *types)
+    check(mod, share=None)
+    regions = filter(megcc.is_ours, megcc.partition_for_megcc(mod, target="megcc-c").functions.values())
+    made = [op.kind for region in regions for op in import_region(region, "region").ops]
+    assert made.count("matmul_integer") == 2 and made.count("matmul") == 2, made
+
+
 @tvm.script.ir_module
 class Loop:
     @R.function

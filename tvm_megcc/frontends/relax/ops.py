@@ -8,6 +8,7 @@ which mostly writes the call down as an ONNX node (`node.onnx`), so that one imp
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import ir
 
 from ...errors import MegccError
@@ -35,6 +36,48 @@ def importable() -> list[str]:
     declared = [name for declaration in OPERATORS.values() for name in declaration.relax]
     known = {str(name) for name in ir.Op.list_op_names()}
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
+
+
+@imports("matmul")
+def matmul(node: TvmNode) -> Values:
+    """TVM's ONNX importer writes MatMulInteger as a product of int32, of bytes less their zero points."""
+    if node.types[0].dtype == "int32":
+        centred = [_centred_bytes(node, value) for value in node.inputs]
+        if None not in centred:
+            (a, a_zero), (b, b_zero) = centred
+            return node.onnx("MatMulInteger", a, b, a_zero, b_zero)
+    return tvm_ops.matmul(node)
+
+
+def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
+    """What a value of int32 is the difference of: bytes and one zero point for all of them; None for other values."""
+    if node.is_constant(value):
+        numbers = node.builder.constants[value]
+        least, most = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)
+        if -128 <= least and most <= 127:
+            return node.constant(numbers, "int8"), node.constant(0, "int8")
+        zero = max(-least, 0)  # as bytes without a sign, the least of which is 0
+        return (node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")) \
+            if zero <= 255 and most + zero <= 255 else None
+    made = node.builder.producers.get(value)
+    zero = ""
+    if made is not None and made.kind == "sub":
+        value, zero = made.inputs
+        made = node.builder.producers.get(value)
+    if made is None or made.kind != "cast" or node.type_of(made.inputs[0]).dtype not in ("int8", "uint8"):
+        return None
+    source = made.inputs[0]
+    dtype = node.type_of(source).dtype
+    if not zero:
+        return source, node.constant(0, dtype)
+    if node.type_of(zero).size != 1:
+        return None
+    if node.is_constant(zero):
+        number, limits = int(node.builder.constants[zero].reshape(())), np.iinfo(dtype)
+        return (source, node.constant(number, dtype)) if limits.min <= number <= limits.max else None
+    made = node.builder.producers.get(zero)
+    same = made is not None and made.kind == "cast" and node.type_of(made.inputs[0]).dtype == dtype
+    return (source, made.inputs[0]) if same else None
 
 
 @imports("nn.softplus")

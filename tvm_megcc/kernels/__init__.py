@@ -20,7 +20,7 @@ from .draw.philox import PhiloxBlocks
 from .dsp.pairs import PairConv, PairMatMul
 from .dsp.planes import DspDepthwise
 from .dsp.triples import DspConv, DspMatMul
-from .elementwise.halves import HALF_BLOCKS, HALVES
+from .elementwise.float16 import FLOAT16_BLOCKS, FLOAT16_LOOPS
 from .elementwise.lookup import LookupBytes
 from .elementwise.loops import LANES, SCALAR, VECTOR
 from .extern.call import ExternCall
@@ -112,7 +112,7 @@ realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
 realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)
 realise(ops.nn.activation.Clip, VECTOR, SCALAR)
 realise(ops.elementwise.Where, SCALAR)
-realise(ops.elementwise.Cast, HALVES, HALF_BLOCKS, SCALAR)
+realise(ops.elementwise.Cast, FLOAT16_LOOPS, FLOAT16_BLOCKS, SCALAR)
 realise(ops.quantized.lookup_table.Lookup, LookupBytes())
 realise(ops.quantized.quantize_linear._Quantisation, PerAxisKernel())
 

@@ -41,17 +41,18 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
     ("drop_dead_channels", dead_channels.drop_dead_channels,
      "when scales have gone into filters, and while each operator is one of its own"),
-    ("sum_reals", fixed_point_sums.sum_reals, "while a sum is an operator on numbers of 8 bits"),
+    ("sum_in_float32", fixed_point_sums.sum_in_float32, "while a sum is an operator on numbers of 8 bits"),
     ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
     ("tabulate", lookup_tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
     ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain behind a producer is its epilogue"),
     ("use_ranges", value_ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
     ("settle_known_sums", constant_channels.settle_known_sums,
      "on final epilogues, and before their numbers are stored"),
-    ("rescale_by_reals", rescale_real.rescale_by_reals, "on final epilogues, whose limits are what matters of a sum"),
+    ("rescale_in_float32", rescale_real.rescale_in_float32,
+     "on final epilogues, whose limits are what matters of a sum"),
     ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
     ("absorb_shuffles", channel_shuffle.absorb_shuffles, "when all that is elementwise is of one kind"),
-    ("compute_in_halves", float16.compute_in_halves, "last: every other pass looks for float32"),
+    ("compute_in_float16", float16.compute_in_float16, "last: every other pass looks for float32"),
 )
 
 

@@ -53,7 +53,7 @@ def test_calls_whose_outputs_take_the_place_of_inputs_share_a_kernel_with_others
         return b.op("elementwise", y, expr=clip(call("rescale_down", X, 1518500250, -6) - 9, -128, 127), dtype="int8")
 
     graph = b.graph(*(convolution(*extents) for extents in ((16, 48), (12, 40), (256, 24), (192, 20))))
-    plan = lower(graph, context_of(graph, TARGETS["cortex-m4"], "size")).plan
+    plan = lower(graph, context_of(graph, TARGETS["cortex-m4"], optimize="size")).plan
     steps = [step for step in plan.steps if step.op.kind == "conv2d_integer"]
     assert len({step.spec for step in steps}) == 1
     taken = {plan.graph.types[step.outputs[0]].shape[1]: step.takes_over for step in steps}

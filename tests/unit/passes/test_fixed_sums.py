@@ -8,7 +8,7 @@ from tvm_megcc.frontends.tflite.quantized import fixed_point
 from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import arg, call, clip, functions_of
 from tvm_megcc.ops.quantized.lookup_table import numbers
-from tvm_megcc.passes.quantization.fixed_point_sums import as_reals, simpler_sums
+from tvm_megcc.passes.quantization.fixed_point_sums import as_float32, simpler_sums
 
 
 def quantised_sum(scales, zeros, low, high, sign=1, between=lambda term: term):
@@ -35,7 +35,7 @@ def test_every_pair_has_the_same_sum(dtype):
     columns, rows = np.meshgrid(numbers(dtype), numbers(dtype))
     for index, (scales, zeros) in enumerate(draws):
         expr = quantised_sum(scales, zeros, zeros[2] if index % 3 == 0 else limits.min, limits.max, 1 - index % 2 * 2)
-        found = as_reals(expr, dtype, dtype, dtype)
+        found = as_float32(expr, dtype, dtype, dtype)
         assert found is not None and "rescale_fixed" not in functions_of(found), (scales, zeros)
         np.testing.assert_array_equal(lanes.evaluate(found, [rows, columns], dtype),
                                       lanes.evaluate(expr, [rows, columns], dtype))
@@ -47,7 +47,7 @@ def test_what_is_no_such_sum_stays():
     limited = quantised_sum(scales, zeros, -128, 127, between=lambda term: call("max", term, -1000))
     square = call("rescale_fixed", (arg(0) - 1) * (arg(1) - 2), 2**30, -5)
     for expr in (wraps, limited, square, arg(0) + arg(1), call("rescale_fixed", arg(0) + 1, 2**30, -5)):
-        assert as_reals(expr, "int8", "int8", "int8") is None
+        assert as_float32(expr, "int8", "int8", "int8") is None
 
 
 def test_sums_of_reals_do_without_their_division():

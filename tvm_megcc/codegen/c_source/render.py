@@ -22,8 +22,8 @@ from ...ir.types import DTYPES
 from ...target import ISAS, Isa
 from ...version import VERSION
 from .bind import KernelSpec, Parameter
+from .element_access import ElementAccess
 from .format import WIDTH, reindent
-from .reals import Real
 from .simplify import simplified
 
 #: Characters of a parameter in the head of a kernel.
@@ -64,7 +64,7 @@ class Epilogue:
         self.result = spec.outputs[0].dtype if spec.outputs else ""
         self.is_opened, self.is_by_fours, self._loads = False, False, 0
         self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
-        self.params = "".join(f", const {Real.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
+        self.params = "".join(f", const {ElementAccess.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
     def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
@@ -169,7 +169,7 @@ class Epilogue:
                        f"mgc_iload{count}_{DTYPES[p.dtype].short}({p.name} + {place})" for p in wide]
 
     def _load(self, p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
-        real = Real.of(p.dtype, self.half)
+        real = ElementAccess.of(p.dtype, self.half)
         load, spread = (real.load, real.set1) if p.dtype in ("float32", "float16") else \
             (f"mgc_iload_{DTYPES[p.dtype].short}", "mgc_iset1")
         if p.kind == "scalar":
@@ -277,7 +277,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
                    compact=spec.compact, symbol=spec.symbol,
                    float="mgc_half" if spec.half else "float",
-                   stored={p.name: Real.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})
+                   stored={p.name: ElementAccess.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})
     marker = "@entry@"
     template = find_template(spec.template, spec.isa)
     body = template.render(entry=marker, **context)
@@ -370,11 +370,11 @@ def _entry(spec: KernelSpec, function: str) -> str:
              "{"]
     for index, parameter in enumerate(spec.inputs):
         if used(parameter.name):
-            c_type = Real.of(parameter.dtype, spec.half).type
+            c_type = ElementAccess.of(parameter.dtype, spec.half).type
             lines.append(f"    const {c_type} *{parameter.name} = (const {c_type} *)call->in[{index}];")
     for index, parameter in enumerate(spec.outputs):
         if used(parameter.name):
-            c_type = Real.of(parameter.dtype, spec.half).type
+            c_type = ElementAccess.of(parameter.dtype, spec.half).type
             lines.append(f"    {c_type} *{parameter.name} = ({c_type} *)call->out[{index}];")
     runtime = spec.runtime_extents
     for name, value in spec.extents:

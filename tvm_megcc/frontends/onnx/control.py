@@ -23,7 +23,7 @@ from .carried import Form, carried_forms, flattened, form_of, is_appended, resto
 from .carried import found as found_of
 from .loops import ENDLESS, Looped, loop_of
 from .packed import Packed, bounds_of, changing, largest, room_of
-from .turns import counted_turns
+from .trip_count import known_trip_count
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
@@ -165,7 +165,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     given = [value.name for value in body.input]
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
         raise ShapeError(f"has a body of {len(given)} inputs and {len(body.output)} outputs for {len(carried)} values")
-    counted = counted_turns(importer, node, body, scope, opsets)
+    counted = known_trip_count(importer, node, body, scope, opsets)
     most = node.constant(np.array(ENDLESS if counted is None else counted))
     if node.has(0):
         (stated,) = node.emit("reshape", (cast_to(node, node.inputs[0], "int64")[0],), shape=())

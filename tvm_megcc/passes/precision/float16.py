@@ -19,7 +19,7 @@ BEGIN = ("conv2d", "matmul")
 SLOWER = 1.6
 
 
-def compute_in_halves(graph: Graph, context: Context) -> Graph:
+def compute_in_float16(graph: Graph, context: Context) -> Graph:
     """Gives float16 to products whose kernels of halves are estimated to take less time, and to what follows them.
 
     Between these and operators that work on float32 only are conversions. Constants are rounded; an operator with one

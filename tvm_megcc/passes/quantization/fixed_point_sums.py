@@ -36,7 +36,7 @@ class _Term(NamedTuple):
     zero: int
 
 
-def sum_reals(graph: Graph, context: Context) -> Graph:
+def sum_in_float32(graph: Graph, context: Context) -> Graph:
     """Of elementwise operators; CPUs without vectors may have no unit for reals, and Helium has
     rescaling."""
     edit = Editor(graph)
@@ -44,14 +44,14 @@ def sum_reals(graph: Graph, context: Context) -> Graph:
         if op.kind != "elementwise" or "dtype" not in op.attrs or len(op.inputs) != 2:
             continue
         dtypes = *(graph.types[name].dtype for name in op.inputs), op.attrs.dtype
-        found = as_reals(op.attrs.expr, *dtypes) if {*dtypes} <= {*BYTES} else None
+        found = as_float32(op.attrs.expr, *dtypes) if {*dtypes} <= {*BYTES} else None
         if found is not None:
             edit.replace(op, op.with_(attrs=Attrs(op.attrs, expr=found)))
     return edit.finish()
 
 
 @lru_cache(maxsize=256)
-def as_reals(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
+def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
     """The same function of operands of two types with a result of `dtype`, by way of reals; None if there is none."""
     core, limits = expr, []
     while isinstance(core, Call) and core.fn in ("min", "max") and isinstance(core.args[1], Const):

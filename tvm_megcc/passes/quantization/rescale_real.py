@@ -53,7 +53,7 @@ class _Rescaled(NamedTuple):
             else function(sums, multiplier, shift)
 
 
-def rescale_by_reals(graph: Graph, context: Context) -> Graph:
+def rescale_in_float32(graph: Graph, context: Context) -> Graph:
     """Of epilogues over sums of products with known weights."""
     edit = Editor(graph)
     for op in graph.ops if context.isa.fused_rounding else ():

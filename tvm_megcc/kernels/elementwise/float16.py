@@ -15,7 +15,7 @@ from .loops import VectorKernel
 _BOTH = {"float32", "float16"}
 
 
-class Halves(VectorKernel):
+class Float16Loops(VectorKernel):
     """Between tensors of one layout."""
 
     name = "halves"
@@ -41,14 +41,14 @@ class Halves(VectorKernel):
 
 
 @dataclass(frozen=True)
-class HalfBlocksParameters(Parameters):
+class Float16BlocksParameters(Parameters):
     """Of `half_blocks.c.j2`. narrow: to float16. halves: channels in its blocks."""
 
     narrow: bool
     halves: int
 
 
-class HalfBlocks(Kernel):
+class Float16Blocks(Kernel):
     """Between blocks of channels that are vectors of halves, and those that are vectors of floats."""
 
     name = "half_blocks"
@@ -68,7 +68,7 @@ class HalfBlocks(Kernel):
         N, C, S = extent_symbols("N", "C", "S")
         sizes = N * ceildiv(C, lanes) * lanes * S, N * ceildiv(C, width) * width * S
         x, y = sizes if narrow else sizes[::-1]
-        return Lowered("elementwise/half_blocks", HalfBlocksParameters(narrow, width),
+        return Lowered("elementwise/half_blocks", Float16BlocksParameters(narrow, width),
                        {"N": site.x.shape[0], "C": site.x.shape[1], "S": product(site.x.shape[2:])},
                        (Operand("x", 0, x),), (Operand("y", 0, y),), N * ceildiv(C, width),
                        f"cast_blocks_{site.y.layout}", self.name)
@@ -77,5 +77,5 @@ class HalfBlocks(Kernel):
         return 200 + 2.0 * site.y.stored / site.isa.lanes
 
 
-HALVES = Halves()
-HALF_BLOCKS = HalfBlocks()
+FLOAT16_LOOPS = Float16Loops()
+FLOAT16_BLOCKS = Float16Blocks()

@@ -9,7 +9,7 @@ from ...ir.types import DTYPES
 
 
 @dataclass(frozen=True)
-class Real:
+class ElementAccess:
     """The functions of C for one element type: `{{ stored.x.load }}(p)`, `{{ stored.y.store }}(p, v)`;
     both also with `_n`.
 
@@ -22,9 +22,9 @@ class Real:
     set1: str
 
     @staticmethod
-    def of(dtype: str, half: bool) -> Real:
+    def of(dtype: str, half: bool) -> ElementAccess:
         """half: of a kernel that computes in half precision."""
         if dtype == "float16" and half:
-            return Real("mgc_half", "mgc_load", "mgc_store", "mgc_set1")
+            return ElementAccess("mgc_half", "mgc_load", "mgc_store", "mgc_set1")
         suffix = f"_{DTYPES[dtype].short}" if dtype == "float16" else ""
-        return Real(DTYPES[dtype].c_type, f"mgc_load{suffix}", f"mgc_store{suffix}", f"mgc_set1{suffix}")
+        return ElementAccess(DTYPES[dtype].c_type, f"mgc_load{suffix}", f"mgc_store{suffix}", f"mgc_set1{suffix}")

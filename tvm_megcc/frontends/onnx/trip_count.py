@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .importer import Importer, Scope
 
 
-def counted_turns(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
+def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                   opsets: Mapping[str, int]) -> int | None:
     """The number of turns that the condition of a Loop allows; None where it depends on what the run computes, or is
     not false within as many turns as it takes to look at a quarter of the nodes that an import may.

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names in the words of the field: the table of docs/glossary.md says which, and how often each other word is left."""
+
+import ast
+import collections
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import tvm_megcc
+
+PACKAGE = Path(tvm_megcc.__file__).parent
+GLOSSARY = PACKAGE.parent / "docs" / "glossary.md"
+_ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<source>[^|]+) \| (?P<others>[^|]+) \| (?P<left>\d+) \|$", re.MULTILINE)
+
+
+def names() -> Iterator[tuple[str, Path]]:
+    """Every module, class, function and parameter of the package, and every template."""
+    for path in PACKAGE.rglob("*.py"):
+        yield path.stem, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield node.name, path
+            elif isinstance(node, ast.arg):
+                yield node.arg, path
+    for path in PACKAGE.rglob("*.j2"):
+        yield path.name.partition(".")[0], path
+
+
+def words_of(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+\d*|\d+", name)}
+
+
+def test_names_are_words_of_the_field():
+    rows = list(_ROW.finditer(GLOSSARY.read_text()))
+    assert len(rows) > 5
+    found = collections.defaultdict(list)
+    for name, path in names():
+        for word in words_of(name):
+            found[word].append(f"{name} in {path.relative_to(PACKAGE)}")
+    for row in rows:
+        left = [place for other in row["others"].split(", ") for place in found[other]]
+        assert len(left) <= int(row["left"]), (
+            f"say '{row['word']}' for {row['others']} (docs/glossary.md): {'; '.join(sorted(left))}")

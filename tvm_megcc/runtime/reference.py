@@ -22,9 +22,15 @@ def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = 
     """The graph's outputs, and the values named in `keep`, from its inputs; all arrays are in logical order.
 
     Raises:
-        ShapeError: an input is missing, unknown, or has another dtype or shape than the graph wants.
+        ShapeError: an input is missing, unknown, or has another dtype or shape than the graph wants, or shapes violate
+            a condition of the graph.
     """
-    return _run(graph, inputs, _bind(graph, inputs), keep)
+    symbols = _bind(graph, inputs)
+    for condition in graph.conditions:
+        if condition.symbols <= symbols.keys() and not condition.with_symbols(symbols).holds({}):
+            raise ShapeError(f"{', '.join(f'{name} = {symbols[name]}' for name in sorted(condition.symbols))} "
+                             f"does not fit: {condition}")
+    return _run(graph, inputs, symbols, keep)
 
 
 def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int],

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx.parser
 import pytest
 
 from tests.opened import opened
 from tvm_megcc.errors import ShapeError
+from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir.conditions import Condition, recording, require_at_most, require_equal, undecided
 from tvm_megcc.ir.dims import Symbol, substitute
 from tvm_megcc.ir.graph import Attrs
 from tvm_megcc.ir.shapes import Bucket, hull
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops.base import OPERATORS, operator
+from tvm_megcc.runtime.reference import run
 
 N, M = Symbol("n"), Symbol("m")
 
@@ -70,6 +74,21 @@ def test_the_shapes_of_a_case_satisfy_its_conditions(kind: str):
     for case in OPERATORS[kind].cases:
         for some in opened(kind, case):
             assert some.accepts(some.symbols)
+
+
+@pytest.mark.parametrize("rows", [99, 100])
+def test_the_interpreter_keeps_to_conditions(rows: int):
+    """Those of operators that are folded, too: a slice of no elements is none any more."""
+    graph = import_onnx(onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] x) => (float[r, c] y) '
+        "<int64[2] start = {-100, 1}, int64[2] end = {2, 1}, int64[2] axes = {0, 1}> "
+        "{ y = Slice (x, start, end, axes) }"))
+    feeds = {"x": np.zeros((rows, 3), np.float32)}
+    if rows >= 100:
+        assert run(graph, feeds)["y"].shape == (2, 0)
+        return
+    with pytest.raises(ShapeError, match="n = 99 does not fit: Slice 'y': -100:2:1 is not on an axis of n"):
+        run(graph, feeds)
 
 
 def test_zero_points_go_with_scales():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -29,7 +30,8 @@ RANDOM = frozenset(("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLik
 class Case:
     """model: of one operator. feeds: of its inputs. label: operator, version, dtypes, attributes, for a reader.
 
-    dtypes: of the type variables of the schema that were drawn. attributes: of the operator.
+    dtypes: of the type variables of the schema that were drawn. attributes: of the operator. dims: ranges of dimensions
+    by name, as `compile` takes them.
     """
 
     seed: int
@@ -41,6 +43,7 @@ class Case:
     feeds: dict[str, np.ndarray]
     dtypes: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, object] = field(default_factory=dict)
+    dims: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache

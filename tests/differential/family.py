@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,14 @@ class Family(ABC):
     @abstractmethod
     def compare(self, case, found: Outputs) -> str:
         """How outputs differ from those of every reference; "" where one of them agrees."""
+
+    def alone(self, case) -> Iterator:
+        """The case as cases of one run each."""
+        yield case
+
+    def again(self, case):
+        """A case whose model or feeds have changed, with what is wanted of it now."""
+        return case
 
     def refusal(self, case) -> str:
         """Why a case that is right in numpy is not compiled; "" where it is."""

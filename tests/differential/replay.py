@@ -15,6 +15,7 @@ from google.protobuf import json_format
 from onnx import TensorProto, helper, numpy_helper
 
 from .cases import Case
+from .families import FAMILIES
 from .family import Family
 from .shrink import shrunk
 from .verdict import BAD, Verdict
@@ -25,24 +26,29 @@ KEPT = Path(__file__).parent / "kept"
 
 
 def judge(family: Family, case: Case, target: str) -> Verdict:
-    """In numpy, and compiled where there is a target and numpy is right."""
+    """In numpy, and compiled where there is a target and numpy is right. case: as `Family.again` makes it."""
     verdict = family.check(case)
     return compiled(family, [case], target)[0] if target and verdict.verdict == "right" else verdict
 
 
 def smallest(family: Family, case: Case, target: str, seconds: float = 60) -> Case:
     """The smallest model that fails as the case does: in numpy or on the target, with the same verdict."""
-    verdict = judge(family, case, target)
+    for found in family.alone(case):
+        verdict = judge(family, found, target)
+        if verdict.verdict in BAD:
+            break
+    else:
+        return case
 
     def fails(smaller: Case) -> bool:
         try:
-            found = judge(family, smaller, target)
+            now = judge(family, family.again(smaller), target)
         except Exception:  # no model any more
             return False
-        return (found.verdict, found.reason.split(":")[0] if found.verdict == "crash" else "") == (
+        return (now.verdict, now.reason.split(":")[0] if now.verdict == "crash" else "") == (
             verdict.verdict, verdict.reason.split(":")[0] if verdict.verdict == "crash" else "")
 
-    return shrunk(case, fails, seconds) if verdict.verdict in BAD else case
+    return family.again(shrunk(found, fails, seconds))
 
 
 def text_of(family: str, case: Case, target: str = "", reason: str = "") -> str:
@@ -50,8 +56,9 @@ def text_of(family: str, case: Case, target: str = "", reason: str = "") -> str:
     model.CopyFrom(case.model)
     for tensor in model.graph.initializer:
         tensor.CopyFrom(_spelled(numpy_helper.to_array(tensor), tensor.name))
-    return json.dumps({"family": family, "operator": case.kind, "label": case.label, "target": target,
-                       "reason": reason, "model": json_format.MessageToDict(model),
+    return json.dumps({"family": family, "number": case.number, "operator": case.kind, "label": case.label,
+                       "target": target, "reason": reason, "dims": dict(case.dims),
+                       "model": json_format.MessageToDict(model),
                        "feeds": [json_format.MessageToDict(_spelled(array, name))
                                  for name, array in case.feeds.items()]}, indent=1, ensure_ascii=False) + "\n"
 
@@ -61,9 +68,9 @@ def case_of(text: str) -> tuple[str, Case, str]:
     row = json.loads(text)
     model = json_format.ParseDict(row["model"], onnx.ModelProto())
     feeds = [json_format.ParseDict(each, TensorProto()) for each in row["feeds"]]
-    case = Case(0, 0, row["operator"], model.opset_import[0].version, row["label"], model,
-                {each.name: numpy_helper.to_array(each) for each in feeds})
-    return row["family"], case, row["target"]
+    case = Case(0, row.get("number", 0), row["operator"], model.opset_import[0].version, row["label"], model,
+                {each.name: numpy_helper.to_array(each) for each in feeds}, dims=row.get("dims", {}))
+    return row["family"], FAMILIES[row["family"]].again(case), row["target"]
 
 
 def _spelled(array: np.ndarray, name: str) -> TensorProto:

@@ -10,11 +10,12 @@ from onnx import numpy_helper
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from .cases import Case
+from .cases import SAME_OPSET, Case
 from .families import FAMILIES
 from .replay import KEPT, case_of, judge, text_of
 from .shrink import arrays_of, shrunk
 from .targets import missing
+from .verdict import BAD
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 8, opset_import: ["" : 17]> g (float[2, 6, 5] x, float[5] w) => (float y) '
@@ -66,6 +67,21 @@ def test_text(dtype: str):
         np.testing.assert_array_equal(found, wanted)
         if dtype.startswith("float"):
             np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
+def test_text_of_a_graph():
+    """Each run by itself: of dimensions in a range, with what is wanted of it."""
+    family = FAMILIES["chains"]
+    case = next(case for case in (family.draw(1, number) for number in range(0, 10**6, SAME_OPSET)) if case.dims)
+    single = list(family.alone(case))
+    assert len(single) == len(case.runs) > 1
+    for run, each in enumerate(single):
+        _, read, _ = case_of(text_of("chains", each))
+        assert (read.number, read.dims) == (case.number, case.dims)
+        assert list(read.wanted[0]) == list(case.wanted[run])
+        for name, wanted in case.wanted[run].items():
+            np.testing.assert_array_equal(read.wanted[0][name], wanted)
+        assert judge(family, read, "").verdict not in BAD
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)

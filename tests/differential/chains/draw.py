@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,14 +24,10 @@ TRIES = 40
 
 @dataclass(frozen=True, eq=False)
 class Chain(Case):
-    """feeds: of the first run. runs: of all. wanted: outputs of all, each operator computed by itself.
-
-    dims: ranges of dimensions by name, as `compile` takes them.
-    """
+    """feeds: of the first run. runs: of all. wanted: outputs of all, each operator computed by itself."""
 
     runs: tuple[Mapping[str, np.ndarray], ...] = ()
     wanted: tuple[Mapping[str, np.ndarray], ...] = ()
-    dims: Mapping[str, str] = field(default_factory=dict)
 
 
 def family(seed: int, number: int) -> tuple[int, str, Mapping[str, str], tuple[int, ...]]:

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from onnx import numpy_helper
 
 import tvm_megcc
 from tvm_megcc.errors import InternalError, MegccError
 
+from ..cases import Case
 from ..family import Family, features_of, merged, prefix, run_session
 from ..verdict import Feature, Verdict, brief
+from .builder import computed
 from .draw import Chain, drawn
 from .judge import Arrays, compared, judged
 
@@ -36,6 +41,19 @@ class Chains(Family):
                                            for name, array in case.runs[run].items()})
                      for run in range(len(cases[0].runs))]
         return [[{name: run[prefix(case) + name] for name in case.wanted[0]} for run in found] for case in cases]
+
+    def alone(self, case: Chain) -> Iterator[Chain]:
+        return (self.again(replace(case, feeds=dict(feeds))) for feeds in case.runs)
+
+    def again(self, case: Case) -> Chain:
+        """Of one run. Raises Undrawn where an operator cannot be computed."""
+        values = {tensor.name: numpy_helper.to_array(tensor) for tensor in case.model.graph.initializer} | case.feeds
+        for node in case.model.graph.node:
+            (results,) = computed(node, [values], case.opset)
+            values |= zip(node.output, results, strict=True)
+        wanted = {value.name: values[value.name] for value in case.model.graph.output}
+        return Chain(case.seed, case.number, case.kind, case.opset, case.label, case.model, case.feeds, dims=case.dims,
+                     runs=(case.feeds,), wanted=(wanted,))
 
     def compare(self, case: Chain, found: Sequence[Arrays]) -> str:
         verdict = compared(case, found)

@@ -80,7 +80,8 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
     places = axes_of(inputs)
     unknown = [name for name in dims if name not in places]
     if unknown:
-        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_listed(places)}")
+        several = "; several sizes are separated by ';'" if "=" in unknown[0] else ""
+        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_listed(places)}{several}")
     shapes = {name: list(shape) for name, shape in (sets[0] if sets else {}).items()}
     ranges: dict[str, dict[int, Sequence[Interval]]] = {}
     for name, size in dims.items():

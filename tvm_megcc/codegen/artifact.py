@@ -16,8 +16,9 @@ class Artifact(Compiled):
     """A compiled model: what `Compiled` says, with a way to write it."""
 
     def __repr__(self) -> str:
-        ports = [", ".join(f"'{port['name']}': {port['dtype']}[{','.join(map(str, port['shape']))}]"
-                           for port in self.manifest[kind]) for kind in ("inputs", "outputs")]
+        ports = [", ".join(f"'{port['name']}': {'texts' if 'text' in port else port['dtype']}"
+                           f"[{','.join(map(str, port['shape']))}]" for port in self.manifest[kind])
+                 for kind in ("inputs", "outputs")]
         return (f"<Artifact {self.name} for {', '.join(target.name for target in self.targets)}: "
                 f"{shortened(' -> '.join(ports), 200)}; {len(self.sources)} C files, "
                 f"container of {len(self.image):,} bytes>")

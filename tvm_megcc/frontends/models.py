@@ -80,6 +80,11 @@ def _import_whole(model, options: CompileOptions, params: Mapping[str, object] |
     shapes, buckets = _shapes_of(dims, options)
     pairs = expanded(options.states, dims)
     rooms = growing(dims, pairs, options.bounds)
+    if rooms.keys() != options.bounds.keys():  # before a bound is refused that such a state would have used
+        for source, target in pairs.items():
+            if target not in dims:
+                raise MegccError(f"state '{source}={target}': the model has no input '{target}'; its inputs are "
+                                 f"{', '.join(dims)}")
     graph = import_onnx(model, input_shapes=shapes, output_names=options.output_names, constants=options.constants,
                         extern=options.extern,
                         bounds={name: most for name, most in options.bounds.items() if name not in rooms})

@@ -37,7 +37,8 @@ class Port:
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
     counted: the shape of an output is known after a run. texts: of one that is texts, those that the model knows.
     filled: of an input that grows with a state: a run reads the first elements of it. mask: of an input, 1 where there
-    is something to attend to and 0 where there is not, as far as the model tells.
+    is something to attend to and 0 where there is not, as far as the model tells. least: of an input whose shape
+    changes, the smallest extents that the model is compiled for.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Port:
     texts: Texts | None = field(default=None, repr=False, compare=False)
     filled: Filled | None = None
     mask: bool = False
+    least: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
 
     @staticmethod
     def of(row: Mapping[str, Any], texts: Texts | None = None) -> Port:
@@ -58,7 +60,8 @@ class Port:
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
                     row.get("counted", False), texts if is_text else None,
-                    Filled(**row["filled"]) if "filled" in row else None, row.get("mask") is True)
+                    Filled(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
+                    tuple(row["least"]) if "least" in row else None)
 
     @property
     def type(self) -> str:

@@ -182,7 +182,8 @@ def shapes_of(ports: Sequence[Port], given: Mapping[str, Sequence[int] | int]) -
     if unknown:
         first = next(port for port, shape in zip(ports, found, strict=True) if unknown[0] in shape)
         names = [dim for dim in unknown if parse_dim(dim, unknown) in (None, Symbol(dim))]
-        sizes = ";".join(f"{name}=1" for name in names)
+        least = {dim: low for port in ports for dim, low in zip(port.shape, port.least or (), strict=False)}
+        sizes = ";".join(f"{name}={least.get(name, 1)}" for name in names)
         raise ShapeError(f"input {first} has no fixed shape: say what {', '.join(names)} is in this run, such as "
                          f'--shape "{sizes}", or give the inputs themselves, with --inputs')
     return found  # type: ignore[return-value]

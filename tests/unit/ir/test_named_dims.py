@@ -88,6 +88,8 @@ def test_with_other_ways_to_say_it():
 def test_messages_name_dimensions():
     with pytest.raises(MegccError, match="no dimension 'btach'; there are batch, old, count, free_0"):
         import_model(network(), dims={"btach": 1})
+    with pytest.raises(MegccError, match=r"no dimension 'batch=1,old'; .*; several sizes are separated by ';'"):
+        import_model(network(), dims="batch=1,old=2")
     with pytest.raises(ShapeError) as found:
         tvm_megcc.compile(network(), "c", dims={"batch": 1, "count": "1..4"})
     said = str(found.value)

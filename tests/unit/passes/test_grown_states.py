@@ -110,6 +110,13 @@ def test_without_room():
         imported(growing(), rooms={"length": 9, "other": 3})
 
 
+def test_a_wrong_input_is_said_before_its_bound():
+    """Not that the extent is no row of a state."""
+    for states in ({"present": "pst"}, {"pres*": "pst*"}):
+        with pytest.raises(MegccError, match=r"the model has no input 'pst.*; its inputs are past, x"):
+            imported(growing(), states)
+
+
 def test_forms_of_names():
     inputs = ["past.0.k", "past.10.v", "past.", "x"]
     assert expanded({"present.*": "past.*"}, inputs) == {"present.0.k": "past.0.k", "present.10.v": "past.10.v",

@@ -237,8 +237,8 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for model in manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
-            raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, which a microcontroller cannot "
-                             "open: compile it again with --embed")
+            raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, and a package of {system} has "
+                             "it in the code: compile it again with --embed")
         check_bounds(model)
         if system in TEXT_ONLY and f"{model['name']}_data.c" in manifest["files"] and any(
                 name.startswith(f"{model['name']}_data") and name.endswith(".bin") for name in manifest["files"]):

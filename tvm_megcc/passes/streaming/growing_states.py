@@ -63,7 +63,7 @@ def grow_states(graph: Graph, states: Mapping[str, str], rooms: Mapping[str, int
                  "elsewhere" for grown in found if steps[grown.past] != grown.new]
     if problems:
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
-                                               "are known: give them with --input-shapes.")
+                                               "have one size each: give it with --dim NAME=SIZE.")
     graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in rooms})
     return _Growth(graph, found, steps, rooms).run()
 

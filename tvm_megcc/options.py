@@ -195,8 +195,11 @@ class CompileOptions:
         """The options with some changed; None stands for the default, of an option and of all.
 
         Raises:
-            TypeError: for a name that is no option, as Python has it for `caller`.
+            TypeError: for a name that is no option, as Python has it for `caller`, and for options that are none.
         """
+        if options is not None and not isinstance(options, cls):
+            raise TypeError(f"tvm_megcc.{caller}(): options are a CompileOptions, not {type(options).__name__}; "
+                            "one option is given by name, such as optimize=\"size\"")
         known = {row.name: row for row in fields(cls)}
         for name in changes or {}:
             if name not in known:

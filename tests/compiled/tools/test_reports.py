@@ -52,6 +52,8 @@ def test_bench_and_inspect(tmp_path, capsys):
 def test_what_is_wrong(tmp_path):
     with pytest.raises(TypeError, match=r"tvm_megcc.explain\(\) got an unexpected keyword argument 'optimise'"):
         tvm_megcc.explain(DIGITS, optimise="speed")
+    with pytest.raises(TypeError, match=r"tvm_megcc.compile\(\): options are a CompileOptions, not str"):
+        tvm_megcc.compile(DIGITS, "c", "size")
     with pytest.raises(MegccError, match="arrays has no 'image'; it has data"):
         tvm_megcc.compare(DIGITS, arrays={"data": IMAGE})
     with pytest.raises(MegccError, match="bench one at a time"):

@@ -77,7 +77,7 @@ class Ensemble:
                 raise ShapeError("leads to a node that is not there")
         wrong = [branch.feature for branch in self.branches if not 0 <= branch.feature < features]
         if wrong:
-            raise ShapeError(f"compares feature {wrong[0]} (the first is 0), but the rows it is given have {features}")
+            raise ShapeError(f"asks for feature {wrong[0]} of {features}, and the first one is 0")
         wrong = [target for leaf in self.leaves for target, _ in leaf if not 0 <= target < targets]
         if wrong:
             raise ShapeError(f"has a leaf for target {wrong[0]} of {targets}")

@@ -79,6 +79,20 @@ def test_extents_without_a_bound_are_allocated(tmp_path):
             session.run({"x": np.ones((1, 3), np.float32), "s": np.array([-1, 3])})
 
 
+@pytest.mark.parametrize("target", ["native", "c"])
+def test_extents_that_a_shape_leaves_as_they_are(target, tmp_path):
+    """By 1 in a shape that a run is given."""
+    x = np.array([[3], [-4]], np.int8)
+    source = model([node("Expand", "x s", "y")], {"x": ("int8", [2, 1]), "s": ("int64", [3])}, ["y"])
+    with tvm_megcc.load(tvm_megcc.compile(source, target).save(tmp_path / "out"), target) as session:
+        for shape in ([1, 1, 1], [1, 2, 1], [4, 1, 5], [1, 1, 0]):
+            found = session.run({"x": x, "s": np.array(shape)})["y"]
+            np.testing.assert_array_equal(found, x * np.ones(shape, np.int8))
+        for shape in ([1, 3, 1], [1, 0, 1], [1, -1, 1]):
+            with pytest.raises(MegccError, match=r"s\[1\]"):
+                session.run({"x": x, "s": np.array(shape)})
+
+
 def detector(boxes: int = 60):
     """Scores and boxes from a picture, the best boxes of each class, and what a further layer makes of those."""
     generator = np.random.default_rng(3)

@@ -67,6 +67,24 @@ def test_parts_of_a_shape_that_a_run_tells():
         assert results(made, [{"x": x, "k": np.array([number])}])[0].shape == (2, 6)
 
 
+@pytest.mark.parametrize(("extents", "shapes", "wrong"), [
+    ((2, 1), ([1, 1], [2, 3], [1, 0]), ([3, 1], [0, 1])), ((3,), ([1, 1], [4, 3], [2, 1]), ([1, 2],)),
+    ((2, 1, 3), ([1, 1], [5, 3]), ([1, 2],)), (("n", "m"), ([2, 1], [1, 3], [2, 3]), ([4, 1],))])
+def test_values_keep_an_extent_where_the_shape_that_a_run_tells_has_1(extents, shapes, wrong):
+    """Also where the shape is of an operator before, too."""
+    x = np.zeros([{"n": 2, "m": 3}.get(extent, extent) for extent in extents], np.float32)
+    x.flat = np.arange(x.size)
+    nodes = [node("ConstantOfShape", "s", "z"), node("Expand", "x s", "y")]
+    for made in (model(nodes[1:], {"x": list(extents), "s": ("int64", [2])}, ["y"]),
+                 model(nodes, {"x": list(extents), "s": ("int64", [2])}, ["y", "z"])):
+        feeds = [{"x": x, "s": np.array(shape)} for shape in shapes]
+        for given, found in zip(feeds, results(made, feeds), strict=True):
+            np.testing.assert_array_equal(found, x * np.ones(given["s"], np.float32))
+        for shape in wrong:
+            with pytest.raises((ShapeError, ValueError)):
+                results(made, [{"x": x, "s": np.array(shape)}])
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
 @pytest.mark.parametrize("pads", [[1, 0, 0, 2], [0, -1, 0, 0], [-1, -2, 0, 1], [0, 2, -1, -2], [-1, -3, 1, 0]])
 def test_pads_that_crop(pads, mode):

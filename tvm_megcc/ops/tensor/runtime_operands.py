@@ -94,6 +94,22 @@ def shape_meant(node: OnnxNode) -> str:
     return node.emit("where", (left_over, rest, shape))[0]
 
 
+def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
+    """The operand `shape` of an Expand. Where a run reads 1, the extent of the value stands; a run that reads neither
+    1 nor that extent fails."""
+    shape, own = list(node.dims(1, "shape") or ()), node.type(0).shape
+    own = (1,) * (len(shape) - len(own)) + own[max(len(own) - len(shape), 0):]
+    read = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and own[axis] not in (1, dim)]
+    if node.is_known(1) or not read:
+        return tuple(shape)
+    (given,) = cast_to(node, node.inputs[1], "int64")
+    (extents,) = node.emit("dims", (), extents=own, shape=(len(shape),), dtype="int64")
+    (meant,) = node.emit("where", (*node.emit("equal", (given, node.constant(np.array(1)))), extents, given))
+    for axis in read:
+        shape[axis] = node.count(meant, own[axis], axis, f"{shape[axis]}.expanded")
+    return tuple(shape)
+
+
 def pads_of_run_time_axes(node: OnnxNode) -> str:
     """The pads of all axes, in front and behind, where a run says which axes they are for."""
     rank, (named,) = node.type(0).rank, node.type(3).shape

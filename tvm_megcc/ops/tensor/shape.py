@@ -17,7 +17,7 @@ from ..elementwise import cast_to
 from ..memory import same_memory
 from ..random.random import dropped_out
 from ..rules import axes_of, broadcast, places, ramp, shape_text
-from .runtime_operands import counted_steps, shape_meant
+from .runtime_operands import counted_steps, shape_expanded_to, shape_meant
 
 
 @register
@@ -346,7 +346,8 @@ class Expand(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        shape = node.stated(1) or node.dims(1, "shape")
-        if broadcast(node.type(0).shape, shape) == node.type(0).shape:
+        stated = node.stated(1)
+        shape = stated or shape_expanded_to(node)
+        if broadcast(node.type(0).shape, shape) == node.type(0).shape and (stated or node.is_known(1)):
             return node.inputs[:1]
         return node.emit("expand", node.inputs[:1], shape=shape)

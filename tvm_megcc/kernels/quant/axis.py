@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.dims import product
 from ...ir.types import DTYPES
 from ...ops.memory import memory_axes, split_at
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
+from ..base import ANY, FLOAT32, NUMBERS, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
 from ..parameters import UnitParameters
 from ..site import Site
 
@@ -36,7 +36,7 @@ class PerAxisKernel(Kernel):
     """One scale and zero point for the tensor, or for each index of an axis."""
 
     name = "lines"
-    dtypes = (ANY, FLOAT32, ANY)
+    dtypes = (NUMBERS, FLOAT32, ANY)
     lanes = "i"
 
     def layouts(self, site: Site):

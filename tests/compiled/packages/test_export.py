@@ -301,6 +301,19 @@ def test_states_are_not_written(tmp_path):
     assert "if (i == 1) {\n            continue; /* the session keeps this state */" in example
 
 
+def test_many_states_are_one_condition(tmp_path):
+    """Eight to a line."""
+    states = {f"n{i}": f"h{i}" for i in range(9)}
+    nodes = [node("Add", f"x {h}", n) for n, h in states.items()]
+    made = model([*nodes, node("Sum", " ".join(states), "y")], {name: [4] for name in ["x", *states.values()]},
+                 {name: [4] for name in ["y", *states]})
+    folder = tvm_megcc.compile(saved(made, tmp_path / "sums.onnx"), "c", states=states).save(tmp_path / "sums_megcc",
+                                                                                         embed=True)
+    example = package.package(folder, "esp-idf")["examples/sums/main/main.c"].decode()
+    first = " || ".join(f"i == {i}" for i in range(1, 9))
+    assert f"if ({first} ||\n            i == 9) {{\n            continue; /* the session keeps these" in example
+
+
 #: The harness of MLPerf Tiny, as much as a run needs of it: it loads the bytes of stdin, infers twice, and asks for
 #: the results.
 HARNESS = """

@@ -114,6 +114,7 @@ def test_weights_that_the_file_holds_in_integers(tmp_path):
 @pytest.mark.parametrize(("arguments", "why"), [
     ({"samples": {"image": np.zeros((4, 8, 8), np.float32)}}, "have 3 axes, the network's input has 4"),
     ({"samples": {"x": np.zeros((4, 1, 8, 8), np.float32)}}, "has no 'image'"),
+    ({"samples": {"image": np.zeros((4, 1, 8, 7), np.float32)}}, r"sample of image is \[1,1,8,7\], the network takes "),
     ({"samples": {"image": np.zeros((0, 1, 8, 8), np.float32)}}, "at least one"),
     *(({"samples": {"image": np.full((2, 1, 8, 8), number, np.float32)}}, "samples of image have numbers that are")
       for number in (np.nan, np.inf)),
@@ -128,6 +129,13 @@ def test_what_cannot_be(arguments, why, tmp_path):
     given = {"model": DIGITS, "samples": {"image": np.zeros((2, 1, 8, 8), np.float32)}, "method": "minmax", **arguments}
     with pytest.raises(MegccError, match=why):
         quantize.quantize(given.pop("model"), given.pop("samples"), tmp_path / "y.onnx", time=False, **given)
+
+
+def test_a_folder_that_is_not_there(tmp_path, monkeypatch):
+    """It is said before anything is calibrated."""
+    monkeypatch.setattr(quantize, "read_samples", lambda *_: pytest.fail("samples were read"))
+    with pytest.raises(MegccError, match="none is no folder"):
+        quantize.quantize(DIGITS, {"image": np.zeros((2, 1, 8, 8), np.float32)}, tmp_path / "none" / "y.onnx")
 
 
 def test_without_the_quantiser(monkeypatch):

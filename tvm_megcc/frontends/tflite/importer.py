@@ -171,9 +171,13 @@ class _Importer:
                   if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
         if not opened:
             return ""
-        shapes = ";".join(f"{name}=({','.join(map(str, tensor.shape))})" for name, tensor in opened.items())
-        return (f"The file leaves extents of its inputs open, and this is with the ones that stand in it: "
-                f'say which the model has, --input-shapes "{shapes}"')
+        shapes, asked = ({name: ",".join(str(size) if known != -1 else open_ or str(size) for size, known in
+                                         zip(tensor.shape, tensor.signature, strict=True))
+                          for name, tensor in opened.items()} for open_ in ("", "N"))
+        stand = " and ".join(f"'{name}' as ({shape})" for name, shape in shapes.items())
+        say = ";".join(f"{name}=({shape})" for name, shape in asked.items())
+        return (f"The file leaves extents of its inputs open and was read with {stand}: say which the model has, "
+                f'--input-shapes "{say}" with a number for each N')
 
     def _kept(self) -> dict[str, str]:
         """Outputs that become inputs of the next run, each a value of its own."""

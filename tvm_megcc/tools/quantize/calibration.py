@@ -58,6 +58,8 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
     feeds = tuple({name: _converted(name, steps[index], given.get(name), shapes[name]).astype(dtypes[name])
                    for name, steps in counts.items()} for index in chosen)
     for name in counts:
+        for each in feeds:
+            _fits(name, each[name].shape, shapes[name])
         if not all(np.isfinite(each[name].astype(np.float64)).all() for each in feeds):
             raise MegccError(f"samples of {name} have numbers that are infinite or none")
     labels = _labels(source, number)
@@ -75,6 +77,14 @@ def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
     if array.ndim == 0 or array.shape[0] % step:
         raise MegccError(f"samples of {name}: {array.shape} is no number of batches of {step}")
     return [array[first:first + step] for first in range(0, array.shape[0], step)]
+
+
+def _fits(name: str, sample: tuple[int, ...], shape: Sequence) -> None:
+    """Refuses a sample that the network's input does not take."""
+    if len(sample) != len(shape) or any(isinstance(extent, int) and size != extent
+                                        for size, extent in zip(sample, shape, strict=True)):
+        wanted = ",".join(str(extent) if isinstance(extent, int) else "N" for extent in shape)
+        raise MegccError(f"a sample of {name} is [{','.join(map(str, sample))}], the network takes [{wanted}]")
 
 
 def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.ndarray | None:

@@ -214,6 +214,8 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         raise MegccError(f"{path}: only ONNX files are quantised; TFLite files come quantised by their converter")
     if method not in ("auto", *METHODS):
         raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
+    if not Path(output).absolute().parent.is_dir():  # before minutes of calibration
+        raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
     shapes, given, dtypes = _facts_of(path, inputs or {})
     found = read_samples(samples, shapes, given, dtypes, most)
     with tempfile.TemporaryDirectory(prefix="megcc-") as folder:

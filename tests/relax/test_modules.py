@@ -163,6 +163,16 @@ def test_parameters_are_bound():
     assert len(bound["main"].params) == 1 and megcc.report(bound).share == 1.0
     with pytest.raises(megcc.MegccError, match="main has no parameter weight; it has x0, x1, x2"):
         megcc.partition_for_megcc(mod, {"weight": params["x1"]})
+    with pytest.raises(megcc.MegccError, match="tir is True or False, not 'yes'"):
+        megcc.partition_for_megcc(mod, tir="yes")
+
+
+def test_a_module_that_is_not_partitioned():
+    """The report says that, not reasons of operators."""
+    mod = module(lambda emit, x, w: emit(op.matmul(x, w)), f32(2, 8), f32(8, 3))
+    assert megcc.report(mod).reasons == {
+        "relax.matmul": {"the module has not been partitioned: partition_for_megcc(mod)": 1}}
+    assert not megcc.report(megcc.partition_for_megcc(mod)).reasons
 
 
 def test_unbound_weights_are_ours_too(check):

@@ -27,14 +27,12 @@ from . import patterns as relax_patterns
 from .importer import import_region, region_bucket
 from .prepare import is_partitioned, prepare, rewrite
 from .recursion import Cut, Joined
-from .regions import digest_of, is_ours, merge
+from .regions import PARTITIONED, digest_of, is_ours, merge, went_through
 from .tune import LOG, log_of, tune_regions, with_log
 
 #: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
 OPTIONS = {"optimize": ("speed", "size")}
 _TARGET, _OPTION = "megcc_target", "megcc_{}"
-#: Attribute of partitioned modules.
-_PARTITIONED = "megcc_partitioned"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
@@ -63,13 +61,15 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
             raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, tir, {', '.join(OPTIONS)}")
         if value not in OPTIONS[name]:
             raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
+    if not isinstance(tir, bool):
+        raise MegccError(f"tir is True or False, not {tir!r:.40}")
     cpu = our_target(target)
     mod = prepare(mod, params, loops=tir)
     patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
     with relax_patterns.checking_for(cpu, mod):
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
-    return merge(mod, attrs).with_attr(_PARTITIONED, True)
+    return merge(mod, attrs).with_attr(PARTITIONED, True)
 
 
 def _require_module(mod, function: str) -> None:
@@ -169,14 +169,9 @@ def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
     """What the pipeline "megcc" makes of a module: partitioned if that has not been done, our regions compiled, the
     rest through TVM's default pipeline."""
     cpu = our_target(target)
-    if not _is_partitioned(mod):
+    if not went_through(mod):
         mod = partition_for_megcc(mod, target=cpu)
     return tvm_backends.theirs("default")()(build_megcc_kernels(mod, cpu))
-
-
-def _is_partitioned(mod: tvm.IRModule) -> bool:
-    """Whether a module went through `partition_for_megcc`; it may have no region for all that."""
-    return _PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())
 
 
 def _entries(mod: tvm.IRModule) -> list[str]:
@@ -195,7 +190,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     """
     _require_module(mod, "build")
     cpu = our_target(target)
-    if not _is_partitioned(mod):
+    if not went_through(mod):
         mod = partition_for_megcc(mod, params, cpu, **options)
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")

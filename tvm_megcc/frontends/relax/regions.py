@@ -18,6 +18,8 @@ from .prepare import has_branches, is_partitioned
 #: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
 #: that the regions of several modules can be in one library.
 NAME = "megcc_region{}_{}"
+#: Attribute of partitioned modules.
+PARTITIONED = "megcc_partitioned"
 #: In front of the names of what is set aside while composites are merged.
 _ASIDE = "megcc.aside."
 
@@ -29,6 +31,11 @@ def is_region_name(name: str) -> bool:
 def is_ours(function) -> bool:
     """Whether a function is a region of ours."""
     return function.attrs is not None and function.attrs.get("Codegen") == "megcc"
+
+
+def went_through(mod: tvm.IRModule) -> bool:
+    """Whether a module went through `partition_for_megcc`; it may have no region for all that."""
+    return PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())
 
 
 def is_composite(function) -> bool:

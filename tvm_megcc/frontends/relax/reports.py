@@ -20,6 +20,7 @@ from .dispatch import DISPATCHED
 from .extents import OUTSIDE
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .patterns import refusal, tir_functions
+from .regions import went_through
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
@@ -52,7 +53,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
         for call, _ in _calls(function):
             label = _label(call)
             result.theirs[label] += 1
-            reason = f"it is in {name}, which is for {other}" if other else _reason(call, cpu, tir)
+            reason = f"it is in {name}, which is for {other}" if other else _reason(call, cpu, tir, went_through(mod))
             result.reasons.setdefault(label, Counter())[reason] += 1
             count = _macs(call, False, tir)
             unknown = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
@@ -60,12 +61,13 @@ def report(mod: tvm.IRModule, target=None) -> Report:
     return result
 
 
-def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc]) -> str:
+def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partitioned: bool) -> str:
     """Why a call is with TVM."""
     reason = refusal(call, target=cpu, functions=functions)
     loops = refusal(call, target=cpu, loops=True, functions=functions)
     if reason is None or (loops is None and call.op.name == CALL_TIR):
-        return "is not in a dataflow block, its results are used elsewhere, or tir is False"
+        return ("is not in a dataflow block, its results are used elsewhere, or tir is False" if partitioned else
+                "the module has not been partitioned: partition_for_megcc(mod)")
     if call.op.name == CALL_TIR or reason == loops:
         return reason
     return f"{reason}; its loops: {loops}" if loops else f"{reason} (tir=True would take it)"

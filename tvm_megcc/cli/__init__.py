@@ -33,9 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with logged(logging.getLogger("tvm_megcc"), logging.DEBUG) if args.verbose else nullcontext():
             with for_the_command(), warnings_on_stderr():
-                if "compiles" in args:
-                    args.options = compile_options(args)
-                code = args.run(args) or 0
+                code = args.run(with_options(args)) or 0
         sys.stdout.flush()
         return code
     except InternalError as error:
@@ -71,8 +69,19 @@ def _leave_stdout() -> None:
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """A command line as the tools take it."""
-    return command_line().parse_args(argv)
+    """A command line as the tools take it.
+
+    Raises:
+        MegccError: for an option of compiling that is not understood.
+    """
+    return with_options(command_line().parse_args(argv))
+
+
+def with_options(args: argparse.Namespace) -> argparse.Namespace:
+    """The parsed command line, with the options of compiling where the verb has some; raises as `parsed`."""
+    if "compiles" in args:
+        args.options = compile_options(args)
+    return args
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tvm_megcc import paths
-from tvm_megcc.cli import main
-from tvm_megcc.cli.options import command_line, compile_options
+from tvm_megcc.cli import main, parsed
 from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools import config, source
@@ -18,9 +17,7 @@ DIGITS = str(paths.examples() / "digits.onnx")
 
 
 def options(*given: str) -> argparse.Namespace:
-    args = command_line().parse_args(["compile", *given])
-    args.options = compile_options(args)
-    return args
+    return parsed(["compile", *given])
 
 
 def test_two_models_in_one_folder(tmp_path, capsys):

@@ -34,7 +34,7 @@ check: $(READY)
 	$(BIN)/ruff check -q .
 
 test: $(READY)
-	$(BIN)/pytest -q -n auto --dist loadgroup -m "not long"
+	$(BIN)/pytest -q -n auto --dist loadgroup --durations 40 -m "not long"
 
 test-all: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup

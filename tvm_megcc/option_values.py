@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Union
 
+import numpy as np
+
 from .context import Regions
 from .dispatch import parse_run_shapes
 from .errors import MegccError
@@ -83,10 +85,13 @@ def parse_bounds(texts: str | Sequence[str] | Mapping[str, int]) -> dict[str, in
     """`["boxes=1000"]` as a dictionary; one stays what it is.
 
     Raises:
-        MegccError: for a text that is no such pair.
+        MegccError: for a text that is no such pair, and a bound that is no extent.
     """
     if isinstance(texts, Mapping):
-        return dict(texts)
+        for name, most in texts.items():
+            if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most < 2**31:
+                raise MegccError(f"bound of '{name}': {most!r} is no number from 0 to 2^31 - 1")
+        return {name: int(most) for name, most in texts.items()}
     texts = texts.split(";") if isinstance(texts, str) else texts
     bounds: dict[str, int] = {}
     for text in texts:

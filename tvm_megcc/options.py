@@ -182,10 +182,9 @@ class CompileOptions:
         values = import_module(".option_values", __package__)
         for row in fields(self):
             option, value = option_of(row), getattr(self, row.name)
+            _require_kind(row.name, value, option.kind)
             if option.parse:
                 object.__setattr__(self, row.name, getattr(values, option.parse)(value))
-            else:
-                _require_kind(row.name, value, option.kind)
         if self.half and self.reproducible:
             raise errors.MegccError("float16 has other bits than CPUs without it: either half or reproducible")
 
@@ -261,13 +260,16 @@ class CompileKeywords(TypedDict, total=False):
 
 
 def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
-    """Raises MegccError for a word that is none of those there are, and for what is no flag or number of bytes."""
+    """Raises MegccError for a value that is not of the kind that Python takes for it."""
     if isinstance(kind, tuple) and value not in kind:
         raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not '{value}'")
     if kind == "flag" and value not in (False, True):
         raise errors.MegccError(f"{name} is True or False, not {value!r}")
-    if kind == "bytes" and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+    if kind == "bytes" and value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise errors.MegccError(f"{name} is a number of bytes, not {value!r}")
+    # Texts, their dictionaries and lists, functions that dispatch, and values that were read already.
+    if not isinstance(kind, tuple) and kind in ("text", "texts", "path", "paths") and isinstance(value, (int, float)):
+        raise errors.MegccError(f"{name} is a text, or what help(tvm_megcc.CompileOptions) says of it, not {value!r}")
 
 
 def option_of(row: Field[Any]) -> Option:

@@ -16,7 +16,7 @@ from tests.onnx_models import model, node, saved
 from tvm_megcc import api, option_values, paths
 from tvm_megcc.cli import BUG, REFUSED, USAGE, main, verbs
 from tvm_megcc.cli import options as command
-from tvm_megcc.errors import InternalError
+from tvm_megcc.errors import InternalError, MegccError
 from tvm_megcc.options import CompileOptions
 from tvm_megcc.target import TARGETS
 
@@ -215,6 +215,17 @@ def test_every_option_that_changes_the_code_is_listed():
     assert command.compile_options(parser.parse_args([])) == CompileOptions()
     given = parser.parse_args(["--ram", "4K", "--dim", "n=1", "--dim", "m=2", "-O", "size"])
     assert command.compile_options(given) == CompileOptions(ram=4096, dims={"n": 1, "m": 2}, optimize="size")
+
+
+@pytest.mark.parametrize("options", [
+    {"threads": 0}, {"dims": 1}, {"bounds": {"n": "x"}}, {"bounds": {"n": -1}}, {"bounds": {"n": 2**31}}, {"states": 5},
+    {"output_names": 5}, {"constants": 3}, {"inputs": 7}, {"regions": 3}, {"stream": 4}, {"signature": 3}, {"log": 3},
+    {"dispatch": 5}, {"input_shapes": 5}, {"extern": 5}, {"optimize": ["size"]}, {"half": "yes"}, {"ram": -5},
+    {"flash": "4K"}], ids=str)
+def test_options_of_another_kind(options):
+    (name,) = options
+    with pytest.raises(MegccError, match=name.rstrip("s")):
+        CompileOptions(**options)
 
 
 def test_explain(capsys):
